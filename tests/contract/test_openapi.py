@@ -10,7 +10,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from aetheris.gateway.http_api import ROUTERS
-from aetheris.gateway.routes import submission
+from aetheris.gateway.routes import probes, submission
 from aetheris.protocol import api
 from aetheris.sdk.client import AsyncClient, Client, Goal
 from tests.testkit.http_api import document, wrong_answer, wrong_request
@@ -66,7 +66,7 @@ NOT_ASKED = {"close", "follow"}
 
 
 def test_every_route_is_described() -> None:
-    routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    routes = [route for router in (*ROUTERS, probes.router) for route in router.routes if isinstance(route, APIRoute)]
     served = {(method.lower(), route.path) for route in routes for method in route.methods or ()}
     served |= {("post", submission.route.path)}
     described = {(method, path) for path, methods in document()["paths"].items() for method in methods}

@@ -37,12 +37,12 @@ from tests.testkit.external_server import running_outside, until
 from tests.testkit.rig import Rig
 from tests.testkit.services import SERVICES, asked, processes
 from tests.testkit.system import System
+from tests.testkit.tokens import headers_of, write_tokens
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(900), kubectl_needed]
 
 PARTITIONS = 4
 PATIENCE_S = 120.0
-TOKEN = "a-token-of-this-test"  # noqa: S105 - it is
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def _grants(bootstrap: str) -> Iterator[list[str]]:
 @pytest.fixture(scope="module")
 def rig(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
     folder = tmp_path_factory.mktemp("services")
-    (folder / "tokens.toml").write_text(f'[[token]]\nvalue = "{TOKEN}"\nname = "n"\ntenant = "default"\n')
+    write_tokens(folder, {"n": "default"})
     seal = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (folder / "seal.pem").write_bytes(seal)
     (folder / "seal.pem").chmod(0o600)
@@ -180,7 +180,7 @@ def rig(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Generator
                 body = {service: (folder / f"{service}.log").read_text()[-600:] for service in SERVICES}
                 raise AssertionError(body) from None
             url = f"http://127.0.0.1:{Ports(folder).get('gateway-http')}/api"
-            headers = {"Authorization": f"Bearer {TOKEN}"}
+            headers = headers_of("n")
             with httpx.Client(base_url=url, headers=headers, timeout=20, trust_env=False) as api:
                 yield Rig(System(folder, api), external)
 

@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(1800), kub
 MOST_BYTES = 200_000_000
 """What an image may have on top of its base."""
 
-TOKEN = "local-development"  # noqa: S105 - of deploy/overlays/local/tokens.toml
+TOKEN = "local-development-on-your-own-machine"  # noqa: S105 - of deploy/overlays/local/tokens.toml
 
 
 @dataclass(frozen=True)

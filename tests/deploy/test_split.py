@@ -16,12 +16,12 @@ from tests.testkit.external_server import running_outside, until
 from tests.testkit.rig import Rig
 from tests.testkit.services import SERVICES, asked, processes, valkey_on_a_port
 from tests.testkit.system import System
+from tests.testkit.tokens import headers_of, write_tokens
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600), namespaces_needed]
 
 PATIENCE_S = 180.0
 LEASE_S = 3.0
-TOKEN = "a-token-of-this-test"  # noqa: S105 - it is
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class SplitRig(Rig):
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[SplitRig]:
     folder = tmp_path_factory.mktemp("split")
-    (folder / "tokens.toml").write_text(f'[[token]]\nvalue = "{TOKEN}"\nname = "n"\ntenant = "default"\n')
+    write_tokens(folder, {"n": "default"})
     ports = Ports(folder)
     installation = install(lambda _part, _message: None)
     names = ("kafka", "kafka-hub", "controller", "redis", "verifier-http", "gateway-http")
@@ -81,7 +81,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[SplitRig]:
         within = {name: host.within for name, host in hosts.items()}
         with processes(folder, settings, within=within) as running:
             url = f"http://{hosts['gateway'].address}:{at['gateway-http']}/api"
-            headers = {"Authorization": f"Bearer {TOKEN}"}
+            headers = headers_of("n")
             with httpx.Client(base_url=url, headers=headers, timeout=20, trust_env=False) as api:
                 split = {"redis": at["redis"], "broker": at["kafka-hub"]}
                 health = {service: port for service, (_, port) in running.items()}

@@ -21,11 +21,11 @@ from tests.deploy.next_version import FIELD, TYPE
 from tests.testkit.external_server import ExternalServer, running_outside, until
 from tests.testkit.services import asked
 from tests.testkit.system import REPOSITORY, System
+from tests.testkit.tokens import headers_of, write_tokens
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(900)]
 
 PATIENCE_S = 120.0
-TOKEN = "a-token-of-this-test"  # noqa: S105 - it is
 BATCH = 8
 
 
@@ -71,7 +71,7 @@ class Fleet:
     def api(self, gateway: int) -> Generator[System]:
         """The system, as one of its gateways shows it."""
         url = f"http://127.0.0.1:{self.ports.get(f'gateway-{gateway}-http')}/api"
-        headers = {"Authorization": f"Bearer {TOKEN}"}
+        headers = headers_of("n")
         with httpx.Client(base_url=url, headers=headers, timeout=20, trust_env=False) as api:
             yield System(self.folder, api)
 
@@ -80,7 +80,7 @@ class Fleet:
 def external(tmp_path: Path) -> Generator[tuple[Fleet, ExternalServer]]:
     broker = broker_in(install(lambda _part, _message: None), tmp_path, Ports(tmp_path / "broker"))
     valkey, ports = Valkey(tmp_path / "valkey"), Ports(tmp_path)
-    (tmp_path / "tokens.toml").write_text(f'[[token]]\nvalue = "{TOKEN}"\nname = "n"\ntenant = "default"\n')
+    write_tokens(tmp_path, {"n": "default"})
     with (
         running_broker(broker, tmp_path / "kafka.log"),
         running_valkey(valkey, tmp_path / "valkey.log"),

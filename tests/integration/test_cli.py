@@ -204,7 +204,8 @@ def test_a_parked_step_says_why_and_is_resolved_by_hand(aetheris: Command, exter
 
     resolve = ("resolve", job_id, "--node", "pay", "--happened", "--evidence", "found in their list")
     refused = aetheris(*resolve)
-    assert (refused.returncode, "who submitted the job may not resolve" in refused.stderr) == (1, True)
+    assert (refused.returncode, "needs the role resolve" in refused.stderr) == (1, True)
+    assert "--as approver" in refused.stderr
     resolve = (*resolve, "--as", "approver")
     assert aetheris(*resolve, "--result", json.dumps({"poked": tag})).returncode == 0
     until(lambda: aetheris.json("job", job_id)["status"] == "completed", WITHIN_S)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aetheris.cli import local
+from aetheris.cli import token_files
 from aetheris.proofs import bundle, seals
 from aetheris.proofs.evidence import dumps
 from aetheris.protocol.base.ids import job_id_of
@@ -25,19 +25,20 @@ from tests.testkit.evidence import signer
 from tests.testkit.external_server import ExternalServer, until
 from tests.testkit.rig import Rig, poke, running_rig
 from tests.testkit.system import REPOSITORY, System
+from tests.testkit.tokens import entry_of, headers_of
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 
-EVE = "somebody-of-another-tenant"
+EVE = "eve"
 
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
     folder = tmp_path_factory.mktemp("continue")
-    local.ensure_token(folder / "data")
-    with (folder / "data" / "tokens.toml").open("a") as tokens:
-        tokens.write(f'[[token]]\nvalue = "{EVE}"\nname = "eve"\ntenant = "umbrella"\n')
+    token_files.ensure_tokens(folder / "data")
+    with token_files.changed(folder / "data" / "tokens.toml") as entries:
+        entries.append(entry_of(EVE, "umbrella"))
     with running_rig(folder) as rig:
         yield rig
 
@@ -200,7 +201,7 @@ def test_another_tenants_job_is_none_also_when_its_seal_is_named(system: System)
     sealed = system.wait_sealed(job)
     named = {"job_id": job, "seal": {name: sealed[name] for name in ("event_count", "root", "outcome_hash", "key_id")}}
     for body in ({}, {"plan": {"nodes": [poke("z", "x", tool="poke_pure")]}}, {"continues": named}):
-        answer = system.api.post(f"/jobs/{job}/continue", json=body, headers={"Authorization": f"Bearer {EVE}"})
+        answer = system.api.post(f"/jobs/{job}/continue", json=body, headers=headers_of(EVE))
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_job")
     assert system.api.post(f"/jobs/{job}/continue", json={"continues": named}).status_code == 400
 
@@ -275,6 +276,6 @@ def test_what_nobody_is_sure_of_is_not_gone_on_from(system: System, external: Ex
     system.wait_ended([answer.json()["job_id"]])
     report = system.verified(answer.json()["job_id"])
     assert [(one["node_id"], one["verdict"], one["by"]) for one in report["settled_by_hand"]] == [
-        ("a", "happened", local.APPROVER)
+        ("a", "happened", token_files.APPROVER)
     ]
     assert external.count(tag) == 1

@@ -19,6 +19,7 @@ from aetheris.runtime.process.installation import process_of
 from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, poke, running_rig
 from tests.testkit.services import SERVICES, asked, processes
+from tests.testkit.tokens import headers_of, write_tokens
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -28,7 +29,7 @@ PATIENCE_S = 90.0
 def test_alive_without_kafka_and_redis_and_ready_with_them(tmp_path: Path) -> None:
     broker = broker_in(install(lambda _part, _message: None), tmp_path, Ports(tmp_path / "broker"))
     valkey = Valkey(tmp_path / "valkey")
-    (tmp_path / "tokens.toml").write_text('[[token]]\nvalue = "a-token-of-this-test"\nname = "n"\ntenant = "default"\n')
+    write_tokens(tmp_path, {"n": "default"})
     settings = {
         "AETHERIS_KAFKA": broker.address,
         "AETHERIS_REDIS": valkey.url,
@@ -50,7 +51,7 @@ def test_alive_without_kafka_and_redis_and_ready_with_them(tmp_path: Path) -> No
         refused = httpx.post(
             http,
             json={"plan": {"nodes": []}},
-            headers={"Authorization": "Bearer a-token-of-this-test"},
+            headers=headers_of("n"),
             timeout=60,
             trust_env=False,
         )

@@ -17,13 +17,14 @@ from tests.testkit.external_server import ExternalServer, until
 from tests.testkit.policies import ALLOW_REST
 from tests.testkit.rig import Rig
 from tests.testkit.system import System
+from tests.testkit.tokens import token_of
 
 pytestmark = pytest.mark.real
 
 MANY, CALLERS = 1000, 64
 LEAST_PER_S = 20
 """A machine of two cores that does nothing else answers ten times as many; the figure is printed."""
-HEAD = b"POST /api/ecs/respond HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer token-of-bob\r\n"
+HEAD = b"POST /api/ecs/respond HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %b\r\n" % token_of("bob").encode()
 POLICY = f"""
 [[rules]]
 name = "ask"
@@ -66,7 +67,7 @@ def test_many_requests_outlive_everything_and_are_answered_fast(
 
 def submit_many(system: System, tag: str) -> set[str]:
     async def submit() -> set[str]:
-        async with AsyncClient(system.state().gateway, "token-of-ann", transport=direct()) as client:
+        async with AsyncClient(system.state().gateway, token_of("ann"), transport=direct()) as client:
             gate = asyncio.Semaphore(32)
 
             async def one(number: int) -> str:

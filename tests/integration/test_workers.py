@@ -221,7 +221,7 @@ def test_who_submitted_a_job_gets_no_second_try_by_ending_its_worker(rig: Worker
         job = rig.call("outlives_in_a_thread", tag)
         rig.begun(tag)
         refused = rig.system.api.post(f"/workers/{name}/end", json={"evidence": "I want another try"})
-        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "not_an_operator")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "missing_role")
         first.process.kill()
         first.process.wait()
     me = rig.system.job(job)["submitted_by"]

@@ -10,16 +10,9 @@ import httpx
 from tests.testkit.policies import ruled_by
 from tests.testkit.rig import Rig, running_rig
 from tests.testkit.system import System
+from tests.testkit.tokens import headers_of, write_tokens
 
 TENANTS = {"ann": "acme", "bob": "acme", "carol": "acme", "eve": "other"}
-TOKENS = "".join(
-    f'[[token]]\nvalue = "token-of-{who}"\nname = "{who}"\ntenant = "{tenant}"\n' for who, tenant in TENANTS.items()
-)
-
-
-def headers_of(who: str) -> dict[str, str]:
-    """What a request of theirs carries."""
-    return {"Authorization": f"Bearer token-of-{who}"}
 
 
 def respond(system: System, who: str, request: str, action: str = "approve", **more: Any) -> httpx.Response:
@@ -31,7 +24,6 @@ def respond(system: System, who: str, request: str, action: str = "approve", **m
 @contextmanager
 def running_approvers(folder: Path, policy: str) -> Generator[Rig]:
     """A rig of Ann, who submits where nobody else is named, Bob and Carol; and Eve, who is of another tenant."""
-    (folder / "data").mkdir()
-    (folder / "data" / "tokens.toml").write_text(TOKENS)
+    write_tokens(folder / "data", TENANTS)
     with running_rig(folder, ruled_by(folder, policy)) as rig:
         yield rig

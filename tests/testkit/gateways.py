@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from aetheris.sdk.client import (
 )
 from tests.testkit import histories as h
 from tests.testkit.http_api import wrong_answer
+from tests.testkit.tokens import token_of, write_tokens
 
 DEADLINE_S = 45.0
 PARTITIONS = 4
@@ -156,19 +156,13 @@ def settings_of(kafka: str, redis: str, data: Path, **more: Any) -> GatewaySetti
     return GatewaySettings.model_validate({**given, "answer_s": 1.0, "verifier_url": "http://127.0.0.1:9", **more})
 
 
-def write_tokens(data: Path, tenant: str) -> dict[str, str]:
-    tenants = {"ann": tenant, "bob": tenant, "eve": f"not-{tenant}"}
-    tokens = {who: uuid.uuid4().hex for who in tenants}
-    entries = [f'[[token]]\nvalue = "{tokens[who]}"\nname = "{who}"\ntenant = "{tenants[who]}"\n' for who in tokens]
-    (data / "tokens.toml").write_text("\n".join(entries))
-    return tokens
-
-
 @contextlib.asynccontextmanager
 async def running(settings: GatewaySettings, tenant: str = "") -> AsyncGenerator[GatewaySurroundings]:
     """`tenant` is ann's and bob's: nobody else's by default."""
-    tenant = tenant or f"acme-{uuid.uuid4().hex[:8]}"
-    tokens = write_tokens(settings.data, tenant)
+    tenant = tenant or f"acme-{fresh_id()[:8]}"
+    tenants = {"ann": tenant, "bob": tenant, "eve": f"not-{tenant}"}
+    write_tokens(settings.data, tenants)
+    tokens = {who: token_of(who) for who in tenants}
     log, redis = KafkaLog(settings.kafka), Redis(settings.redis)
     async with gateway(settings) as http:
         await log.start()

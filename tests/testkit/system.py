@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import tomllib
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from uuid import uuid4
 import httpx
 import redis
 
-from aetheris.cli import local
+from aetheris.cli import local, token_files
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.plan import State
 from aetheris.cli.embedded.services import with_counts
@@ -186,9 +185,7 @@ class System:
     @property
     def approver(self) -> dict[str, str]:
         """The header of somebody who submits nothing, and so may decide."""
-        tokens = tomllib.loads((self.data / "tokens.toml").read_text())["token"]
-        value = next(one["value"] for one in tokens if one["name"] == local.APPROVER)
-        return {"Authorization": f"Bearer {value}"}
+        return {"Authorization": f"Bearer {token_files.saved(self.data, token_files.APPROVER)}"}
 
     def resolve(self, job_id: str, node: str, verdict: str, evidence: str = "looked", **more: Any) -> httpx.Response:
         """What becomes of a parked step, by the approver's word."""
@@ -281,7 +278,7 @@ def running_system(data: Path, env: dict[str, str], **counts: int) -> Generator[
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)
     try:
-        local.ensure_token(data)
+        token_files.ensure_tokens(data)
         state = lifecycle.up(data, services=with_counts(counts), progress=lambda _part, _state: None)
     finally:
         _restore(before)

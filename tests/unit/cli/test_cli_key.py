@@ -58,7 +58,8 @@ print([name for name in {NOT_FOR_A_KEY} if name in sys.modules])
 SEALS = [f"seals {name}" for name in ("checkpoint", "inclusion", "consistency", "audit", "rotate")]
 RIGS = ("demo", "chaos", "bench")
 """What aetheris-rigs brings."""
-COMMANDS = [*PLACES.keys() - {"dlq", "seals"}, *RIGS, "dlq ls", "dlq show", "dlq redrive", *SEALS]
+TOKENS = ["token add", "token ls", "token revoke"]
+COMMANDS = [*PLACES.keys() - {"dlq", "seals", "token"}, *RIGS, "dlq ls", "dlq show", "dlq redrive", *SEALS, *TOKENS]
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

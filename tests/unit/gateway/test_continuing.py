@@ -41,7 +41,7 @@ REGISTRY = {
     )
     for name in ("act", "pay", "look")
 }
-ASKED = submissions.SubmissionRequest("job-2", "bob", h.TENANT, "continues job-1")
+ASKED = submissions.SubmissionRequest("job-2", "bob", h.TENANT, "continues job-1", may_settle=True)
 FAILED = ev.JobFailed(job_id=h.JOB, error="b failed", node_id="b")
 
 

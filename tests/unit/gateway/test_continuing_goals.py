@@ -114,7 +114,7 @@ def ran() -> Course:
 
 
 def continued(job: JobState, **body: Any) -> Submit:
-    asked = submissions.SubmissionRequest("job-2", "bob", h.TENANT, "continues job-1")
+    asked = submissions.SubmissionRequest("job-2", "bob", h.TENANT, "continues job-1", may_settle=True)
     return submissions.continue_command(json.dumps(body).encode(), asked, EndedJob(job, SEAL), REGISTRY, MODELS)
 
 
@@ -269,7 +269,7 @@ def test_a_continuation_of_a_continuation_tells_of_both() -> None:
 
 def test_what_the_model_needs_must_still_be_there_and_have_room() -> None:
     job = ran().job
-    asked = submissions.SubmissionRequest("job-2", "bob", h.TENANT, "continues job-1")
+    asked = submissions.SubmissionRequest("job-2", "bob", h.TENANT, "continues job-1", may_settle=True)
     without = {name: entry for name, entry in REGISTRY.items() if name != "look"}
     for registry, models in ((without, MODELS), (REGISTRY, {})):
         with pytest.raises(ConflictProblem) as refused:

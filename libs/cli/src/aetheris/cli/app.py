@@ -44,6 +44,7 @@ PLACES = {
     "models": "jobs",
     "worker": "worker",
     "workers": "workers",
+    "token": "token",
     "subscribe": "subscribe",
     "mcp": "mcp",
     "replay": "histories",

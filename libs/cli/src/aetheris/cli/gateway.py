@@ -8,6 +8,7 @@ import httpx
 
 from aetheris.cli.console import CommandError, Exit
 from aetheris.cli.local import Target, target
+from aetheris.cli.token_files import APPROVER
 from aetheris.sdk.client import ApiError, BadRequest, Client, ResourceNotFound, Unauthorized, Unreachable
 from aetheris.sdk.client.calls import trusted
 
@@ -15,6 +16,7 @@ _NEXT_STEPS = {
     Exit.UNREACHABLE: ". Is it up? `aetheris up`, `aetheris doctor`.",
     Exit.UNKNOWN_JOB: ". `aetheris jobs` lists them.",
 }
+_ROLE_MISSING = f". Of the folder's tokens `--as {APPROVER}` has every role."
 
 
 @contextmanager
@@ -31,7 +33,8 @@ def connected(data: Path, who: str | None = None) -> Generator[Client]:
             yield client
         except ApiError as error:
             ends = _exit_of(error)
-            message = f"{error.message.rstrip('.')}{_NEXT_STEPS.get(ends, '')}"
+            hint = _ROLE_MISSING if error.code == "missing_role" and where.local else _NEXT_STEPS.get(ends, "")
+            message = f"{error.message.rstrip('.')}{hint}"
             raise CommandError(ends, error.code, message, **error.details) from None
 
 

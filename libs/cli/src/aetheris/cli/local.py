@@ -1,23 +1,19 @@
 """The data folder that a command works on: where its gateway is, and the token to call it with."""
 
-import getpass
 import os
-import secrets
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated
 
 import typer
 
+from aetheris.cli import token_files
 from aetheris.cli.console import errors_as_exits
 from aetheris.cli.embedded.errors import NotRunningError
 from aetheris.cli.embedded.plan import State
 from aetheris.cli.project_file import project
 
 DEFAULT_DATA = Path(".aetheris")
-APPROVER = "approver"
-"""The name of the second token: who submits a job may not approve its calls."""
 
 
 def _of_project(ctx: typer.Context, value: Path) -> Path:
@@ -58,14 +54,24 @@ class Target:
 
 
 def target(data: Path, who: str | None = None) -> Target:
-    """AETHERIS_URL and AETHERIS_TOKEN, else what runs on the data folder; `who` names one of its tokens.
+    """AETHERIS_URL by AETHERIS_TOKEN, else what runs on the data folder; `who` names one of its tokens.
+
+    A token of the folder is for what runs on the folder, and goes nowhere else.
 
     Raises:
-        NotRunningError: neither is there.
+        NotRunningError: there is no gateway, or no token for it.
     """
-    outside = os.environ.get("AETHERIS_URL")
-    token = os.environ.get("AETHERIS_TOKEN") if who is None else None
-    return Target(outside or _url(data), token or _token(data / "tokens.toml", who), local=not outside)
+    outside, given = os.environ.get("AETHERIS_URL"), os.environ.get("AETHERIS_TOKEN")
+    if not outside:
+        url, token = _url(data), given if who is None else None
+        return Target(url, token or token_files.saved(data, who or token_files.AGENT))
+    if who is not None:
+        message = f"AETHERIS_URL is set, and the token of {who} is for what runs on {data} only"
+        raise NotRunningError(message, f"Set AETHERIS_TOKEN to the token that {who} has there, or unset AETHERIS_URL.")
+    if not given:
+        message = "AETHERIS_URL is set without AETHERIS_TOKEN"
+        raise NotRunningError(message, "Set AETHERIS_TOKEN to a token that the gateway there knows.")
+    return Target(outside, given, local=False)
 
 
 def kafka(data: Path) -> str:
@@ -83,50 +89,8 @@ def kafka(data: Path) -> str:
     return state.kafka
 
 
-def ensure_token(data: Path) -> Path:
-    """Tokens for whoever starts the system, readable by him alone: his own, and one to approve his own jobs, and to
-    end workers, with.
-
-    An existing file is left as it is.
-    """
-    data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = data / "tokens.toml"
-    if not path.exists():
-        staged = path.with_suffix(".new")
-        staged.touch(mode=0o600)
-        staged.write_text("\n".join((_fresh_token(_user()), _fresh_token(APPROVER, operator=True))))
-        staged.replace(path)
-    return path
-
-
 def _url(data: Path) -> str:
     state = State.load(data.resolve())
     if state is None or state.pid is None:
         raise NotRunningError(f"Nothing runs on {data}", "Start it with `aetheris up`, or set AETHERIS_URL.")
     return state.gateway
-
-
-def _user() -> str:
-    """The name that commands are recorded under; one that TOML can take as it stands."""
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):
-        return "operator"
-    return name if name.isprintable() and not set(name) & {'"', "\\"} else "operator"
-
-
-def _fresh_token(name: str, *, operator: bool = False) -> str:
-    may = "operator = true\n" if operator else ""
-    return f'[[token]]\nvalue = "{secrets.token_urlsafe(32)}"\nname = "{name}"\ntenant = "default"\n{may}'
-
-
-def _token(path: Path, who: str | None) -> str:
-    try:
-        tokens = tomllib.loads(path.read_text()).get("token", [])
-    except (OSError, tomllib.TOMLDecodeError):
-        tokens = []
-    for token in cast("list[dict[str, Any]]", tokens):
-        if "value" in token and who in (None, token.get("name")):
-            return str(token["value"])
-    whose = f" of {who}" if who is not None else ""
-    raise NotRunningError(f"No token{whose} in {path}", "Set AETHERIS_TOKEN to a token that the gateway knows.")

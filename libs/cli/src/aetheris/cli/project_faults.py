@@ -4,9 +4,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from aetheris.gateway.openid import providers_of
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.gateway.tokens import Tokens
 from aetheris.ledger.core.policy import Policy
@@ -14,6 +16,7 @@ from aetheris.ledger.policy_file import load as load_policy
 from aetheris.ledger.settings import LedgerSettings
 from aetheris.planner.settings import PlannerSettings
 from aetheris.protocol.base.faults import like
+from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.process.settings import RuntimeSettings, load
 from aetheris.sdk.loader import Toolbox, examine
@@ -79,7 +82,9 @@ class _Look:
         secrets = self._named("secrets", self._executor.secrets, secrets_of, lambda _one: "")
         self._mcp(secrets if secrets is not None else Secrets(()))
         self._models()
-        self._named("tokens", self._gateway.tokens, Tokens.load, lambda _one: "")
+        providers = partial(providers_of, dev=self._gateway.dev)
+        self._named("oidc", self._gateway.oidc, providers, lambda one: f"{len(one)} providers")
+        self._named("tokens", self._gateway.tokens, lambda path: Tokens(path, SystemClock()), lambda _one: "")
 
     def _tools(self) -> Toolbox:
         modules = ",".join(self._executor.tools)

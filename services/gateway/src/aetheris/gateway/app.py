@@ -25,6 +25,8 @@ from aetheris.gateway.intake import Intake
 from aetheris.gateway.job_histories import JobHistories
 from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.job_rows import JobRows
+from aetheris.gateway.logins import Logins
+from aetheris.gateway.openid import OpenId, providers_of
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
 from aetheris.gateway.reconciliation_scheduler import ReconciliationScheduler
@@ -39,7 +41,7 @@ from aetheris.gateway.views import Views
 from aetheris.gateway.workers import WorkerDirectory
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.planning.schemas import check_schema
-from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.base.clock import Clock, SystemClock
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.http import HttpServer
@@ -73,9 +75,11 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         BrokerRefused: no broker that can be relied on.
         HttpTlsUnusable: the certificate or the CA can't be used.
         InternalKeyMissing: the verifier could not tell who asks it.
+        ProvidersFileInvalid: the file of OpenID providers can't be used.
         TokensFileInvalid: the file of tokens can't be used.
     """
-    tokens = Tokens.load(settings.tokens_file)
+    tokens = Tokens(settings.tokens_file, SystemClock())
+    providers = providers_of(settings.oidc, dev=settings.dev) if settings.oidc is not None else ()
     internal = InternalKey.load(settings.internal_key, settings.data, dev=settings.dev)
     async with (
         runtime(settings, "gateway", stop) as parts,
@@ -85,18 +89,22 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
             trust_env=False,
             verify=trusted(settings.ca),
         ) as verifier,
+        httpx.AsyncClient() as outside,
         asyncio.TaskGroup() as tasks,
     ):
         parts.health.add("views", lambda: "the registry is being read")  # until `index` knows better: nothing listens
         sources = _sources(parts, settings)
         proofs = partial(VerifierProxy, verifier, internal)
-        services = _services(parts, settings, sources, tokens, proofs)
+        openid = OpenId(providers, outside, parts.clock, dev=settings.dev) if providers else None
+        logins = Logins(tokens, openid, parts.metrics, parts.clock)
+        services = _services(parts, settings, sources, logins, proofs)
         await sources.feed.start()
         await asyncio.gather(sources.tools.load(), sources.workers.load())
         parts.health.add("views", sources.index.unready)
         http = HttpServer.of(settings, build_api(services))
         listening = parts.wake_up.listen("gateway", sources.feed.wake)
-        following = [tasks.create_task(part) for part in (*sources.follow(), listening)]
+        keys = openid.follow() if openid is not None else ()
+        following = [tasks.create_task(part) for part in (*sources.follow(), listening, *keys)]
         if settings.reconcile_every_s is not None:
             following.append(tasks.create_task(_scheduler(settings, services, sources.views, parts.clock).run()))
         serving = tasks.create_task(http.run())
@@ -149,7 +157,7 @@ def _sources(parts: Runtime, settings: GatewaySettings) -> _Sources:
 
 
 def _services(
-    parts: Runtime, settings: GatewaySettings, sources: _Sources, tokens: Tokens, proofs: Callable[..., VerifierProxy]
+    parts: Runtime, settings: GatewaySettings, sources: _Sources, logins: Logins, proofs: Callable[..., VerifierProxy]
 ) -> Services:
     views, feed, clock = sources.views, sources.feed, parts.clock
     registry, deadlines = Registry(sources.tools), Deadlines(sources.index, settings.request_s)
@@ -176,7 +184,7 @@ def _services(
         clock=clock,
     )
     return Services(
-        tokens=tokens,
+        logins=logins,
         reader=reader,
         intake=Intake(
             reads=reads,
@@ -234,7 +242,7 @@ def _scheduler(settings: GatewaySettings, services: Services, views: Views, cloc
         reads=services.reads,
         reconciliation=services.reconciliation,
         views=views,
-        tenants=services.tokens.tenants,
+        tenants=lambda: services.logins.tenants,
         schedule=Schedule(every, timedelta(seconds=settings.reconcile_for_s)),
         clock=clock,
     )

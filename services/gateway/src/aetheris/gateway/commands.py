@@ -6,8 +6,8 @@ from typing import Generic, TypeVar
 
 from aetheris.gateway.command_writer import CommandWriter
 from aetheris.gateway.core import bodies, decisions
-from aetheris.gateway.core.caller import Caller
 from aetheris.gateway.core.decisions import Decide, JobSnapshot, Stands
+from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.feed import JobFeed
 from aetheris.gateway.job_reader import JobReader
@@ -35,34 +35,34 @@ class JobCommands:
         self._writer = writer
         self._deadlines = deadlines
 
-    async def cancel(self, caller: Caller, job_id: str, raw: bytes) -> Reply[Commanded]:
+    async def cancel(self, caller: Principal, job_id: str, raw: bytes) -> Reply[Commanded]:
         """Ask a job to stop; one that has not begun too."""
         wanted = bodies.read(CancelBody, raw)
         return await self._give(caller, job_id, partial(decisions.cancel, wanted), planned=False)
 
-    async def pause(self, caller: Caller, job_id: str, raw: bytes) -> Reply[Commanded]:
+    async def pause(self, caller: Principal, job_id: str, raw: bytes) -> Reply[Commanded]:
         """Keep a job from starting anything."""
         return await self._give(caller, job_id, partial(decisions.pause, bodies.read(ReasonBody, raw)))
 
-    async def resume(self, caller: Caller, job_id: str, raw: bytes) -> Reply[Commanded]:
+    async def resume(self, caller: Principal, job_id: str, raw: bytes) -> Reply[Commanded]:
         """End the pause that a job is in."""
         return await self._give(caller, job_id, partial(decisions.resume, bodies.read(ReasonBody, raw)))
 
-    async def resolve(self, caller: Caller, job_id: str, execution_id: str, raw: bytes) -> Reply[Commanded]:
+    async def resolve(self, caller: Principal, job_id: str, execution_id: str, raw: bytes) -> Reply[Commanded]:
         """Hand on what a human found out about a parked step."""
         wanted = bodies.read(ResolveBody, raw)
         return await self._give(caller, job_id, partial(decisions.resolve, execution_id, wanted), planned=False)
 
-    async def call_off(self, caller: Caller, job_id: str, execution_id: str, raw: bytes) -> Reply[Commanded]:
+    async def call_off(self, caller: Principal, job_id: str, execution_id: str, raw: bytes) -> Reply[Commanded]:
         """Cancel one step; what is under way is settled first."""
         wanted = bodies.read(ReasonBody, raw)
         return await self._give(caller, job_id, partial(decisions.call_off, execution_id, wanted))
 
-    async def signal(self, caller: Caller, job_id: str, raw: bytes) -> Reply[Commanded]:
+    async def signal(self, caller: Principal, job_id: str, raw: bytes) -> Reply[Commanded]:
         """Put a signal into a job's inbox."""
         return await self._give(caller, job_id, partial(decisions.signal, bodies.read_signal(raw)))
 
-    async def _give(self, caller: Caller, job_id: str, decide: Decide, *, planned: bool = True) -> Reply[Commanded]:
+    async def _give(self, caller: Principal, job_id: str, decide: Decide, *, planned: bool = True) -> Reply[Commanded]:
         """`planned`: a job that was just submitted is decided on when its plan is in the log."""
         async with self._reader.listening(job_id) as news:
             async with self._deadlines.deadline():
@@ -74,7 +74,7 @@ class JobCommands:
             observed = await self._writer.hear(news, seen.end, partial(decision.settles, command_id))
         return Reply(observed is not None, decision.answered(command_id, observed))
 
-    async def _seen(self, caller: Caller, job_id: str, plan: JobFeed | None) -> tuple[JobSnapshot, bool | None]:
+    async def _seen(self, caller: Principal, job_id: str, plan: JobFeed | None) -> tuple[JobSnapshot, bool | None]:
         """(the job, whether it is traced); behind its plan, where that is awaited."""
         if plan is not None:
             seen = await self._reader.planned(caller, job_id, plan)

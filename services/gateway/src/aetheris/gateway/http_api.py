@@ -22,13 +22,11 @@ from aetheris.gateway.routes import (
     submission,
     workers,
 )
-from aetheris.gateway.routes.edge import Services
+from aetheris.gateway.routes.edge import ADMISSION, Services
 
 _log = structlog.get_logger(__name__)
 
-ROUTERS = tuple(
-    part.router for part in (jobs, job_commands, human_requests, history, proofs, registry, workers, probes)
-)
+ROUTERS = tuple(part.router for part in (jobs, job_commands, human_requests, history, proofs, registry, workers))
 
 
 def build_api(services: Services) -> FastAPI:
@@ -40,7 +38,8 @@ def build_api(services: Services) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(Exception, _on_crash)
     for router in ROUTERS:
-        app.include_router(router)
+        app.include_router(router, dependencies=[ADMISSION])
+    app.include_router(probes.router)
     return app
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from aetheris.gateway.command_writer import CommandWriter
 from aetheris.gateway.commands import Reply
-from aetheris.gateway.core import bodies, requests
+from aetheris.gateway.core import access, bodies, requests
 from aetheris.gateway.core.answers import ObservedEvent
-from aetheris.gateway.core.caller import Caller
+from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import ConflictProblem
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.feed import JobFeed
@@ -50,7 +50,7 @@ class HumanRequests:
         self._deadlines = deadlines
         self._clock = clock
 
-    async def open(self, caller: Caller, cursor: str | None, limit: int) -> dict[str, Any]:
+    async def open(self, caller: Principal, cursor: str | None, limit: int) -> dict[str, Any]:
         """The tenant's open requests, oldest first; raises Unavailable."""
         async with self._deadlines.deadline():
             page = await self._views.asked(caller.tenant, cursor, limit)
@@ -65,7 +65,7 @@ class HumanRequests:
         ]
         return {"approvals": rows, "cursor": page.cursor}
 
-    async def request(self, caller: Caller, request_id: str) -> dict[str, Any]:
+    async def request(self, caller: Principal, request_id: str) -> dict[str, Any]:
         """A request, and how it stands, from the log.
 
         Raises:
@@ -77,7 +77,7 @@ class HumanRequests:
             raise requests.unknown()
         return dict(requests.view(state, *found))
 
-    async def standing(self, caller: Caller, raw: bytes) -> RequestStanding:
+    async def standing(self, caller: Principal, raw: bytes) -> RequestStanding:
         """Whether an answered request has let its job go on: an answer does that by itself.
 
         Raises:
@@ -90,14 +90,14 @@ class HumanRequests:
             raise requests.not_asked(state, request_id)
         return requests.standing_of(state, *asked)
 
-    async def respond(self, caller: Caller, raw: bytes) -> Reply[Responded]:
+    async def respond(self, caller: Principal, raw: bytes) -> Reply[Responded]:
         """Hand on a human's answer.
 
         Raises:
             BadRequest, Forbidden, NotFound, Conflict, Unavailable.
         """
         wanted = bodies.read(RespondBody, raw)
-        response = requests.HumanResponse(wanted.request_id, wanted.action, wanted.data, wanted.comment, caller.name)
+        response = requests.HumanResponse(wanted.request_id, wanted.action, wanted.data, wanted.comment, caller.id)
         async with self._deadlines.deadline():
             row = await self._row(caller, response.request_id)
         async with self._reader.listening(row.job_id) as news:
@@ -113,15 +113,16 @@ class HumanRequests:
         )  # the list may not know yet who answered before
         return Reply(observed is not None, requests.responded(response, caused_by or command_id, observed))
 
-    async def _row(self, caller: Caller, request_id: str) -> Row:
+    async def _row(self, caller: Principal, request_id: str) -> Row:
         job_id = job_of(request_id)
         row = await self._rows.listed(job_id) if job_id is not None else None
         if row is None or row.tenant != caller.tenant:
             raise requests.unknown()
+        access.check_reach(caller, row.submitted_by)
         return row
 
     async def _request(
-        self, caller: Caller, request_id: str
+        self, caller: Principal, request_id: str
     ) -> tuple[JobState | None, tuple[requests.Question, KeyState] | None]:
         """(the job that a request's id names, the request; None where it never made it)."""
         state = (await self._reader.fold(await self._row(caller, request_id))).state
@@ -216,10 +217,10 @@ def _observed_event(given: ev.Event, question: requests.Question) -> ObservedEve
     return ObservedEvent(given.event_type, given.caused_by, question.key, None, None)
 
 
-def _command(row: Row, caller: Caller, response: requests.HumanResponse, as_of: int) -> Respond:
+def _command(row: Row, caller: Principal, response: requests.HumanResponse, as_of: int) -> Respond:
     return Respond(
         job_id=row.job_id,
-        by=caller.name,
+        by=caller.id,
         tenant=caller.tenant,
         request_id=response.request_id,
         action=response.action,

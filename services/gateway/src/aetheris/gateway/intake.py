@@ -6,7 +6,7 @@ import structlog
 
 from aetheris.gateway.command_writer import CommandWriter
 from aetheris.gateway.core import bodies, submissions
-from aetheris.gateway.core.caller import Caller
+from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import ConflictProblem, TooLarge
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.end_waits import EndWait, EndWaits
@@ -19,6 +19,7 @@ from aetheris.gateway.registry import Registry
 from aetheris.gateway.views import Row, Views, timestamp
 from aetheris.protocol.api import Submitted
 from aetheris.protocol.base.ids import derived, job_id_of
+from aetheris.protocol.base.principals import Role
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Submit
 from aetheris.protocol.planning.continuation import EndedJob, ended
@@ -60,7 +61,7 @@ class Intake:
         self._clock = clock
 
     async def submit(
-        self, caller: Caller, raw: bytes, idempotency_key: str | None, wait: EndWait | None = None
+        self, caller: Principal, raw: bytes, idempotency_key: str | None, wait: EndWait | None = None
     ) -> Submitted:
         """Take a submission, and say how its job stands: at once, or when it has ended or the wait is over.
 
@@ -70,7 +71,7 @@ class Intake:
             BadRequest, Conflict, Unavailable.
         """
         job_id = job_id_of(caller.tenant, idempotency_key) if idempotency_key is not None else fresh_id()
-        asked = submissions.SubmissionRequest(job_id, caller.name, caller.tenant, idempotency_key)
+        asked = submissions.SubmissionRequest(job_id, caller.id, caller.tenant, idempotency_key)
         command = submissions.submit_command(raw, asked, self._registry.newest(), self._registry.models())
         if wait is None:
             row, _ = await self._taken(command)
@@ -82,7 +83,7 @@ class Intake:
             status = (await self._reads.job(caller, job_id))["status"]
         return Submitted(job_id=job_id, status=status)
 
-    async def continue_job(self, caller: Caller, job_id: str, raw: bytes) -> Submitted:
+    async def continue_job(self, caller: Principal, job_id: str, raw: bytes) -> Submitted:
         """Continue a failed or cancelled job in a new one; the same request names the same job.
 
         Raises:
@@ -90,7 +91,7 @@ class Intake:
         """
         before = await self._ended(caller, job_id)
         continuing, key = await self._next(caller, job_id)
-        asked = submissions.SubmissionRequest(continuing, caller.name, caller.tenant, key)
+        asked = submissions.SubmissionRequest(continuing, caller.id, caller.tenant, key, Role.RESOLVE in caller.roles)
         registry, models = self._registry.newest(), self._registry.models()
         command = submissions.continue_command(raw, asked, before, registry, models)
         try:
@@ -101,7 +102,7 @@ class Intake:
             ) from None
         return Submitted(job_id=taken.job_id, status=taken.status, continues=job_id)
 
-    async def _ended(self, caller: Caller, job_id: str) -> EndedJob:
+    async def _ended(self, caller: Principal, job_id: str) -> EndedJob:
         """A job with its seal, where it has one.
 
         Raises:
@@ -115,7 +116,7 @@ class Intake:
             raise ConflictProblem("illegal_transition", "the job has not begun")
         return found
 
-    async def _next(self, caller: Caller, job_id: str) -> tuple[str, str]:
+    async def _next(self, caller: Principal, job_id: str) -> tuple[str, str]:
         """(the id of the job that continues one, the key that it follows from).
 
         One that was born on what is not so has run nothing, and stands in nobody's way: the next has an id of its own.

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aetheris.gateway.core.caller import Caller
 from aetheris.gateway.core.cursors import cursor_at, place_at
+from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import BadRequestProblem, NotBegun, NotFoundProblem, Unavailable
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.effect_index import EffectIndex, EffectPlace
@@ -58,7 +58,7 @@ class JobHistories:
         self._index = index
         self._blobs = StoredResults(blobs)
 
-    async def replay(self, caller: Caller, job_id: str, to: str | None, *, steps: bool) -> dict[str, Any]:
+    async def replay(self, caller: Principal, job_id: str, to: str | None, *, steps: bool) -> dict[str, Any]:
         """The job as it stood at a point, and what a replay derives otherwise than was recorded.
 
         Raises:
@@ -75,7 +75,7 @@ class JobHistories:
         except UnknownPoint as error:
             raise BadRequestProblem(error.code, "to", str(error)) from None
 
-    async def effects(self, caller: Caller, job_id: str) -> dict[str, Any]:
+    async def effects(self, caller: Principal, job_id: str) -> dict[str, Any]:
         """The effect log.
 
         Raises:
@@ -84,7 +84,7 @@ class JobHistories:
         records = await self._created_records(caller, job_id)
         return await asyncio.to_thread(lambda: job_history(records, self._blobs).effects.to_json(job_id))
 
-    async def ledger(self, caller: Caller, job_id: str) -> dict[str, Any]:
+    async def ledger(self, caller: Principal, job_id: str) -> dict[str, Any]:
         """Each call as the ledger holds it, and what made it so.
 
         Raises:
@@ -93,7 +93,7 @@ class JobHistories:
         records = await self._created_records(caller, job_id)
         return await asyncio.to_thread(lambda: ledger_of(logged_events(records)))
 
-    async def trace(self, caller: Caller, job_id: str) -> dict[str, Any]:
+    async def trace(self, caller: Principal, job_id: str) -> dict[str, Any]:
         """Decision tree, dependency graph, steps, events.
 
         Raises:
@@ -102,7 +102,7 @@ class JobHistories:
         records = await self._created_records(caller, job_id)
         return await asyncio.to_thread(lambda: trace_of(job_history(records, self._blobs)))
 
-    async def why(self, caller: Caller, asked: EffectQuery) -> dict[str, Any]:
+    async def why(self, caller: Principal, asked: EffectQuery) -> dict[str, Any]:
         """Effects of the tenant, newest first, each with the tree of its reasons: {effects, cursor}.
 
         Raises:
@@ -120,7 +120,7 @@ class JobHistories:
         reported = sorted((tree for job in trees for tree in job), key=_written, reverse=True)
         return {"effects": reported, "cursor": cursor}
 
-    async def _of_job(self, caller: Caller, job_id: str, cursor: str | None, wanted: EffectFilter) -> dict[str, Any]:
+    async def _of_job(self, caller: Principal, job_id: str, cursor: str | None, wanted: EffectFilter) -> dict[str, Any]:
         """As `why`, of one job, from its log alone."""
         listed = f"effects of {job_id}"
         place = place_at(cursor, caller.tenant, listed) if cursor is not None else ""
@@ -138,7 +138,7 @@ class JobHistories:
         return {"effects": trees, "cursor": following}
 
     async def _places(
-        self, caller: Caller, asked: EffectQuery, wanted: EffectFilter
+        self, caller: Principal, asked: EffectQuery, wanted: EffectFilter
     ) -> tuple[list[EffectPlace], str | None]:
         if wanted.external_id is None:
             since_ms = 0 if wanted.since is None else int(wanted.since.timestamp() * 1000) - CLOCKS_APART_MS
@@ -149,7 +149,7 @@ class JobHistories:
         return await self._index.by_external_id(caller.tenant, wanted.external_id), None
 
     async def _origins(
-        self, caller: Caller, job_id: str, offsets: list[int], wanted: EffectFilter
+        self, caller: Principal, job_id: str, offsets: list[int], wanted: EffectFilter
     ) -> list[dict[str, Any]]:
         """The reasons of a job's effects at these offsets; of all that are wanted, where an id was asked for."""
         until = None if wanted.external_id is not None else max(offsets) + 2  # the commit lies beside its finished
@@ -165,7 +165,7 @@ class JobHistories:
 
         return await asyncio.to_thread(traced_back)
 
-    async def _created_records(self, caller: Caller, job_id: str) -> list[Record]:
+    async def _created_records(self, caller: Principal, job_id: str) -> list[Record]:
         records = await self._reads.records(caller, job_id)
         if not records:
             raise NotBegun

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Container
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from aetheris.gateway.core.caller import Caller
+from aetheris.gateway.core import access
 from aetheris.gateway.core.decisions import JobSnapshot
+from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import NotFoundProblem, Unavailable
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.feed import Feed, FeedClosed, JobFeed
@@ -44,19 +45,20 @@ class JobReader:
         self._rows = rows
         self._deadlines = deadlines
 
-    async def row(self, caller: Caller, job_id: str) -> Row:
+    async def row(self, caller: Principal, job_id: str) -> Row:
         """The row of a job that the caller may see.
 
         Raises:
-            NotFound.
+            NotFound, Forbidden.
             ViewsLost, RedisUnavailable, LogError: within a deadline.
         """
         row = await self._rows.find(job_id)
         if row is None or row.tenant != caller.tenant:
             raise NotFoundProblem("unknown_job", "there is no such job")
+        access.check_reach(caller, row.submitted_by)
         return row
 
-    async def check(self, caller: Caller, job_id: str) -> Row:
+    async def check(self, caller: Principal, job_id: str) -> Row:
         """As `row`, within a deadline of its own.
 
         Raises:
@@ -75,7 +77,7 @@ class JobReader:
                 await asyncio.sleep(0)
         return JobSnapshot(row.job_id, state, end)
 
-    async def planned(self, caller: Caller, job_id: str, news: JobFeed) -> JobSnapshot:
+    async def planned(self, caller: Principal, job_id: str, news: JobFeed) -> JobSnapshot:
         """A job whose plan is in the log; of one just submitted that is awaited.
 
         Raises:

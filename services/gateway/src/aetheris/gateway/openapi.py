@@ -6,8 +6,9 @@ from typing import Any
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
+from aetheris.gateway.core.access import OPEN, ROUTES
 from aetheris.gateway.http_api import ROUTERS
-from aetheris.gateway.routes import submission
+from aetheris.gateway.routes import probes, submission
 from aetheris.protocol import api
 
 _BODIES: tuple[type[api.RequestModel], ...] = (
@@ -25,7 +26,6 @@ _BODIES: tuple[type[api.RequestModel], ...] = (
 _REFUSED = "An answer other than yes; 503 may be asked again after Retry-After"
 _UNUSED = ("HTTPValidationError", "ValidationError")
 """What FastAPI would answer by itself; a refusal of this API has one shape."""
-_OPEN = ("/livez", "/readyz")
 
 
 def openapi() -> dict[str, Any]:
@@ -34,7 +34,7 @@ def openapi() -> dict[str, Any]:
         title="Aetheris",
         version="1",
         description="The gateway's HTTP API; docs/http-api.md says what each answer means.",
-        routes=[submission.described, *(route for router in ROUTERS for route in router.routes)],
+        routes=[submission.described, *(route for router in (*ROUTERS, probes.router) for route in router.routes)],
     )
     _, described = models_json_schema(
         [(kind, "validation") for kind in (*_BODIES, api.Refusal)], ref_template="#/components/schemas/{model}"
@@ -43,17 +43,20 @@ def openapi() -> dict[str, Any]:
     schemas = components["schemas"] | described["$defs"]
     components["schemas"] = {name: schemas[name] for name in sorted(schemas) if name not in _UNUSED}
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    for path, operation in _operations(document):
+    for route, operation in _operations(document):
         operation["responses"].pop("422", None)
         operation["responses"]["default"] = _refusal()
-        operation["security"] = [] if path in _OPEN else [{"token": []}]
+        access = ROUTES[route]
+        operation["security"] = [] if access is OPEN else [{"token": []}]
+        if access is not OPEN:
+            operation["x-roles"] = [role.value for role in access.roles]
     return document
 
 
 def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for path, methods in document["paths"].items():
-        for operation in methods.values():
-            yield path, operation
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", operation
 
 
 def _refusal() -> dict[str, Any]:

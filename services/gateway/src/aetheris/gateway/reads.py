@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from aetheris.gateway.core import wire
-from aetheris.gateway.core.caller import Caller
+from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.wire import Moved
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.end_waits import EndWait, EndWaits
@@ -26,6 +26,8 @@ _BREATH = 500
 """Records after which a long job lets other requests go on."""
 _OPEN = ("running", "waiting", "paused", "stopping", "compensating", "cancelling")
 """The statuses of jobs in which a call may be open."""
+_PAYLOADS = frozenset({"goal", "result"})
+"""Of a job's view: what is for who may read payloads."""
 _OPEN_JOBS = 50
 """Of each status, so many are looked at."""
 
@@ -54,12 +56,12 @@ class Reads:
         self._deadlines = deadlines
         self._clock = clock
 
-    async def page(self, caller: Caller, status: str | None, cursor: str | None, limit: int) -> Page:
+    async def page(self, caller: Principal, status: str | None, cursor: str | None, limit: int) -> Page:
         """The tenant's jobs, newest first; raises Unavailable."""
         async with self._deadlines.deadline():
             return await self._views.page(caller.tenant, status, cursor, limit)
 
-    async def job(self, caller: Caller, job_id: str, wait: EndWait | None = None) -> dict[str, Any]:
+    async def job(self, caller: Principal, job_id: str, wait: EndWait | None = None) -> dict[str, Any]:
         """How a job stands, from its log: now, or when it has ended or the wait is over.
 
         Raises:
@@ -74,10 +76,12 @@ class Reads:
             if state is None:
                 return {**row.summary(), "steps": []}
             view = standing.job_view(state, row.created_at)
+            if not caller.reads_payloads(row.submitted_by):
+                view = {name: value for name, value in view.items() if name not in _PAYLOADS}
             held = await self._held(state)
         return view if held is None else {**view, "why": f"{view['why']}; {held}" if "why" in view else held}
 
-    async def records(self, caller: Caller, job_id: str, until: int | None = None) -> list[Record]:
+    async def records(self, caller: Principal, job_id: str, until: int | None = None) -> list[Record]:
         """A job's records, up to the end of the log or, without it, an offset.
 
         Raises:
@@ -87,7 +91,7 @@ class Reads:
             row = await self._reader.row(caller, job_id)
             return await self._reader.records(row, until if until is not None else await self._reader.end(job_id))
 
-    async def events(self, caller: Caller, job_id: str, after: int, limit: int) -> list[dict[str, Any]]:
+    async def events(self, caller: Principal, job_id: str, after: int, limit: int) -> list[dict[str, Any]]:
         """A job's events with sequence above `after`.
 
         Raises:
@@ -124,7 +128,7 @@ class Reads:
                 if found:
                     yield found
 
-    async def contracts(self, caller: Caller, job_id: str, level: Level) -> list[dict[str, Any]]:
+    async def contracts(self, caller: Principal, job_id: str, level: Level) -> list[dict[str, Any]]:
         """The execution contracts of a job, as far as `level` lets be seen.
 
         Raises:
@@ -137,7 +141,7 @@ class Reads:
                 await asyncio.sleep(0)
         return found.view(level)
 
-    async def opened_by(self, caller: Caller, worker_id: str) -> list[dict[str, Any]]:
+    async def opened_by(self, caller: Principal, worker_id: str) -> list[dict[str, Any]]:
         """What a worker has open in the caller's newest jobs that have not ended, as far as that can be read in time.
 
         Raises:
@@ -151,7 +155,7 @@ class Reads:
                     found += standing.opened_by(state, worker_id) if state is not None else []
         return found
 
-    async def tools(self, caller: Caller) -> list[dict[str, Any]]:
+    async def tools(self, caller: Principal) -> list[dict[str, Any]]:
         """The newest version of every tool; with `quarantined`, where calls of the caller's tenant wait."""
         held = await self._quarantined(caller.tenant, range(self._feed.partitions))
         return [

@@ -7,7 +7,7 @@ from typing import Any
 from aetheris.gateway.command_writer import CommandWriter
 from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import reconciliations
-from aetheris.gateway.core.caller import Caller
+from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import NotBegun
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.feed import FeedClosed, JobFeed
@@ -28,7 +28,7 @@ class Reconciliation:
         self._registry = registry
         self._deadlines = deadlines
 
-    async def reconcile(self, caller: Caller, job_id: str, *, asked: bool = True) -> Reply[Reconciled]:
+    async def reconcile(self, caller: Principal, job_id: str, *, asked: bool = True) -> Reply[Reconciled]:
         """Compare what a job did with the outside; answered where every effect was answered for.
 
         Where nobody `asked` for it, nothing is written about a job that did nothing to compare.
@@ -47,7 +47,7 @@ class Reconciliation:
                 wanted = reconciliations.wanted(effects, silent, self._registry.verifies)
                 as_of = reconciliations.last_of_effects(records)
                 command = Reconcile(
-                    job_id=job_id, by=caller.name, tenant=caller.tenant, birth=job.creation_offset, as_of=as_of
+                    job_id=job_id, by=caller.id, tenant=caller.tenant, birth=job.creation_offset, as_of=as_of
                 )
                 command_id = await self._writer.send(command, row.trace) if asked or wanted.effects else ""
             reported = await self._confirmations(news, command_id, wanted.effects)

@@ -3,17 +3,18 @@
 Several gateways share the turns in Redis. Where those are lost a job is looked at once more, which changes nothing.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime
 
 import structlog
 
-from aetheris.gateway.core.caller import Caller
+from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import Problem
 from aetheris.gateway.core.reconciliations import Schedule
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
 from aetheris.gateway.views import Row, Views
+from aetheris.protocol.base.principals import PrincipalKind, Role
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.redis.client import RedisUnavailable
 
@@ -34,14 +35,14 @@ class ReconciliationScheduler:
         reads: Reads,
         reconciliation: Reconciliation,
         views: Views,
-        tenants: Collection[str],
+        tenants: Callable[[], Collection[str]],
         schedule: Schedule,
         clock: Clock,
     ) -> None:
         self._reads = reads
         self._reconciliation = reconciliation
         self._views = views
-        self._callers = [Caller(NAME, tenant) for tenant in sorted(tenants)]
+        self._tenants = tenants
         self._schedule = schedule
         self._clock = clock
 
@@ -50,13 +51,13 @@ class ReconciliationScheduler:
         pause_s = min(self._schedule.every.total_seconds(), LONGEST_PAUSE_S)
         while True:
             await self._clock.sleep(pause_s)
-            for caller in self._callers:
+            for caller in map(_caller, sorted(self._tenants())):
                 try:
                     await self._reconcile_tenant(caller)
                 except (Problem, RedisUnavailable) as error:
                     _log.warning("round of reconciliation broken off", tenant=caller.tenant, reason=error.code)
 
-    async def _reconcile_tenant(self, caller: Caller) -> None:
+    async def _reconcile_tenant(self, caller: Principal) -> None:
         """A tenant's jobs, newest first, until they are too old."""
         cursor: str | None = None
         while True:
@@ -69,7 +70,7 @@ class ReconciliationScheduler:
             if cursor is None:
                 return
 
-    async def _look_at(self, caller: Caller, row: Row) -> None:
+    async def _look_at(self, caller: Principal, row: Row) -> None:
         if not self._schedule.due(row.status, _created(row), self._clock.now()):
             return
         if not await self._views.take_turn(row.job_id, round(self._schedule.every.total_seconds() * 1000)):
@@ -77,6 +78,10 @@ class ReconciliationScheduler:
         found = (await self._reconciliation.reconcile(caller, row.job_id, asked=False)).answer
         if found.failed:
             _log.warning("not as it was left", job_id=row.job_id, failed=found.failed)
+
+
+def _caller(tenant: str) -> Principal:
+    return Principal(NAME, tenant, PrincipalKind.SERVICE, frozenset({Role.READ, Role.OPERATE}))
 
 
 def _created(row: Row) -> datetime:

@@ -1,23 +1,26 @@
-"""Who calls: bearer tokens from a file, compared in constant time.
-
-[[token]]
-value = "…"        # or sha256 = "hex of its SHA-256"
-name = "alice"
-tenant = "acme"
-operator = true    # may say that a worker has ended
-"""
+"""Bearer tokens from a file, known by their SHA-256 (docs/identity.md)."""
 
 import hashlib
-import hmac
-import tomllib
+import os
 from pathlib import Path
-from typing import cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import structlog
 
-from aetheris.gateway.core.caller import Caller
+from aetheris.gateway.core import token_entries
+from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import UnauthorizedProblem
+from aetheris.gateway.core.token_entries import MIN_TOKEN_CHARS, TokenEntry, TokensFault
+from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.refusal import StartRefused
+
+_log = structlog.get_logger(__name__)
+
+_Stamp = tuple[int, ...]
+_ABSENT: _Stamp = ()
+_UNSURE: _Stamp = (0,)
+"""Of a file that may change once more without its stamp showing it."""
+_TICK_S = 0.05
+"""Two changes of a file within so short a time may leave the same times on it."""
 
 
 class TokensFileInvalid(StartRefused):
@@ -26,78 +29,86 @@ class TokensFileInvalid(StartRefused):
     code = "tokens_file_invalid"
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    name: str = Field(min_length=1, max_length=200)
-    tenant: str = Field("default", min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
-    value: str | None = Field(None, min_length=8)
-    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$")
-    operator: bool = False
-
-    def digest(self) -> bytes:
-        """The SHA-256 of the token; only that is kept in memory."""
-        if self.value is not None and self.sha256 is None:
-            return hashlib.sha256(self.value.encode()).digest()
-        if self.sha256 is not None and self.value is None:
-            return bytes.fromhex(self.sha256)
-        raise ValueError("needs either value or sha256")
-
-
 class Tokens:
-    """The tokens that are known, by their SHA-256."""
+    """The tokens of a file, as it is now: it is looked at for each request, and read when it has changed.
 
-    def __init__(self, known: dict[bytes, Caller]) -> None:
-        self._known = known
+    They are looked up by their digest. Time may tell of a digest how far it is like one that is known; whoever wants
+    more must find a token that has such a digest, which is as hard as guessing the token.
+    """
 
-    @classmethod
-    def load(cls, path: Path) -> "Tokens":
-        """Read the file; a missing file knows no token.
+    def __init__(self, path: Path, clock: Clock) -> None:
+        """A missing file knows no token.
 
         Raises:
             TokensFileInvalid: naming the entry that is wrong.
         """
-        if not path.exists():
-            return cls({})
+        self._path = path
+        self._clock = clock
+        self._stamp = self._look()
         try:
-            entries = tomllib.loads(path.read_text()).get("token", [])
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-            raise TokensFileInvalid(f"{path}: not valid TOML") from None
-        if not isinstance(entries, list):
-            raise TokensFileInvalid(f"{path}: token must be a list: write [[token]]")
-        found = enumerate(cast("list[object]", entries))
-        return cls(dict(_known(path, index, entry) for index, entry in found))
+            self._known = self._read()
+        except TokensFault as error:
+            raise TokensFileInvalid(f"{path}: {error}") from None
 
     @property
     def tenants(self) -> frozenset[str]:
         """The tenants that somebody has a token of."""
-        return frozenset(caller.tenant for caller in self._known.values())
+        self._refresh()
+        return frozenset(entry.tenant for entry, _ in self._known.values())
 
-    def caller(self, authorization: str | None) -> Caller:
-        """Who sent this Authorization header.
+    def principal(self, token: str) -> Principal:
+        """Who has this token.
 
         Raises:
-            Unauthorized: it names no known token.
+            Unauthorized: nobody, or it has ended.
         """
-        scheme, _, token = (authorization or "").partition(" ")
-        if scheme.lower() != "bearer":
-            raise UnauthorizedProblem
-        sent = hashlib.sha256(token.strip().encode()).digest()
-        found: Caller | None = None
-        for digest, caller in self._known.items():  # all of them: the time tells nothing of which one matched
-            if hmac.compare_digest(digest, sent):
-                found = caller
+        if len(token) < MIN_TOKEN_CHARS:
+            raise UnauthorizedProblem("short")
+        self._refresh()
+        found = self._known.get(hashlib.sha256(token.encode()).digest())
         if found is None:
             raise UnauthorizedProblem
-        return found
+        entry, principal = found
+        if entry.ended(self._clock.now()):
+            raise UnauthorizedProblem("expired")
+        return principal
 
+    def _refresh(self) -> None:
+        """Take up a changed file; one that is broken is told, and what was known before it goes on to count."""
+        stamp = self._look()
+        if stamp == self._stamp != _UNSURE:
+            return
+        broken: TokensFault | None = None
+        try:
+            self._known = self._read()
+        except TokensFault as error:
+            broken = error
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        if broken is not None:
+            _log.error("the file of tokens is broken: what it said before goes on to count", reason=str(broken))
+        else:
+            _log.info("tokens read", tokens=len(self._known))
 
-def _known(path: Path, index: int, entry: object) -> tuple[bytes, Caller]:
-    try:
-        token = _Entry.model_validate(entry)
-        return token.digest(), Caller(token.name, token.tenant, token.operator)
-    except ValidationError as error:
-        field = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"])
-        raise TokensFileInvalid(f"{path}: token[{index}].{field} is invalid") from None
-    except ValueError as error:
-        raise TokensFileInvalid(f"{path}: token[{index}] {error}") from None
+    def _look(self) -> _Stamp:
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            return _ABSENT
+        except OSError as error:
+            return (error.errno or 1,)
+        if 0 <= self._clock.now().timestamp() - found.st_mtime < _TICK_S:
+            return _UNSURE
+        return found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size
+
+    def _read(self) -> dict[bytes, tuple[TokenEntry, Principal]]:
+        try:
+            text = self._path.read_text()
+        except FileNotFoundError:
+            return {}
+        except UnicodeDecodeError:
+            raise TokensFault("not valid TOML") from None
+        except OSError as error:
+            raise TokensFault(error.strerror or type(error).__name__) from None
+        return {entry.digest: (entry, entry.principal) for entry in token_entries.parsed(text)}

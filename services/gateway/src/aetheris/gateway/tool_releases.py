@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from aetheris.gateway.command_writer import SOURCE
 from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import bodies
-from aetheris.gateway.core.caller import Caller
+from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import NotFoundProblem
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.registry import Registry
@@ -52,7 +52,7 @@ class ToolReleases:
         known = (_parsed(value) for _, value in self._table.items())
         return {one.tool: _shown(one) for one in known if one is not None and one.tenant == tenant}
 
-    async def release(self, caller: Caller, tool: str, raw: bytes) -> Reply[ToolReleased]:
+    async def release(self, caller: Principal, tool: str, raw: bytes) -> Reply[ToolReleased]:
         """Take it, for the jobs of the caller's tenant; answered where the topic has it.
 
         Raises:
@@ -64,14 +64,14 @@ class ToolReleases:
         tool_release = await self._write(caller, tool, wanted.reason)
         return Reply(await self._observed(tool_release), ToolReleased(tool=tool, released=_shown(tool_release)))
 
-    async def _write(self, caller: Caller, tool: str, reason: str) -> ToolRelease:
+    async def _write(self, caller: Principal, tool: str, reason: str) -> ToolRelease:
         at = timestamp(self._clock.now())
         async with self._deadlines.deadline():
             count = await self._log.partitions(Topic.JOBS_EVENTS)
             places = [(Topic.JOBS_EVENTS, number) for number in range(count)]
             ends = await self._log.end_offsets(places)
             below = tuple(ends[place] for place in places)
-            release = ToolRelease(tenant=caller.tenant, tool=tool, by=caller.name, reason=reason, at=at, below=below)
+            release = ToolRelease(tenant=caller.tenant, tool=tool, by=caller.id, reason=reason, at=at, below=below)
             record = draft(Topic.TOOLS_REGISTRY, release, key=release.key, id=fresh_id(), source=SOURCE, time=at)
             await self._appender.append([(record,)])
         return release

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import httpx
 
-from aetheris.gateway.core.caller import Caller
+from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import NotBegun, NotFoundProblem, Unavailable
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.job_reader import JobReader
@@ -31,7 +31,7 @@ class VerifierProxy:
         self._deadlines = deadlines
         self._clock = clock
 
-    async def proof(self, caller: Caller, job_id: str, what: str) -> httpx.Response:
+    async def proof(self, caller: Principal, job_id: str, what: str) -> httpx.Response:
         """The verifier's answer about a job: verify, stream, evidence or inclusion.
 
         Raises:
@@ -44,7 +44,7 @@ class VerifierProxy:
             raise NotBegun
         return answer
 
-    async def seals(self, caller: Caller, what: str, params: Mapping[str, str]) -> httpx.Response:
+    async def seals(self, caller: Principal, what: str, params: Mapping[str, str]) -> httpx.Response:
         """The verifier's answer about the log of seals, which holds hashes only: checkpoint, consistency or leaves.
 
         Raises:

@@ -7,8 +7,8 @@ from typing import Any
 from aetheris.gateway.command_writer import SOURCE
 from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import bodies
-from aetheris.gateway.core.caller import Caller
-from aetheris.gateway.core.problems import ConflictProblem, ForbiddenProblem, NotFoundProblem
+from aetheris.gateway.core.principal import Principal
+from aetheris.gateway.core.problems import ConflictProblem, NotFoundProblem
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.views import timestamp
@@ -43,7 +43,7 @@ class WorkerDirectory:
         """Every name."""
         return [_shown(worker_id, name) for worker_id, name in self._names]
 
-    async def one(self, caller: Caller, worker_id: str) -> dict[str, Any]:
+    async def one(self, caller: Principal, worker_id: str) -> dict[str, Any]:
         """A name, with what it has open in the caller's jobs.
 
         Raises:
@@ -54,21 +54,20 @@ class WorkerDirectory:
         ends = [one.model_dump(exclude_none=True) for one in name.ended.values()]
         return {**_shown(worker_id, name), "ended": ends, "open": opened}
 
-    async def end(self, caller: Caller, worker_id: str, raw: bytes) -> Reply[WorkerEndReply]:
+    async def end(self, caller: Principal, worker_id: str, raw: bytes) -> Reply[WorkerEndReply]:
         """Take a person's word that an incarnation can act no more; answered where the topic says so.
 
         Raises:
-            BadRequest, Forbidden, NotFound, Conflict, Unavailable.
+            BadRequest, NotFound, Conflict, Unavailable.
         """
         wanted = bodies.read(WorkerEndBody, raw)
-        _check_may_end(caller)
         name = self._known(worker_id)
         incarnation = wanted.incarnation or _meant(worker_id, name)
         if incarnation not in name.ended and not name.may_act(incarnation):
             message = "no such incarnation lives under this name, or has left it"
             raise ConflictProblem("not_live", message, worker_id=worker_id, incarnation=incarnation)
         if incarnation not in name.ended:
-            end = Ended(incarnation=incarnation, how=HUMAN, by=caller.name, evidence=wanted.evidence)
+            end = Ended(incarnation=incarnation, how=HUMAN, by=caller.id, evidence=wanted.evidence)
             await self._write(worker_id, name, end)
         event = await self._observed(worker_id, incarnation)
         ended = None if event is None else IncarnationEnd(**event.model_dump(exclude_none=True))
@@ -98,12 +97,6 @@ class WorkerDirectory:
         if worker_id not in self._names:
             raise NotFoundProblem("unknown_worker", "no worker was ever called so")
         return self._names[worker_id]
-
-
-def _check_may_end(caller: Caller) -> None:
-    """Workers serve every tenant; and whether his word counts for a job that he submitted is for the log to say."""
-    if not caller.operator:
-        raise ForbiddenProblem("not_an_operator", "only an operator may end a worker: whose token says operator = true")
 
 
 def _meant(worker_id: str, name: Name) -> str:

@@ -9,7 +9,7 @@ import httpx
 import typer
 
 from aetheris.cli import local
-from aetheris.cli.console import Exit, Json, end, errors_as_exits, print_json, progress, table
+from aetheris.cli.console import CommandError, Exit, Json, end, errors_as_exits, print_json, progress, table
 from aetheris.cli.given import Config, given
 from aetheris.cli.mcp_pins import PinComparisons, look
 from aetheris.sdk.client import AsyncClient
@@ -38,6 +38,8 @@ def serve(
     with errors_as_exits(as_json=False):
         own = local.target(data)
         approver = local.target(data, approve_as) if approve_as is not None else None
+        if approver is not None and approver.token == own.token:
+            raise CommandError(Exit.BAD_INPUT, "same_token", "--approve-as: this token submits; name another one")
     asyncio.run(_serve(own, approver, run, repeats=repeats))
 
 

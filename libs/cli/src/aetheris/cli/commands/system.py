@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from aetheris.cli import local
+from aetheris.cli import local, token_files
 from aetheris.cli.commands.check import origins_of, reported_faults, startable
 from aetheris.cli.console import CommandError, Exit, Json, end, errors_as_exits, fields, print_json, progress, table
 from aetheris.cli.embedded import doctor as examination
@@ -26,6 +26,9 @@ def up(
     ] = None,
     tools: Tools = None,
     config: Config = None,
+    agent_user: Annotated[
+        str | None, typer.Option(help="The system's user that agents run as: theirs is the agent's token. As root.")
+    ] = None,
     restart: Annotated[bool, typer.Option("--restart", help="End what runs first, in good order.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -38,7 +41,11 @@ def up(
         _replaceable(data, differences, restart=restart)
         for subject, detail in (*reported_faults(found, origins), *(("changed", one) for one in differences)):
             progress(subject, detail)
-        local.ensure_token(data)
+        token_files.ensure_tokens(data)
+        if agent_user is not None:
+            progress("tokens", f"{agent_user} has that of agents: {token_files.hand_over(data, agent_user)}")
+        if shared := token_files.sharing(data):
+            progress("tokens", shared)
         services = with_counts({"executor": here.executors})
         state = lifecycle.up(data, foreground=foreground, services=services, progress=progress, loaded=loaded)
         _print(state, dict(found.loaded), origins, as_json=as_json)

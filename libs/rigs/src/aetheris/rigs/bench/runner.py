@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from aetheris.cli import local
+from aetheris.cli import local, token_files
 from aetheris.cli.embedded import kafka, lifecycle
 from aetheris.cli.embedded.environment import alone
 from aetheris.cli.embedded.jars import Progress
@@ -137,7 +137,7 @@ def _running(data: Path, variant: Variant, progress: Progress) -> Generator[Stat
     runs, notes = str(variant.runs).lower(), str(notes_in(data))
     env = {"AETHERIS_TOOLS": TOOLS, "AETHERIS_BENCH_FILE": notes, "AETHERIS_RUNS": runs}
     with alone(env | dict(variant.env)):
-        local.ensure_token(data)
+        token_files.ensure_tokens(data)
         state = lifecycle.up(data, progress=progress, tuning=lambda _node: variant.tuning)
     try:
         yield state

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from aetheris.cli import local
+from aetheris.cli import local, token_files
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.environment import alone
 from aetheris.cli.embedded.errors import NotRunningError
@@ -116,7 +115,7 @@ def running(data: Path, outside_port: int, progress: Progress, brokers: int = 1)
         running_proxy(routes) as proxy,
         alone({**_SETTINGS, "AETHERIS_POLICY": str(policy), **_models(data, proxy)}),
     ):
-        local.ensure_token(data)
+        token_files.ensure_tokens(data)
         library = _faketime()
         services = tuple(_through(proxy, names, service) for service in with_counts({"executor": EXECUTORS}))
         if library is not None:
@@ -134,7 +133,9 @@ def running(data: Path, outside_port: int, progress: Progress, brokers: int = 1)
             gateway = local.target(data)
             with (
                 Client(gateway.url, gateway.token, transport=httpx.HTTPTransport()) as client,  # past any proxy
-                Client(gateway.url, _approver(data), transport=httpx.HTTPTransport()) as approver,
+                Client(
+                    gateway.url, token_files.saved(data, token_files.APPROVER), transport=httpx.HTTPTransport()
+                ) as approver,
             ):
                 has_models = find_spec(MODELS) is not None
                 yield ChaosSystem(data, client, proxy, library is not None, has_disk, has_models, approver, names)
@@ -170,12 +171,6 @@ def _listeners(ports: Ports, name: str, near: Address) -> dict[str, str]:
         "advertised.listeners": f"PLAINTEXT://{direct},FORWARDED://127.0.0.1:{near}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,FORWARDED:PLAINTEXT,CONTROLLER:PLAINTEXT",
     }
-
-
-def _approver(data: Path) -> str:
-    """The token of somebody who submits nothing."""
-    tokens = tomllib.loads((data / "tokens.toml").read_text())["token"]
-    return next(one["value"] for one in tokens if one["name"] == local.APPROVER)
 
 
 def _near_socket(data: Path) -> str:

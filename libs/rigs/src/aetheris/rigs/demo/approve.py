@@ -1,6 +1,5 @@
 """`aetheris demo approve`: a payout waits for a human, through a blackout, and is made once, as he changed it."""
 
-import secrets
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
@@ -10,7 +9,8 @@ from uuid import uuid4
 
 import httpx
 
-from aetheris.cli import local
+from aetheris.cli import local, token_files
+from aetheris.protocol.base.principals import PrincipalKind, Role
 from aetheris.rigs.chaos.external_server import ExternalServer, running_external_server
 from aetheris.rigs.demo.kills import DemoError
 from aetheris.rigs.demo.paid import tag_of
@@ -26,7 +26,7 @@ from aetheris.rigs.demo.system import DemoSystem, check_free, running
 from aetheris.sdk.client import Action, Client, Conflict, Forbidden, Unreachable
 
 PAYEE, ASKED, CHANGED = "Northwind", 5_000, 500
-AGENT, EDITOR, APPROVER = "agent", "carol", "dave"
+EDITOR, APPROVER = "carol", "dave"
 BLACKOUT_S = 10.0
 
 
@@ -73,7 +73,7 @@ def _play(folder: Path, say: Say, *, keep: bool) -> ApproveOutcome:
         with running(folder, env, say, keep=keep) as system:
             job_id, request = _ask(system, say)
             own = _refused(system.client, request, "approve")
-            say.step(f"{AGENT}, who submitted the job, approves it himself: {own}")
+            say.step(f"{token_files.AGENT}, who submitted the job, approves it himself: {own}")
             count = system.kill_everything()
             say.kill(
                 f"kill -9: all {count} processes, Kafka and Valkey among them; for {BLACKOUT_S:.0f} s nothing runs"
@@ -161,15 +161,13 @@ def _client(system: DemoSystem, who: str) -> Generator[Client]:
 
 def _write_tokens(folder: Path) -> None:
     """One for the agent, and for two people of finance."""
-    path = folder / "tokens.toml"
-    folder.mkdir(parents=True, exist_ok=True)
-    path.touch(mode=0o600)
-    path.write_text(
-        "\n".join(
-            f'[[token]]\nvalue = "{secrets.token_urlsafe(32)}"\nname = "{who}"\ntenant = "default"\n'
-            for who in (AGENT, EDITOR, APPROVER)
-        )
-    )
+    token_files.ensure_tokens(folder)
+    with token_files.changed(folder / "tokens.toml") as entries:
+        for who in (EDITOR, APPROVER):
+            token = token_files.fresh()
+            token_files.save(folder, who, token)
+            roles = (Role.READ, Role.READ_PAYLOADS, Role.APPROVE)
+            entries.append(token_files.entry(token, who, kind=PrincipalKind.PERSON, roles=roles))
 
 
 def _show(outcome: ApproveOutcome, say: Say) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from aetheris.cli import local
+from aetheris.cli import local, token_files
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.environment import alone
 from aetheris.cli.embedded.errors import EmbeddedError, NotRunningError
@@ -121,7 +121,7 @@ def running(data: Path, env: Mapping[str, str], say: Say, *, keep: bool) -> Gene
     """
     with ExitStack() as stack:
         with alone({**SETTINGS, **env}):
-            local.ensure_token(data)
+            token_files.ensure_tokens(data)
             if not keep:
                 stack.callback(_down, data)
             lifecycle.up(data, progress=lambda part, what: say.detail(f"{part}: {what}"))

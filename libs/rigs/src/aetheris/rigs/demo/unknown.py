@@ -13,7 +13,7 @@ from uuid import uuid4
 from aetheris.cli.embedded.environment import alone
 from aetheris.cli.embedded.ports import free_port
 from aetheris.cli.embedded.processes import end, spawn
-from aetheris.cli.local import APPROVER
+from aetheris.cli.token_files import APPROVER
 from aetheris.rigs.chaos.external_server import ExternalServer, running_external_server, until
 from aetheris.rigs.demo import late, naive_loop, servers
 from aetheris.rigs.demo.external_systems import answers_as_mail_server

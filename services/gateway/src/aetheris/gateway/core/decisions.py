@@ -6,11 +6,12 @@ Each decision raises what refuses it: BadRequest, Forbidden, NotFound, Conflict,
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aetheris.gateway.core import answers
+from aetheris.gateway.core import access, answers
 from aetheris.gateway.core.answers import ObservedEvent
-from aetheris.gateway.core.caller import Caller
+from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import NotBegun, NotFoundProblem
 from aetheris.protocol.api import CancelBody, Commanded, PauseInForce, ReasonBody, ResolveBody, SignalBody
+from aetheris.protocol.base.principals import Role
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages.commands import (
     Cancel,
@@ -62,20 +63,20 @@ class Send:
 
 
 Decision = Stands | Send
-Decide = Callable[[Caller, JobSnapshot], Decision]
+Decide = Callable[[Principal, JobSnapshot], Decision]
 
 
-def cancel(wanted: CancelBody, caller: Caller, job: JobSnapshot) -> Decision:
+def cancel(wanted: CancelBody, caller: Principal, job: JobSnapshot) -> Decision:
     """Ask a job to stop; before its birth too."""
     if job.state is not None and answers.stands_against_cancel(job.state, compensate=wanted.compensate):
         return Stands(Commanded(job_id=job.job_id, status=standing.job_status(job.state)))
     command = Cancel(
-        job_id=job.job_id, by=caller.name, tenant=caller.tenant, reason=wanted.reason, compensate=wanted.compensate
+        job_id=job.job_id, by=caller.id, tenant=caller.tenant, reason=wanted.reason, compensate=wanted.compensate
     )
     return Send(command, answers.answers_cancel, Commanded(job_id=job.job_id, status="cancelling"))
 
 
-def pause(wanted: ReasonBody, caller: Caller, job: JobSnapshot) -> Decision:
+def pause(wanted: ReasonBody, caller: Principal, job: JobSnapshot) -> Decision:
     """Keep a job from starting anything."""
     state, found = job.begun, Commanded(job_id=job.job_id, status="paused")
     answers.check_pausable(state)
@@ -83,28 +84,28 @@ def pause(wanted: ReasonBody, caller: Caller, job: JobSnapshot) -> Decision:
         reported = PauseInForce.model_validate(standing.pause_view(state.paused))
         return Stands(found.model_copy(update={"event": "job_paused", "command_id": None, "paused": reported}))
     number = state.pauses + 1
-    command = Pause(job_id=job.job_id, by=caller.name, tenant=caller.tenant, number=number, reason=wanted.reason)
+    command = Pause(job_id=job.job_id, by=caller.id, tenant=caller.tenant, number=number, reason=wanted.reason)
     return Send(command, lambda _, event: answers.answers_pause("job_paused", number, event), found)
 
 
-def resume(wanted: ReasonBody, caller: Caller, job: JobSnapshot) -> Decision:
+def resume(wanted: ReasonBody, caller: Principal, job: JobSnapshot) -> Decision:
     """End the pause that a job is in."""
     number = answers.pause_to_end(job.begun)
-    command = Resume(job_id=job.job_id, by=caller.name, tenant=caller.tenant, number=number, reason=wanted.reason)
+    command = Resume(job_id=job.job_id, by=caller.id, tenant=caller.tenant, number=number, reason=wanted.reason)
     found = Commanded(job_id=job.job_id, status="running")
     return Send(command, lambda _, event: answers.answers_pause("job_resumed", number, event), found)
 
 
-def resolve(execution_id: str, wanted: ResolveBody, caller: Caller, job: JobSnapshot) -> Decision:
+def resolve(execution_id: str, wanted: ResolveBody, caller: Principal, job: JobSnapshot) -> Decision:
     """Hand on what a human found out about a parked step."""
     state = job.begun
     key = _known(answers.key_to_resolve(state, execution_id))
     answers.check_resolvable(state.keys[key], wanted.verdict)
-    answers.check_resolver(state, state.keys[key], caller.name)
+    answers.check_resolver(state, state.keys[key], caller.id)
     command = Resolve.model_validate(
         {
             "job_id": job.job_id,
-            "by": caller.name,
+            "by": caller.id,
             "tenant": caller.tenant,
             "execution_id": execution_id,
             "verdict": wanted.verdict,
@@ -117,7 +118,7 @@ def resolve(execution_id: str, wanted: ResolveBody, caller: Caller, job: JobSnap
     return Send(command, lambda command_id, event: answers.answers_resolve(command_id, key, event), found)
 
 
-def call_off(execution_id: str, wanted: ReasonBody, caller: Caller, job: JobSnapshot) -> Decision:
+def call_off(execution_id: str, wanted: ReasonBody, caller: Principal, job: JobSnapshot) -> Decision:
     """Cancel one step; what is under way is settled first."""
     state, found = job.begun, Commanded(job_id=job.job_id, execution_id=execution_id)
     key = _known(answers.key_to_call_off(state, execution_id))
@@ -125,7 +126,7 @@ def call_off(execution_id: str, wanted: ReasonBody, caller: Caller, job: JobSnap
         return Stands(found.model_copy(update={"event": "invocation_cancel_requested", "command_id": None}))
     command = CancelContract(
         job_id=job.job_id,
-        by=caller.name,
+        by=caller.id,
         tenant=caller.tenant,
         execution_id=execution_id,
         reason=wanted.reason,
@@ -134,22 +135,38 @@ def call_off(execution_id: str, wanted: ReasonBody, caller: Caller, job: JobSnap
     return Send(command, answers.StepCancelled(key).settles, found)
 
 
-def signal(wanted: SignalBody, caller: Caller, job: JobSnapshot) -> Decision:
+def signal(wanted: SignalBody, caller: Principal, job: JobSnapshot) -> Decision:
     """Put a signal into a job's inbox."""
     name, payload = wanted.correlation_key, wanted.payload
     found = Commanded(job_id=job.job_id, correlation_key=name)
-    stands = answers.signal_received(job.begun, name, payload, caller.name)
+    _check_may_signal(caller, job.begun, name)
+    stands = answers.signal_received(job.begun, name, payload, caller.id)
     if stands is not None:
         return Stands(found.model_copy(update={"event": stands.event_type, "command_id": stands.command_id}))
     command = Signal(
         job_id=job.job_id,
-        by=caller.name,
+        by=caller.id,
         tenant=caller.tenant,
         correlation_key=name,
         payload=payload,
         as_of=job.end - 1,
     )
     return Send(command, lambda _, event: answers.answers_signal(name, payload, event), found)
+
+
+def _check_may_signal(caller: Principal, job: JobState, correlation_key: str) -> None:
+    """Accepting what could not be confirmed is a decision about calls; any other signal steers the job.
+
+    Raises:
+        Forbidden: he has not the role for it.
+    """
+    if answers.accepts(job, correlation_key):
+        needed, may = Role.RESOLVE, Role.RESOLVE in caller.roles
+    else:
+        own = Role.SUBMIT in caller.roles and job.created.submitted_by == caller.id
+        needed, may = Role.OPERATE, own or Role.OPERATE in caller.roles
+    if not may:
+        raise access.missing(needed)
 
 
 def _known(key: str | None) -> str:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from aetheris.gateway.core.caller import Caller
+from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import TooMany
 
 
@@ -17,13 +17,13 @@ class Holds:
         self._open: Counter[tuple[str, str]] = Counter()
 
     @contextmanager
-    def held(self, caller: Caller) -> Generator[None]:
+    def held(self, caller: Principal) -> Generator[None]:
         """Around one of them.
 
         Raises:
             TooMany: so many are open.
         """
-        whose = (caller.tenant, caller.name)
+        whose = (caller.tenant, caller.id)
         if self._open[whose] >= self._most_of_a_caller:
             raise TooMany("streams_per_caller", f"{self._most_of_a_caller} streams and waits of yours are open")
         if self._open.total() >= self._most:

@@ -42,12 +42,13 @@ class BadRequestProblem(Problem):
 
 
 class UnauthorizedProblem(Problem):
-    """No bearer token, or none that is known."""
+    """No bearer token, or none that counts; `reason` is for the log, and says nothing of the token."""
 
     status = 401
 
-    def __init__(self) -> None:
-        super().__init__("unauthorized", "send a known token: Authorization: Bearer …")
+    def __init__(self, reason: str = "unknown") -> None:
+        super().__init__("unauthorized", "send a token that is known and has not ended: Authorization: Bearer …")
+        self.reason = reason
 
 
 class ForbiddenProblem(Problem):
@@ -81,10 +82,10 @@ class TooMany(Problem):
     """More than may be had at a time."""
 
     status = 429
-    retry_after_s = 1
 
-    def __init__(self, limit: str, message: str) -> None:
-        super().__init__("too_many", message, limit=limit, retry_after_s=self.retry_after_s)
+    def __init__(self, limit: str, message: str, retry_after_s: int = 1) -> None:
+        super().__init__("too_many", message, limit=limit, retry_after_s=retry_after_s)
+        self.retry_after_s = retry_after_s
 
 
 class Unavailable(Problem):

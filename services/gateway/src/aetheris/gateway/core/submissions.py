@@ -9,9 +9,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from aetheris.gateway.core import bodies, continuations
+from aetheris.gateway.core.access import missing
 from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem, ForbiddenProblem
 from aetheris.protocol import api
 from aetheris.protocol.base.canonical import canonical, digest
+from aetheris.protocol.base.principals import Role
 from aetheris.protocol.base.references import UnresolvedReference
 from aetheris.protocol.messages.adoption import Continues
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, Submit
@@ -30,6 +32,8 @@ class SubmissionRequest:
     by: str
     tenant: str
     idempotency_key: str | None
+    may_settle: bool = False
+    """Whether he may say what became of steps in doubt, as far as his roles say."""
 
 
 OF_A_GOAL = ("model", "tools", "system", "planning", "max_tokens", "limits")
@@ -85,11 +89,13 @@ def continue_command(
     """The command that continues a job: what is left of its plan, or of another, pinned to the registry.
 
     Raises:
-        BadRequest, Conflict: naming the field, or the step; nothing may be appended for it.
+        BadRequest, Forbidden, Conflict: naming the field, or the step; nothing may be appended for it.
     """
     job, (body, _) = ended.job, bodies.parsed(raw)
     wanted = bodies.validated(api.ContinuationBody, body)
     asks_on = wanted.plan is None and continuation.asks_on(job)
+    if wanted.settle and not asked.may_settle:
+        raise missing(Role.RESOLVE, about="settling a step")
     try:
         settle = {name: StepVerdict(one.verdict, one.evidence, one.result) for name, one in wanted.settle.items()}
         known = continuation.continues(ended, asked.by, settle)

@@ -7,22 +7,23 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
-from fastapi import Depends, Header, Request
+from fastapi import Depends, Request
 from fastapi.responses import JSONResponse
 
 from aetheris.gateway.commands import JobCommands, Reply
 from aetheris.gateway.core import bodies
-from aetheris.gateway.core.caller import Caller
+from aetheris.gateway.core.access import ROUTES, admitted
 from aetheris.gateway.core.holds import Holds
+from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import BadRequestProblem
 from aetheris.gateway.end_waits import EndWait
 from aetheris.gateway.human_requests import HumanRequests
 from aetheris.gateway.intake import Intake
 from aetheris.gateway.job_histories import JobHistories
 from aetheris.gateway.job_reader import JobReader
+from aetheris.gateway.logins import Logins
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
-from aetheris.gateway.tokens import Tokens
 from aetheris.gateway.tool_releases import ToolReleases
 from aetheris.gateway.verifier_proxy import VerifierProxy
 from aetheris.gateway.workers import WorkerDirectory
@@ -39,7 +40,7 @@ PREFER = "`wait=N`: answer when the job has ended, after N seconds (60 at most) 
 class Services:
     """What answers requests."""
 
-    tokens: Tokens
+    logins: Logins
     reader: JobReader
     intake: Intake
     reads: Reads
@@ -64,10 +65,21 @@ async def _services(request: Request) -> Services:
     return services_of(request)
 
 
-async def _caller(
-    request: Request, authorization: Annotated[str | None, Header(include_in_schema=False)] = None
-) -> Caller:
-    return services_of(request).tokens.caller(authorization)
+async def caller_of(request: Request) -> Principal:
+    """As `admitted_to`, where FastAPI knows the route."""
+    return await admitted_to(f"{request.method} {request.scope['route'].path}", request)
+
+
+async def admitted_to(route: str, request: Request) -> Principal:
+    """Who calls, as far as the route lets him.
+
+    Raises:
+        Unauthorized, TooMany, Unavailable: who calls is not known, or can't be told.
+        Forbidden.
+    """
+    address = request.client.host if request.client is not None else ""
+    known = await services_of(request).logins.principal(request.headers.get("authorization"), address)
+    return admitted(known, ROUTES[route])
 
 
 async def body_of(request: Request) -> bytes:
@@ -88,8 +100,9 @@ async def body_of(request: Request) -> bytes:
     return bytes(taken)
 
 
-Who = Annotated[Caller, Depends(_caller)]
-"""First among a route's parameters: nothing is read of those who may not call."""
+ADMISSION = Depends(caller_of)
+"""Of every route but the open ones, and before all else: nothing is read of those who may not call."""
+Who = Annotated[Principal, ADMISSION]
 RouteServices = Annotated[Services, Depends(_services)]
 Raw = Annotated[bytes, Depends(body_of)]
 
@@ -133,7 +146,7 @@ def number(field: str, text: str, least: int, most: int = 2**53) -> int:
 
 
 @asynccontextmanager
-async def waiting(request: Request, caller: Caller, within_s: int) -> AsyncGenerator[EndWait]:
+async def waiting(request: Request, caller: Principal, within_s: int) -> AsyncGenerator[EndWait]:
     """A wait that is over at the latest when the request's client has gone; its body must have been read.
 
     Raises:

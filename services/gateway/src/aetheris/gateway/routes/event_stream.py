@@ -1,7 +1,7 @@
 """A job's events as Server-Sent Events."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractContextManager, aclosing
 
 import structlog
@@ -32,12 +32,19 @@ class EventStreamResponse(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-async def event_stream(portions: AsyncIterator[list[Moved]], keepalive_s: float) -> AsyncIterator[bytes]:
-    """The stream's bytes; a comment whenever nothing was said for a while."""
+async def event_stream(
+    portions: AsyncIterator[list[Moved]], keepalive_s: float, counts: Callable[[], bool]
+) -> AsyncIterator[bytes]:
+    """The stream's bytes; a comment whenever nothing was said for a while.
+
+    It ends before anything is said to who may not hear it any more: whose token `counts` no longer.
+    """
     yield format_sse_event(comment="stream", retry=1000)
     async with aclosing(_paced(portions, keepalive_s)) as events:
         try:
             async for portion in events:
+                if not counts():
+                    return
                 yield format_sse_event(comment="alive") if portion is None else b"".join(map(wire.sse_bytes, portion))
         except FeedClosed:
             return

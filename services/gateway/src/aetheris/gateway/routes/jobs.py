@@ -1,5 +1,6 @@
 """Jobs: listed, shown, their events and contracts."""
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request
@@ -56,7 +57,8 @@ async def events(
     if last_event_id:
         seen = number("Last-Event-ID", last_event_id, 0)
     row = await deps.reader.check(caller, job_id)
-    stream = event_stream(deps.reads.stream(row, seen), deps.keepalive_s)
+    counts = partial(deps.logins.counts, request.headers.get("authorization"))
+    stream = event_stream(deps.reads.stream(row, seen), deps.keepalive_s, counts)
     return EventStreamResponse(stream, deps.holds.held(caller))
 
 

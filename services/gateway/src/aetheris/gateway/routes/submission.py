@@ -9,7 +9,17 @@ from starlette.routing import Route
 
 from aetheris.gateway.core import preferences
 from aetheris.gateway.core.problems import BadRequestProblem
-from aetheris.gateway.routes.edge import PREFER, also_takes, applied, body_of, json_reply, services_of, takes, waiting
+from aetheris.gateway.routes.edge import (
+    PREFER,
+    admitted_to,
+    also_takes,
+    applied,
+    body_of,
+    json_reply,
+    services_of,
+    takes,
+    waiting,
+)
 from aetheris.protocol.api import Submission, Submitted
 
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
@@ -18,7 +28,7 @@ _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 async def submit(request: Request) -> JSONResponse:
     """Submit a plan, or a goal that a model plans for."""
     services = services_of(request)
-    caller = services.tokens.caller(request.headers.get("authorization"))
+    caller = await admitted_to("POST /api/jobs", request)
     idempotency_key = request.headers.get("idempotency-key")
     if idempotency_key is not None and not _IDEMPOTENCY_KEY.fullmatch(idempotency_key):
         raise BadRequestProblem("bad_request", "Idempotency-Key", "1 to 255 visible ASCII characters")

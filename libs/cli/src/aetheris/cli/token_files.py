@@ -1,0 +1,207 @@
+"""The tokens of a data folder: what the gateway knows of them, and those that are kept here to speak by.
+
+`tokens.toml` has digests; `tokens/NAME` is a token, for who may read that file and nobody else.
+"""
+
+import fcntl
+import hashlib
+import os
+import pwd
+import re
+import secrets
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from aetheris.cli.embedded.errors import EmbeddedError, NotRunningError
+from aetheris.gateway.core import token_entries
+from aetheris.gateway.core.token_entries import TokenEntry, TokensFault
+from aetheris.gateway.tokens import TokensFileInvalid
+from aetheris.protocol.base.principals import PrincipalKind, Role
+
+AGENT = "agent"
+"""The name of the token that commands speak by: it submits, and decides nothing."""
+APPROVER = "approver"
+"""The name of the other one: a person's, to decide about what was submitted, and to operate the system with."""
+TENANT = "default"
+
+_PREFIX = "aetheris_"
+"""By which scanners find a token where it should not be."""
+_FILE_NAME = re.compile(r"[A-Za-z0-9_@+-][A-Za-z0-9_.@+-]{0,199}")
+_AGENT_ROLES = (Role.SUBMIT, Role.READ, Role.READ_PAYLOADS, Role.AUDIT)
+
+
+def ensure_tokens(data: Path) -> None:
+    """A token for agents and one for the person who decides; a folder that has a file of tokens is left as it is."""
+    listed = data / "tokens.toml"
+    if listed.exists():
+        return
+    data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    agent, approver = fresh(), fresh()
+    save(data, AGENT, agent)
+    save(data, APPROVER, approver)
+    with changed(listed) as entries:
+        entries.append(entry(agent, AGENT, kind=PrincipalKind.AGENT, roles=_AGENT_ROLES))
+        entries.append(entry(approver, APPROVER, kind=PrincipalKind.PERSON))
+
+
+def fresh() -> str:
+    """A token that nobody can guess: 256 bits."""
+    return _PREFIX + secrets.token_urlsafe(32)
+
+
+def entry(
+    token: str,
+    name: str,
+    tenant: str = TENANT,
+    *,
+    kind: PrincipalKind,
+    roles: Sequence[Role] = tuple(Role),
+    expires: datetime | None = None,
+) -> TokenEntry:
+    """What the gateway is told of a token.
+
+    Raises:
+        ValueError: a name that can't be one.
+    """
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    return TokenEntry(name=name, tenant=tenant, kind=kind, roles=tuple(roles), sha256=digest, expires=expires)
+
+
+@contextmanager
+def changed(path: Path) -> Generator[list[TokenEntry]]:
+    """The entries of a file, to be changed; what they are afterwards is written whole, for its owner alone.
+
+    Raises:
+        TokensFileInvalid: it can't be read as it is; it stays so.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _alone(path):
+        entries = listed(path)
+        yield entries
+        try:
+            token_entries.parsed(text := token_entries.rendered(entries))
+        except TokensFault as error:
+            raise TokensFileInvalid(f"{path} would be wrong: {error}") from None
+        _put(path, text)
+
+
+def listed(path: Path) -> list[TokenEntry]:
+    """The entries of a file; none of one that is not there.
+
+    Raises:
+        TokensFileInvalid: naming what is wrong.
+    """
+    try:
+        return list(token_entries.parsed(path.read_text()))
+    except FileNotFoundError:
+        return []
+    except (TokensFault, UnicodeDecodeError) as error:
+        detail = str(error) if isinstance(error, TokensFault) else "not valid TOML"
+        raise TokensFileInvalid(f"{path}: {detail}") from None
+
+
+def save(data: Path, name: str, token: str) -> Path:
+    """Keep a token in the folder, to speak by; raises ValueError for a name that no file could have."""
+    path = _path(data, name)
+    if path is None:
+        raise ValueError("letters, digits and any of _ . @ + - (not the dot first)")
+    data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.parent.mkdir(exist_ok=True, mode=0o700)
+    _put(path, token + "\n")
+    return path
+
+
+def forget(data: Path, name: str, digests: frozenset[bytes]) -> None:
+    """Delete the token that is kept under a name, if it is one of these."""
+    path = _path(data, name)
+    if path is not None and path.exists() and hashlib.sha256(path.read_text().strip().encode()).digest() in digests:
+        path.unlink()
+
+
+def saved(data: Path, name: str) -> str:
+    """The token that is kept under a name, which is that name's and nobody else's.
+
+    Raises:
+        NotRunningError: there is none, or it is not for this user to read.
+    """
+    path = _path(data, name)
+    try:
+        token = path.read_text().strip() if path is not None else ""
+    except PermissionError:
+        raise NotRunningError(f"{path} is not yours to read", "Set AETHERIS_TOKEN to a token of your own.") from None
+    except OSError:
+        token = ""
+    if not token:
+        missing = f"No token of {name} in {data / 'tokens'}"
+        raise NotRunningError(missing, "Set AETHERIS_TOKEN to a token that the gateway knows.")
+    return token
+
+
+def hand_over(data: Path, user: str) -> Path:
+    """Give the agent's token to another user of the machine: beside the folder, which is its owner's alone.
+
+    Raises:
+        EmbeddedError: there is no such user, or this one may not give files away.
+    """
+    path = _handed_over(data)
+    try:
+        uid = pwd.getpwnam(user).pw_uid
+    except KeyError:
+        raise EmbeddedError(f"No user {user} on this system", "Make one, or leave --agent-user out.") from None
+    try:
+        _put(path, saved(data, AGENT) + "\n", uid)
+    except PermissionError:
+        raise EmbeddedError(
+            f"{path} can't be given to {user}: only root may give files away",
+            "Run `aetheris up` as root, or leave --agent-user out.",
+        ) from None
+    return path
+
+
+def sharing(data: Path) -> str | None:
+    """In words that whoever reads the agent's token can read the approver's; None where they are parted, or not both
+    there.
+    """
+    approver, handed_over = data / "tokens" / APPROVER, _handed_over(data)
+    if not approver.exists() or (handed_over.exists() and handed_over.stat().st_uid != approver.stat().st_uid):
+        return None
+    return (
+        f"{AGENT} and {APPROVER} have one reader: an agent that runs as this user can approve what it submits. "
+        "`up --agent-user NAME`, as root, gives the agent's token to another user"
+    )
+
+
+def _handed_over(data: Path) -> Path:
+    return data.with_name(f"{data.name}-agent-token")
+
+
+def _path(data: Path, name: str) -> Path | None:
+    return data / "tokens" / name if _FILE_NAME.fullmatch(name) else None
+
+
+@contextmanager
+def _alone(path: Path) -> Generator[None]:
+    """Nobody else changes the file meanwhile."""
+    with path.with_name(f".{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _put(path: Path, text: str, uid: int | None = None) -> None:
+    """Whole or not at all, and for the owner alone, or another user."""
+    staged = path.with_name(f".{path.name}.{os.getpid()}")
+    staged.unlink(missing_ok=True)
+    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+            if uid is not None:
+                os.fchown(file.fileno(), uid, -1)
+        staged.replace(path)
+    except OSError:
+        staged.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,44 @@
+"""Who acts: people, agents and services, and what each of them may do (docs/identity.md)."""
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+
+class PrincipalKind(StrEnum):
+    """Whose hands a token is in. Nothing about a person is known of the other two."""
+
+    PERSON = "person"
+    AGENT = "agent"
+    SERVICE = "service"
+
+
+class Role(StrEnum):
+    """What a principal may do, in its tenant."""
+
+    SUBMIT = "submit"
+    """Submit jobs; see, steer and continue those that it submitted itself."""
+    APPROVE = "approve"
+    """See and answer requests to humans, where the gate lets it."""
+    RESOLVE = "resolve"
+    """Say what became of calls in doubt, and accept what could not be confirmed, where the gate lets it."""
+    OPERATE = "operate"
+    """Cancel, pause, resume, signal and reconcile the tenant's jobs, and release its tools."""
+    READ = "read"
+    """See the tenant's jobs, and how they stand."""
+    READ_PAYLOADS = "read_payloads"
+    """See what they say as well: arguments, results, events."""
+    AUDIT = "audit"
+    """Take evidence away: raw records and bundles."""
+    ADMINISTER = "administer"
+    """Speak of what all tenants share, such as workers."""
+
+
+class RecordedPrincipal(BaseModel):
+    """Who said something, as it is recorded beside his name: what he was, and might do, when he said it."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    id: str
+    kind: PrincipalKind
+    roles: tuple[Role, ...]

@@ -1,0 +1,102 @@
+"""What each route asks of who calls it: one table (docs/identity.md shows it)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from aetheris.gateway.core.principal import Principal
+from aetheris.gateway.core.problems import ForbiddenProblem
+from aetheris.protocol.base.principals import Role
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Any of the `roles` will do; `own`: or `submit`, for a job that the caller submitted himself; `also`: and this."""
+
+    roles: tuple[Role, ...]
+    own: bool = False
+    also: Role | None = None
+
+
+OPEN = Access(())
+"""No token is needed."""
+ANYBODY = Access(tuple(Role))
+"""Whoever has a token, whatever its roles."""
+
+_READ = Access((Role.READ, Role.READ_PAYLOADS), own=True)
+_READ_PAYLOADS = Access((Role.READ_PAYLOADS,), own=True)
+_STEER = Access((Role.OPERATE,), own=True)
+_PROOF = Access((Role.READ, Role.READ_PAYLOADS, Role.AUDIT), own=True)
+_EVIDENCE = Access((Role.AUDIT,))
+_WORKERS = Access((Role.READ, Role.OPERATE, Role.ADMINISTER))
+
+ROUTES: Mapping[str, Access] = {
+    "POST /api/jobs": Access((Role.SUBMIT,)),
+    "GET /api/jobs": Access((Role.READ, Role.READ_PAYLOADS)),
+    "GET /api/jobs/{job_id}": _READ,
+    "GET /api/jobs/{job_id}/events": _READ_PAYLOADS,
+    "GET /api/jobs/{job_id}/contracts": _READ_PAYLOADS,
+    "GET /api/jobs/{job_id}/replay": _READ_PAYLOADS,
+    "GET /api/jobs/{job_id}/effects": _READ_PAYLOADS,
+    "GET /api/jobs/{job_id}/ledger": _READ_PAYLOADS,
+    "GET /api/jobs/{job_id}/trace": _READ_PAYLOADS,
+    "GET /api/effects": Access((Role.READ_PAYLOADS,)),
+    "POST /api/jobs/{job_id}/continue": Access((Role.READ_PAYLOADS,), own=True, also=Role.SUBMIT),
+    "POST /api/jobs/{job_id}/cancel": _STEER,
+    "POST /api/jobs/{job_id}/pause": _STEER,
+    "POST /api/jobs/{job_id}/resume": _STEER,
+    "POST /api/jobs/{job_id}/signal": Access((Role.OPERATE, Role.RESOLVE), own=True),
+    "POST /api/jobs/{job_id}/reconcile": _STEER,
+    "POST /api/jobs/{job_id}/contracts/{execution_id}/cancel": _STEER,
+    "POST /api/jobs/{job_id}/contracts/{execution_id}/resolve": Access((Role.RESOLVE,)),
+    "GET /api/approvals": Access((Role.APPROVE, Role.READ, Role.READ_PAYLOADS)),
+    "GET /api/ecs/status/{request_id}": Access((Role.APPROVE, Role.READ_PAYLOADS), own=True),
+    "POST /api/ecs/respond": Access((Role.APPROVE,)),
+    "POST /api/ecs/continue": Access((Role.APPROVE, Role.READ, Role.READ_PAYLOADS), own=True),
+    "GET /api/jobs/{job_id}/verify": _PROOF,
+    "GET /api/jobs/{job_id}/inclusion": _PROOF,
+    "GET /api/jobs/{job_id}/stream": _EVIDENCE,
+    "GET /api/jobs/{job_id}/evidence": _EVIDENCE,
+    "GET /api/seals/checkpoint": ANYBODY,
+    "GET /api/seals/consistency": ANYBODY,
+    "GET /api/seals/leaves": ANYBODY,
+    "GET /api/tools": ANYBODY,
+    "POST /api/tools/{name}/release": Access((Role.OPERATE,)),
+    "GET /api/models": ANYBODY,
+    "GET /api/workers": _WORKERS,
+    "GET /api/workers/{worker_id}": _WORKERS,
+    "POST /api/workers/{worker_id}/end": Access((Role.ADMINISTER,)),
+    "GET /livez": OPEN,
+    "GET /readyz": OPEN,
+}
+"""Method and path → who may. What is not here is refused."""
+
+
+def admitted(caller: Principal, access: Access) -> Principal:
+    """The caller, as far as a route lets him.
+
+    Raises:
+        Forbidden: he has none of its roles.
+    """
+    if access.also is not None and access.also not in caller.roles:
+        raise missing(access.also)
+    if not caller.roles.isdisjoint(access.roles):
+        return caller
+    if access.own and Role.SUBMIT in caller.roles:
+        return replace(caller, lacks=access.roles)
+    raise missing(*access.roles)
+
+
+def check_reach(caller: Principal, submitted_by: str) -> None:
+    """Whether he may ask this about a job of his tenant.
+
+    Raises:
+        Forbidden: only about his own.
+    """
+    if not caller.reaches(submitted_by):
+        raise missing(*caller.lacks, about="a job that somebody else submitted")
+
+
+def missing(*roles: Role, about: str = "this") -> ForbiddenProblem:
+    """The refusal of who has none of the roles."""
+    named = f"the role {roles[0]}" if len(roles) == 1 else f"one of the roles {', '.join(roles)}"
+    return ForbiddenProblem("missing_role", f"{about} needs {named}", roles=[role.value for role in roles])

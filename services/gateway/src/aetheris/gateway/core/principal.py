@@ -1,0 +1,25 @@
+"""Who calls."""
+
+from dataclasses import dataclass
+
+from aetheris.protocol.base.principals import PrincipalKind, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """An authenticated client: `id` is the `by` of every command it causes."""
+
+    id: str
+    tenant: str
+    kind: PrincipalKind
+    roles: frozenset[Role]
+    lacks: tuple[Role, ...] = ()
+    """Of what is asked: any of these would reach the jobs of others too. Empty where they are in reach."""
+
+    def reaches(self, submitted_by: str) -> bool:
+        """Whether a job of its tenant is one that it may ask this about."""
+        return not self.lacks or submitted_by == self.id
+
+    def reads_payloads(self, submitted_by: str) -> bool:
+        """Whether it may see what a job of its tenant says, beside how that stands."""
+        return Role.READ_PAYLOADS in self.roles or (Role.SUBMIT in self.roles and submitted_by == self.id)
