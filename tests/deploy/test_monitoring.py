@@ -43,6 +43,7 @@ class AlertHistory:
 
 
 VERIFIER, EXECUTOR = {"job": "aetheris-verifier"}, {"job": "aetheris-tool_executor"}
+GATEWAY = {"job": "aetheris-gateway"}
 COURSES = [
     AlertHistory("AetherisViolation", "violations_total", VERIFIER | {"rule": "two"}, BORN, (6, 60), (4, 70)),
     AlertHistory("AetherisViolation", "violations_total", VERIFIER | {"rule": "two"}, AGAIN, (72, 95), (65,)),
@@ -64,6 +65,15 @@ COURSES = [
         (4, 30),
     ),
     AlertHistory("AetherisLeaseConflicts", "lease_conflicts_total", EXECUTOR, RISES, (25,), (10,)),
+    AlertHistory(
+        "AetherisLoginsRefused",
+        "logins_refused_total",
+        GATEWAY | {"reason": "unknown"},
+        "0+0x10 0+20x50",
+        (25,),
+        (10,),
+        GATEWAY,
+    ),
     AlertHistory("AetherisDeadLetters", "dead_letters_total", VERIFIER, BORN, (6,), (4, 70)),
     AlertHistory("AetherisRecordsRefused", "records_refused_total", EXECUTOR | {"topic": "t"}, BORN, (6, 15), (4, 30)),
     AlertHistory("AetherisUnjudged", "jobs_unjudged_total", {"job": "aetheris-ledger"}, BORN, (6,), (4, 70)),

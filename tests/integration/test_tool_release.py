@@ -7,8 +7,10 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
+import httpx
 import pytest
 
+from aetheris.cli import token_files
 from aetheris.runtime.log.partitioning import partition_of
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
@@ -36,6 +38,9 @@ class ReleaseRig(Rig):
     def tool(self) -> dict[str, Any]:
         return next(one for one in self.system.api.get("/tools").json()["tools"] if one["name"] == TOOL)
 
+    def release(self, tool: str, **body: str) -> httpx.Response:
+        return self.system.api.post(f"/tools/{tool}/release", json=body, headers=self.system.approver)
+
     def cli(self, *argv: str) -> str:
         called = [sys.executable, "-m", "aetheris.cli", *argv, "--data", str(self.system.data)]
         return subprocess.run(called, capture_output=True, text=True, check=True, timeout=60).stdout
@@ -56,7 +61,7 @@ def test_a_release_lets_calls_go_on_in_every_partition_and_outlives_the_ledger(r
     assert min(places.count(number) for number in range(PARTITIONS)) >= 2, "two jobs make a tool wait"
     until(lambda: all(rig.held(job) for job in jobs), 60)
     down.unlink()
-    reported = rig.cli("tools", "release", TOOL, "--reason", "the bank is back")
+    reported = rig.cli("tools", "release", TOOL, "--reason", "the bank is back", "--as", token_files.APPROVER)
     assert reported.startswith(f"{TOOL}: released by ")
     rig.system.wait_ended(jobs)
     assert {rig.system.job(job)["status"] for job in jobs} == {"completed"}
@@ -78,10 +83,12 @@ def test_a_tool_that_fails_again_waits_again_and_a_release_wants_a_reason_and_a_
     down = rig.external.refuse(tag)
     jobs = [rig.submit(f"{tag}-{number}", tag) for number in range(12)]
     until(lambda: all(rig.held(job) for job in jobs), 60)
-    assert rig.system.api.post(f"/tools/{TOOL}/release", json={}).status_code == 400
-    unknown = rig.system.api.post("/tools/nobody/release", json={"reason": "x"})
+    assert rig.release(TOOL).status_code == 400
+    unknown = rig.release("nobody", reason="x")
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "unknown_tool")
     assert all(rig.held(job) for job in jobs)
+    submitter = rig.system.api.post(f"/tools/{TOOL}/release", json={"reason": "mine to say"})
+    assert (submitter.status_code, submitter.json()["error"]["code"]) == (403, "missing_role")
     down.unlink()
-    assert rig.system.api.post(f"/tools/{TOOL}/release", json={"reason": "mended"}).status_code == 200
+    assert rig.release(TOOL, reason="mended").status_code == 200
     rig.system.wait_ended(jobs)
