@@ -18,7 +18,7 @@ from aetheris.cli.embedded.ports import Ports
 from aetheris.gateway.app import gateway
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.protocol.messages.commands import Submit
-from tests.testkit.gateways import PLAN, TENANTS, eventually, running, settings_of
+from tests.testkit.gateways import PLAN, eventually, running, settings_of
 from tests.testkit.system import REPOSITORY
 from tests.testkit.tokens import token_of, write_tokens
 
@@ -151,7 +151,7 @@ async def test_a_gateway_starts_without_its_provider_and_says_that_it_cannot_tel
 ) -> None:
     with provider.up(signing_key("one")):
         clerk = provider.token("clerk")
-    write_tokens(settings.data, TENANTS)
+    write_tokens(settings.data, {"ann": "acme"})
     async with gateway(settings) as http:
         ask = partial(asked, f"http://127.0.0.1:{http.port}")
         assert await ask(clerk, "/tools") == (503, "provider_unreachable")
