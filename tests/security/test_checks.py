@@ -10,6 +10,7 @@ import shutil
 import ssl
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from joserfc.jwk import ECKey
 from playwright.sync_api import BrowserContext, sync_playwright
 
 from aetheris.protocol.base.canonical import digest
@@ -31,6 +33,7 @@ from tests.testkit.attempts import fresh
 from tests.testkit.authority import Authority
 from tests.testkit.canary import found_in, kept_and_told
 from tests.testkit.external_server import until
+from tests.testkit.identity import AUDIENCE
 from tests.testkit.local_site import running_site
 from tests.testkit.secured import PATIENCE_S, SecuredRig
 from tests.testkit.wiretap import running_wiretap
@@ -49,6 +52,8 @@ NO_TOKENS = {
     "as a cookie": {"Cookie": f"token={TOKEN}; Authorization=Bearer {TOKEN}"},
     "the verifier's": {"Authorization": f"Aetheris {TOKEN}"},
 }
+REFUSED = (401, 429)
+"""Nobody who tries often is told even that his token is wrong."""
 INTERNAL = ("/jobs/{}/verify", "/jobs/{}/stream", "/jobs/{}/evidence", "/jobs/{}/inclusion", "/seals/checkpoint")
 HOSTILE = (
     "</pre></details></title></style><script>window.pwned = 1</script>"
@@ -94,7 +99,7 @@ def test_without_a_token_that_is_known_nobody_is_answered_and_nothing_is_done(ri
     for one in every:
         for name, headers in NO_TOKENS.items():
             answer = rig.stranger.request(one.method, f"{rig.url}{one.path}", headers=headers, json=one.body)
-            if answer.status_code != 401 or tag in answer.text:
+            if answer.status_code not in REFUSED or tag in answer.text:
                 answered.append(f"{one} with {name}: {answer.status_code}")
     for path in (template.format(job) for template in INTERNAL):
         for name, headers in (NO_TOKENS | {"Ann's": headers_of("ann")}).items():
@@ -105,6 +110,33 @@ def test_without_a_token_that_is_known_nobody_is_answered_and_nothing_is_done(ri
     assert rig.system.ends(*TOLD) == before
     assert rig.ask("ann", "GET", f"/api/jobs/{job}").status_code == 200, "who has one is answered"
     rejected(rig, job, request)
+
+
+@pytest.mark.security("audience")
+def test_a_token_that_a_provider_made_for_somebody_else_is_none(rig: SecuredRig, tried: Tried) -> None:
+    now = int(time.time())
+    made: dict[str, dict[str, Any]] = {
+        "another audience": {"aud": "billing"},
+        "several others": {"aud": ["billing", "mail"]},
+        "one that begins like ours": {"aud": f"{AUDIENCE}-test"},
+        "none": {"aud": None},
+        "another issuer": {"iss": "https://id.example.com"},
+        "no end": {"exp": None},
+        "ended": {"exp": now - 120},
+        "not yet": {"nbf": now + 600},
+        "no tenant": {"org": None},
+    }
+    tried(f"tokens that a believed provider signed: {', '.join(made)}; and one that another key signed")
+    wrong = {name: rig.provider.token(**claims) for name, claims in made.items()}
+    wrong["another key"] = rig.provider.token(ECKey.generate_key("P-256", {"kid": "one"}))
+    answered = {name: _read_by(rig, token) for name, token in wrong.items()}
+    assert {name: status for name, status in answered.items() if status not in REFUSED} == {}
+    assert _read_by(rig, rig.provider.token()) == 200, "one that is made for us is heard"
+    assert _read_by(rig, rig.provider.token(aud=["billing", AUDIENCE])) == 200
+
+
+def _read_by(rig: SecuredRig, token: str) -> int:
+    return rig.stranger.get(f"{rig.url}/api/jobs", headers={"Authorization": f"Bearer {token}"}).status_code
 
 
 @pytest.mark.security("tenant")

@@ -13,14 +13,16 @@ import httpx
 import pytest
 
 from aetheris.cli.embedded.plan import Plan
-from tests.testkit.approvers import TOKENS, headers_of
+from tests.testkit.approvers import TENANTS
 from tests.testkit.authority import Authority
 from tests.testkit.canary import Canary
 from tests.testkit.collector import Collector, running_collector
 from tests.testkit.external_server import running_outside, until
+from tests.testkit.identity import SigningSite, running_provider
 from tests.testkit.policies import ALLOW_REST, ruled_by
 from tests.testkit.rig import Rig
 from tests.testkit.system import REPOSITORY, System, running_system
+from tests.testkit.tokens import headers_of, write_tokens
 
 PATIENCE_S = 60.0
 TOOLS = ("external_tools", "secret_tools", "fetching_tools")
@@ -41,6 +43,7 @@ class SecuredRig(Rig):
     ca: Path
     canary: Canary
     collector: Collector
+    provider: SigningSite
 
     @property
     def url(self) -> str:
@@ -90,17 +93,18 @@ def running_secured(folder: Path) -> Generator[SecuredRig]:
         "AETHERIS_HTTP_KEY": str(shown.key),
         "AETHERIS_CA": str(authority.ca),
     }
-    (folder / "data").mkdir()
-    (folder / "data" / "tokens.toml").write_text(TOKENS)
+    write_tokens(folder / "data", TENANTS)
     tools = {"AETHERIS_TOOLS": ",".join(f"tests.testkit.{name}" for name in TOOLS)}
-    with pytest.MonkeyPatch.context() as environment, running_collector() as collector:
+    with pytest.MonkeyPatch.context() as environment, running_collector() as collector, running_provider() as provider:
+        (folder / "providers.toml").write_text(provider.believed)
         for name, value in (https | {"PYTHONPATH": str(REPOSITORY)}).items():
             environment.setenv(name, value)
         with running_outside(folder / "outside") as external:
-            env = https | tools | canary.env | collector.env | external.env | ruled_by(folder, POLICY)
+            login = {"AETHERIS_OIDC": str(folder / "providers.toml")}
+            env = https | login | tools | canary.env | collector.env | external.env | ruled_by(folder, POLICY)
             with running_system(folder / "data", env) as up:
                 api = _api_of_ann(up, authority.ca)
-                rig = SecuredRig(System(up.data, api), external, folder, authority.ca, canary, collector)
+                rig = SecuredRig(System(up.data, api), external, folder, authority.ca, canary, collector, provider)
                 until(lambda: "fetch" in json.dumps(rig.system.api.get("/tools").json()), PATIENCE_S)
                 with closing(rig.stranger), closing(rig.system.api):
                     yield rig
