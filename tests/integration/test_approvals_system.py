@@ -80,8 +80,8 @@ def ask(system: System, tag: str, **node: Any) -> tuple[str, str]:
     return job, wait_asked(system, job)
 
 
-def wait_asked(system: System, job: str) -> str:
-    return system.wait_asked(job)["request_id"]
+def wait_asked(system: System, job: str, after: str = "") -> str:
+    return system.wait_asked(job, after=after)["request_id"]
 
 
 def command(system: System, *argv: str, ends: int = 0) -> str:
@@ -172,7 +172,7 @@ def test_an_edit_voids_the_yes_of_before_and_only_the_new_call_runs(system: Syst
     back = respond(system, "bob", reported.json()["next_request_id"], "edit", data={"tag": before})
     assert (back.status_code, back.json()["error"]["code"]) == (409, "edited_back")
     past_the_gateway(system, job, new, {"tag": before})
-    assert wait_asked(system, job) == new
+    assert wait_asked(system, job, after=request) == new
     assert respond(system, "carol", new, "approve").status_code == 200
     system.wait_ended([job])
     assert system.job(job)["status"] == "completed"
@@ -339,7 +339,7 @@ def test_a_stream_names_what_is_to_be_answered(system: System) -> None:
     form = wait_asked(system, job)
     assert respond(system, "bob", form, "approve", data={"tag": fresh("streamed")}).status_code == 200
     until(lambda: system.data_of(job, "approval_requested") != [], 30)
-    call = wait_asked(system, job)
+    call = wait_asked(system, job, after=form)
     assert respond(system, "bob", call, "reject").status_code == 200
     asked: list[str] = []
     with system.api.stream("GET", f"/jobs/{job}/events", headers={"accept": "text/event-stream"}) as answer:

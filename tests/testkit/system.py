@@ -253,13 +253,13 @@ class System:
             shown = [self.job(job_id) for job_id in list(open_jobs)[:3]]
             raise AssertionError(f"{len(open_jobs)} jobs are open after {deadline_s} s, such as {shown}") from None
 
-    def wait_asked(self, job_id: str, deadline_s: float = 30.0) -> dict[str, Any]:
-        """The job's request for a human's word, once the list of approvals shows it: it follows the log."""
+    def wait_asked(self, job_id: str, deadline_s: float = 30.0, *, after: str = "") -> dict[str, Any]:
+        """The job's request for a human's word, not the one `after`, once the list shows it: that follows the log."""
         found: list[dict[str, Any]] = []
 
         def listed() -> bool:
             requests = self.api.get("/approvals", params={"limit": 200}).json().get("approvals", [])
-            found[:] = [one for one in requests if one["job_id"] == job_id]
+            found[:] = [one for one in requests if one["job_id"] == job_id and one["request_id"] != after]
             return bool(found)
 
         until(listed, deadline_s)
