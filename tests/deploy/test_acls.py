@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from typer.testing import CliRunner
 
+from aetheris.cli import token_files
 from aetheris.cli.app import app
 from aetheris.cli.embedded import kafka
 from aetheris.cli.embedded.kafka import Broker, Tuning, install, running_broker
@@ -152,7 +153,7 @@ def _grants(bootstrap: str) -> Iterator[list[str]]:
 @pytest.fixture(scope="module")
 def rig(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
     folder = tmp_path_factory.mktemp("services")
-    write_tokens(folder, {"n": "default"})
+    write_tokens(folder, {"n": "default", token_files.APPROVER: "default"})
     seal = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (folder / "seal.pem").write_bytes(seal)
     (folder / "seal.pem").chmod(0o600)

@@ -3,6 +3,7 @@
 import re
 import runpy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +38,10 @@ def workloads(overlay: str) -> Iterator[tuple[str, Manifest, Manifest]]:
 def ours(overlay: str) -> Iterator[tuple[str, Manifest, Manifest]]:
     """Those that are services of ours."""
     return (found for found in workloads(overlay) if found[0] in SERVICES)
+
+
+_VALKEY = runpy.run_path(str(DEPLOY / "valkey_users.py"))
+RULES, CA = _VALKEY["RULES"], _VALKEY["CA"]
 
 
 def settings_of(overlay: str) -> Manifest:
@@ -172,6 +177,25 @@ def test_the_effect_store_keeps_what_it_is_given(overlay: str) -> None:
     args = pod["containers"][0]["args"]
     body = dict(zip(args[::2], args[1::2], strict=True))
     assert (body["--appendonly"], body["--maxmemory-policy"]) == ("yes", "noeviction")
+
+
+@pytest.mark.parametrize("overlay", ["production", "production-s3"])
+def test_the_effect_store_speaks_tls_alone_and_each_service_is_a_user_of_its_own(overlay: str) -> None:
+    [(_, store, _)] = [found for found in workloads(overlay) if found[0] == "valkey"]
+    args = store["containers"][0]["args"]
+    body = dict(zip(args[::2], args[1::2], strict=True))
+    assert (body["--port"], body["--tls-port"]) == ("0", "6379")
+    mounted = [one["mountPath"] for one in store["containers"][0]["volumeMounts"]]
+    for option in ("--aclfile", "--tls-cert-file", "--tls-key-file", "--tls-ca-cert-file"):
+        assert str(Path(body[option]).parent) in mounted
+    for service, pod, _ in ours(overlay):
+        given = env(pod)["AETHERIS_REDIS"]["valueFrom"]["secretKeyRef"]
+        assert given == {"name": f"aetheris-redis-{service}", "key": "url"}
+        [volume] = [one["secret"] for one in pod["volumes"] if one["name"] == "redis"]
+        assert (volume["secretName"], volume["items"]) == (given["name"], [{"key": "ca.crt", "path": "ca.crt"}])
+        [mount] = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "redis"]
+        assert f"{mount['mountPath']}/ca.crt" == CA
+    assert set(RULES) == set(SERVICES)
 
 
 def test_production_holds_no_secret_and_no_dev() -> None:

@@ -1,0 +1,65 @@
+"""Write who may do what at Valkey, with fresh passwords: `python deploy/valkey_users.py FOLDER [HOST:PORT]`.
+
+In the folder: `users.acl`, which the server reads and which holds the passwords' hashes alone, and for each service
+`<service>.url`, which that service is given. `docs/deployment.md` makes secrets of them.
+"""
+
+import hashlib
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+HOST = "valkey:6379"
+CA = "/secrets/redis/ca.crt"
+"""Where a service has the CA of the server's certificate."""
+
+# Everybody: connect, look at how the server keeps what it is given, wake the others.
+EVERYBODY = "resetchannels &aetheris:bell:* -@all +auth +ping +select +info +publish +subscribe +unsubscribe"
+RULES: Mapping[str, str] = {
+    "gateway": "~aetheris:gateway:* %R~aetheris:quarantine:* +@read +@write +eval -@dangerous +info",
+    "planner": "",
+    "ledger": (
+        "~aetheris:lease:* ~aetheris:epoch ~aetheris:effect:* ~aetheris:quarantine:*"
+        " +get +mget +set +del +eval +hgetall +unlink"
+    ),
+    "tool-executor": (
+        "~aetheris:lease:* ~aetheris:epoch ~aetheris:effect:*"
+        " +get +mget +set +del +eval +hset +hgetall +pexpire +unlink"
+    ),
+    "verifier": "",
+}
+"""The keys and commands of each service, beside those of everybody."""
+
+
+def users(passwords: Mapping[str, str]) -> str:
+    """The server's file: who has no line in it is refused."""
+    lines = ["user default off nopass nocommands"]
+    for service, rule in RULES.items():
+        digest = hashlib.sha256(passwords[service].encode()).hexdigest()
+        lines.append(f"user {service} on #{digest} resetkeys {EVERYBODY} {rule}".rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def url(service: str, password: str, host: str = HOST) -> str:
+    """As a service is given it."""
+    return f"rediss://{service}:{password}@{host}/0?ssl_ca_certs={CA}"
+
+
+def write(folder: Path, host: str = HOST) -> None:
+    """The files, readable by their owner alone."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    passwords = {service: secrets.token_urlsafe(32) for service in RULES}
+    files = {"users.acl": users(passwords)} | {
+        f"{service}.url": url(service, password, host) for service, password in passwords.items()
+    }
+    for name, content in files.items():
+        path = folder / name
+        path.unlink(missing_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(content)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]), *sys.argv[2:3])

@@ -1,0 +1,153 @@
+"""Who may do what at Valkey: with the rules that are deployed each service does its work, and no more."""
+
+import asyncio
+import runpy
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import redis
+from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
+
+from aetheris.cli import token_files
+from aetheris.cli.embedded.ports import Ports
+from aetheris.cli.embedded.valkey import Valkey, running_valkey
+from aetheris.runtime.kafka.admin import ensure_topics
+from tests.testkit.attempts import fresh
+from tests.testkit.external_server import running_outside, until
+from tests.testkit.rig import Rig
+from tests.testkit.services import SERVICES, asked, processes
+from tests.testkit.system import REPOSITORY, System
+from tests.testkit.tokens import headers_of, write_tokens
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+
+USERS = runpy.run_path(str(REPOSITORY / "deploy" / "valkey_users.py"))
+PATIENCE_S = 90.0
+KEYS = (*(f"aetheris:{kind}" for kind in ("gateway:x", "lease:x", "effect:x", "epoch", "quarantine:x")), "other")
+NOT_FOR_SERVICES = (("FLUSHALL",), ("KEYS", "*"), ("CONFIG", "GET", "*"), ("ACL", "LIST"), ("SHUTDOWN",), ("MONITOR",))
+DELETE = "return redis.call('DEL', KEYS[1])"
+
+
+class GuardedValkey(Valkey):
+    """With the users of a file, and nobody else."""
+
+    def argv(self) -> tuple[str, ...]:
+        return (*super().argv(), "--aclfile", str(self.folder / "users.acl"))
+
+
+@dataclass(frozen=True)
+class Users:
+    """A running server, and the password of each of its users."""
+
+    socket: str
+    passwords: dict[str, str]
+
+    def url(self, service: str) -> str:
+        return f"unix://{service}:{self.passwords[service]}@{self.socket}"
+
+    def client(self, service: str) -> redis.Redis:
+        return redis.Redis(unix_socket_path=self.socket, username=service, password=self.passwords[service])
+
+
+@pytest.fixture(scope="module")
+def users(tmp_path_factory: pytest.TempPathFactory) -> Generator[Users]:
+    folder = tmp_path_factory.mktemp("users")
+    USERS["write"](folder)
+    urls = {one.stem: one.read_text() for one in folder.glob("*.url")}
+    passwords = {service: url.partition("@")[0].rpartition(":")[2] for service, url in urls.items()}
+    with running_valkey(GuardedValkey(folder), folder / "valkey.log") as url:
+        yield Users(url.removeprefix("unix://"), passwords)
+
+
+@pytest.fixture(scope="module")
+def rig(users: Users, kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
+    folder = tmp_path_factory.mktemp("services")
+    asyncio.run(ensure_topics(kafka, 4))
+    write_tokens(folder, {"n": "default", token_files.APPROVER: "default"})
+    ports = Ports(folder)
+    with running_outside(folder / "outside") as external:
+        settings = external.env | {
+            "AETHERIS_KAFKA": kafka,
+            "AETHERIS_DATA": str(folder),
+            "AETHERIS_DEV": "1",
+            "AETHERIS_TOOLS": "tests.testkit.external_tools",
+            "AETHERIS_VERIFIER_URL": f"http://127.0.0.1:{ports.get('verifier-http')}",
+            "AETHERIS_LEASE_TTL_S": "2",
+        }
+        own = {service: {"AETHERIS_REDIS": users.url(service.replace("_", "-"))} for service in SERVICES}
+        with processes(folder, settings, own) as running:
+            until(lambda: all(asked(port, "/readyz")[0] == 200 for _, port in running.values()), PATIENCE_S)
+            url = f"http://127.0.0.1:{Ports(folder).get('gateway-http')}/api"
+            with httpx.Client(base_url=url, headers=headers_of("n"), timeout=20, trust_env=False) as api:
+                yield Rig(System(folder, api), external)
+
+
+def poke(node: str, tag: str, *after: str, tool: str = "poke_probeable") -> dict[str, Any]:
+    return {"id": node, "tool": tool, "args": {"tag": f"{tag}-{node}"}, "depends_on": list(after)}
+
+
+def test_each_service_does_its_work(rig: Rig) -> None:
+    tag = fresh("users")
+    job = rig.system.submit(poke("a", tag), poke("b", tag, "a", tool="poke_idempotent"))
+    rig.system.wait_status(job, "completed", PATIENCE_S)
+    parked = rig.system.submit(poke("lost", tag, tool="poke_lost"))
+    rig.system.wait_status(parked, "waiting", PATIENCE_S)
+    rig.system.resolve(parked, "lost", "happened", result={})
+    rig.system.wait_status(parked, "completed", PATIENCE_S)
+    until(lambda: job in {one["job_id"] for one in rig.system.api.get("/jobs").json()["jobs"]}, PATIENCE_S)
+    assert rig.system.api.get("/effects", params={"tool": "poke_probeable"}).status_code in (200, 503)
+    assert rig.external.count(f"{tag}-a") == 1
+    text = "".join((rig.system.data / f"{service}.log").read_text() for service in SERVICES)
+    assert "NOPERM" not in text
+
+
+@pytest.mark.parametrize("service", list(USERS["RULES"]))
+def test_nobody_touches_what_is_not_his(users: Users, service: str) -> None:
+    own = {
+        "gateway": {KEYS[0]},
+        "planner": set[str](),
+        "ledger": {*KEYS[1:5]},
+        "tool-executor": {*KEYS[1:4]},
+        "verifier": set[str](),
+    }[service]
+    with users.client(service) as client:
+        for key in KEYS:
+            for command in (
+                ("SET", key, "forged"),
+                ("GET", key),
+                ("EVAL", DELETE, 1, key),
+            ):
+                reads = command[0] == "GET" and key == KEYS[4] and service == "gateway"
+                if key in own or reads:
+                    client.execute_command(*command)
+                else:
+                    with pytest.raises((NoPermissionError, ResponseError)):
+                        client.execute_command(*command)
+        for command in NOT_FOR_SERVICES:
+            with pytest.raises(NoPermissionError):
+                client.execute_command(*command)
+        with pytest.raises(NoPermissionError):
+            client.publish("another:channel", b"")
+
+
+def test_without_a_password_nobody_is_heard(users: Users) -> None:
+    with redis.Redis(unix_socket_path=users.socket) as nobody, pytest.raises((AuthenticationError, NoPermissionError)):
+        nobody.get(KEYS[0])
+    wrong = redis.Redis(unix_socket_path=users.socket, username="ledger", password="guessed")  # noqa: S106
+    with wrong, pytest.raises(AuthenticationError):
+        wrong.ping()
+
+
+def test_the_files_are_their_owners_and_the_servers_holds_no_password(tmp_path: Path) -> None:
+    USERS["write"](tmp_path / "made", "store:7000")
+    found = {one.name: one for one in (tmp_path / "made").iterdir()}
+    assert set(found) == {"users.acl", *(f"{service}.url" for service in USERS["RULES"])}
+    assert all(one.stat().st_mode & 0o077 == 0 for one in found.values())
+    url = found["gateway.url"].read_text()
+    assert url.startswith("rediss://gateway:")
+    assert "@store:7000/0?ssl_ca_certs=" in url
+    assert url.partition("@")[0].rpartition(":")[2] not in found["users.acl"].read_text()
