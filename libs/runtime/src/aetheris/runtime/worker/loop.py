@@ -10,7 +10,16 @@ import structlog
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.clock import Clock, SystemClock
-from aetheris.runtime.log.interface import Appender, Log, LogUnreachable, Membership, MembershipLost, Place, Tenure
+from aetheris.runtime.log.interface import (
+    Appender,
+    Log,
+    LogUnreachable,
+    Membership,
+    MembershipLost,
+    Place,
+    Tenure,
+    Written,
+)
 from aetheris.runtime.log.pump import Pump
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.settings import RuntimeSettings
@@ -75,7 +84,8 @@ class PartitionWorker:
             )
             for cadence in sorted({inputs.cadence(topic) for topic in inputs.topics})
         }
-        appender.report(self._pumps[inputs.authority_cadence].written)
+        self._acknowledged: dict[Place, int] = {}
+        appender.report(self._written)
         self._partitions: dict[int, WorkerPartition] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._committed: dict[Place, int] = {}
@@ -237,6 +247,11 @@ class PartitionWorker:
         if partition is not None:
             partition.take(place, records)
 
+    def _written(self, written: Written) -> None:
+        """What this process has appended counts as read, and a partition is not restored without it."""
+        self._acknowledged[written.place] = max(self._acknowledged.get(written.place, 0), written.following)
+        self._pumps[self._inputs.authority_cadence].written(written)
+
     def _surroundings(self) -> PartitionDependencies:
         return PartitionDependencies(
             log=self._log,
@@ -246,6 +261,7 @@ class PartitionWorker:
             clock=self._clock,
             offer_interval_s=self._pace.commit_interval_s,
             queue_limit=self._pace.queue_limit,
+            acknowledged=lambda place: self._acknowledged.get(place, 0),
             feed=self._feed,
             hold=self._hold,
             release=self._release,

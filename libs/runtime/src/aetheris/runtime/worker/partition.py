@@ -49,6 +49,8 @@ class PartitionDependencies:
     clock: Clock
     offer_interval_s: float
     queue_limit: int
+    acknowledged: Callable[[Place], int]
+    """The offset behind all that this process has appended there."""
     feed: Callable[[Mapping[Place, int]], None]
     """Deliver these places from these offsets."""
     hold: Callable[[Sequence[Place]], None]
@@ -79,6 +81,8 @@ class WorkerPartition:
         self._undecodable: list[Group] = []
         self._ages = {str(topic): Ages() for topic in around.inputs.made_again}
         self._authority = self._places[around.inputs.authority]
+        self._lost = 0
+        """Where the log was believed to end although this process had more acknowledged there."""
         self._checkpoints = self._checkpoints_of(around)
         self._checkpointer = self._checkpointer_of(around)
 
@@ -159,6 +163,8 @@ class WorkerPartition:
         ends, positions, loaded = await self._bounds()
         known = await self._fold_loaded(loaded)
         positions[self._authority] = await self._fold(positions[self._authority], ends[self._authority])
+        while (own := self._own_end()) > positions[self._authority] and not self._closing:
+            positions[self._authority] = await self._fold(positions[self._authority], own)
         if self._closing:
             return
         read = positions[self._authority] - loaded.start
@@ -175,12 +181,22 @@ class WorkerPartition:
         self._around.feed(positions)
 
     async def _bounds(self) -> tuple[dict[Place, int], dict[Place, int], Loaded]:
-        """Where each place ends, where reading it starts, and what is known below; a gap is looked at again first."""
+        """Where each place ends, where reading it starts, and what is known below; a gap is looked at again first.
+
+        Once `restored` is called, all of the authority is folded that this process had acknowledged: a leader that was
+        deposed while it slept tells an end of long ago when it wakes.
+        """
         clock = asyncio.get_running_loop().time
         until_s = clock() + GAP_BELIEVED_S
         while True:
             ends = await self._insist(lambda: self._around.log.end_offsets(self.places))
             is_believed = clock() >= until_s
+            if ends[self._authority] < (own := self._own_end()):
+                _log.warning("the log ends below what it took", partition=self.number, own=own, believed=is_believed)
+                if not is_believed:
+                    await asyncio.sleep(_RETRY_PAUSE_S)
+                    continue
+                self._lost = own
             try:
                 return ends, *await self._starts(ends, is_believed=is_believed)
             except LogGap as gap:
@@ -215,6 +231,11 @@ class WorkerPartition:
             f"{place[0]}[{place[1]}] has offsets {begins[place]} to {ends[place]}, but {at} is needed: "
             "restore the topic, or reset the group's offsets by hand"
         )
+
+    def _own_end(self) -> int:
+        """The offset behind what this process has appended to the authority, as far as that is not lost."""
+        own = self._around.acknowledged(self._authority)
+        return own if own > self._lost else 0
 
     async def _fold_loaded(self, loaded: Loaded) -> int:
         """What checkpoints know of jobs that were born below the mark; how many records that is."""
