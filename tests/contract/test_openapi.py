@@ -57,6 +57,7 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
     "tools": [lambda client: client.tools()],
     "release_tool": [lambda client: client.release_tool("t", reason="mended")],
     "models": [lambda client: client.models()],
+    "limits": [lambda client: client.limits()],
     "workers": [lambda client: client.workers()],
     "worker": [lambda client: client.worker("w")],
     "end_worker": [lambda client: client.end_worker("w", evidence="gone", incarnation="i")],

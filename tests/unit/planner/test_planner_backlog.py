@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from aetheris.planner.core.backlog import Backlog, JobsInFlight
 from aetheris.planner.core.behind import Behinds
 from aetheris.planner.handlers import PlannerHandler
 from aetheris.protocol.base.records import Record
@@ -87,9 +88,9 @@ async def write(log: MemoryLog, topic: Topic, *bodies: Any) -> None:
         await appender.append([(draft(topic, body, key=body.job_id, id=f"id-{id(body)}", source="test", time=""),)])
 
 
-def submit(number: int) -> Submit:
+def submit(number: int, tenant: str = TENANT) -> Submit:
     plan = graph({"id": "a"})
-    return Submit(job_id=f"job-{number}", by="ann", tenant=TENANT, request_hash="r", plan=plan)
+    return Submit(job_id=f"job-{number}", by="ann", tenant=tenant, request_hash="r", plan=plan)
 
 
 def events(log: MemoryLog) -> list[Event]:
@@ -171,3 +172,35 @@ async def test_who_waits_for_the_end_of_a_job_is_rung(tmp_path: Path) -> None:
     await planner.round()
     assert [event for event in events(log) if isinstance(event, ev.JobCancelled)]
     assert planner.wake_ups == 1
+
+
+async def test_a_tenant_that_has_filled_the_room_takes_no_others_share(tmp_path: Path) -> None:
+    log = MemoryLog(partitions=1)
+    planner = PlannerOnLog(log, tmp_path)
+    await planner.start()
+    await write(log, Topic.JOBS_COMMANDS, *(submit(number) for number in range(50)))
+    await planner.round()
+    await write(log, Topic.JOBS_COMMANDS, submit(50, "other"), submit(51, "other"), submit(52, "third"))
+    await planner.round()
+    assert born(log) == [*jobs(range(4)), "job-50", "job-52"]
+    await write(log, Topic.JOBS_EVENTS, *ended(50))
+    await planner.round()
+    assert born(log)[-1] == "job-51"
+    assert planner.read_again == [(51, 52)]
+
+
+def test_shares_are_given_to_who_has_the_fewest() -> None:
+    in_flight, backlog = JobsInFlight(), Backlog(limit=20)
+    for number in range(20):
+        in_flight.put(f"job-{number}", "big")
+    assert backlog.must_wait("big", in_flight)
+    assert not backlog.must_wait("small", in_flight)
+    for offset in range(100):
+        backlog.put("big", offset)
+    for offset, tenant in enumerate(("small", "small", "small", "tiny"), 100):
+        backlog.put(tenant, offset)
+    assert backlog.take(in_flight) == [100, 101, 103]  # a share is two of twenty
+    for number in range(10):
+        in_flight.drop(f"job-{number}")
+    assert backlog.take(in_flight) == [*range(9), 102]
+    assert (backlog.oldest, len(backlog)) == (9, 91)

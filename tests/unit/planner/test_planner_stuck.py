@@ -32,6 +32,8 @@ CHAIN = graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}, act={"timeout_s": T
 WIDE = graph({"id": "a"}, {"id": "b"}, act={"timeout_s": TIMEOUT_S})
 APPROVAL = about(ev.ApprovalRequested, "a", args_hash="h", tool_version="1", rule="r", form={})
 
+NOW = "2026-01-01T00:00:00Z"
+
 
 class PlannerInTime:
     """A partition, and where in the log and in time it is."""
@@ -43,7 +45,8 @@ class PlannerInTime:
 
     def happens(self, now_s: float, *events: Event) -> None:
         for event in events:
-            at = Record("t", 0, self.offset, 0, event.job_id.encode(), (), b"")
+            headers = (("ce_time", NOW.encode()),)
+            at = Record("t", 0, self.offset, 0, event.job_id.encode(), headers, b"")
             self.core.evolve(Envelope(f"event-{self.offset}", event, at))
             self.offset += 1
         self.core.decide(now_s)
@@ -188,3 +191,27 @@ async def test_the_service_says_so_in_its_log_asks_again_and_looks_again_later(t
     assert calls == [AFTER_S, 2 * AFTER_S]
     await handler.close()
     assert handler.stuck == 0
+
+
+def retry(due_at: str, node: str = "a", attempt: int = 2) -> Event:
+    return about(ev.RetryScheduled, node, attempt=attempt, due_at=due_at)
+
+
+RETRYABLE = (started("a", "i1"), finished("a", "i1", "retryable_failure"))
+LONG, SHORT = "2026-01-01T00:00:10Z", "2026-01-01T00:00:09Z"
+
+
+@pytest.mark.parametrize(
+    ("plan", "due_at", "at_work"),
+    [(CHAIN, LONG, 0), (CHAIN, SHORT, 1), (CHAIN, "soon", 1), (CHAIN, "2026-01-01T00:01:00", 1), (WIDE, LONG, 1)],
+)
+def test_a_job_takes_no_room_while_it_only_waits_long_for_another_try(
+    plan: dict[str, Any], due_at: str, at_work: int
+) -> None:
+    planner = started_planner(plan, *RETRYABLE)
+    assert len(planner.core.in_flight) == 1
+    planner.happens(0.0, retry(due_at))
+    assert len(planner.core.in_flight) == at_work
+    assert planner.core.watch.next_due() == AFTER_S  # a try that never comes is told all the same
+    planner.happens(10.0, started("a", "i2", token=2, attempt=1))
+    assert len(planner.core.in_flight) == 1

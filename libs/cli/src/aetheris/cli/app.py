@@ -44,6 +44,7 @@ PLACES = {
     "models": "jobs",
     "worker": "worker",
     "workers": "workers",
+    "limits": "limits",
     "token": "token",
     "subscribe": "subscribe",
     "mcp": "mcp",

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from aetheris.gateway.limiter import quotas_of
 from aetheris.gateway.openid import providers_of
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.gateway.tokens import Tokens
@@ -84,6 +85,7 @@ class _Look:
         self._models()
         providers = partial(providers_of, dev=self._gateway.dev)
         self._named("oidc", self._gateway.oidc, providers, lambda one: f"{len(one)} providers")
+        self._named("limits", self._gateway.limits, quotas_of, lambda _one: "")
         self._named("tokens", self._gateway.tokens, lambda path: Tokens(path, SystemClock()), lambda _one: "")
 
     def _tools(self) -> Toolbox:

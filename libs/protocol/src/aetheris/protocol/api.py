@@ -390,6 +390,22 @@ class ModelList(ResponseModel):
     models: tuple[ModelSummary, ...]
 
 
+class LimitView(ResponseModel):
+    """A limit, None where there is none, and how many more may come at once."""
+
+    name: str
+    limit: float | None
+    left: int | None
+
+
+class LimitsView(ResponseModel):
+    """What a tenant and one of its principals may ask for; `open_jobs` counts the tenant's jobs that have not ended."""
+
+    tenant: str
+    limits: tuple[LimitView, ...]
+    open_jobs: dict[str, int]
+
+
 class WorkerSummary(ResponseModel):
     """A name of workers: the incarnation that lives under it, those that left it, how many have ended."""
 

@@ -13,6 +13,7 @@ import httpx
 from aetheris.gateway.command_writer import CommandWriter
 from aetheris.gateway.commands import JobCommands
 from aetheris.gateway.core.holds import Holds
+from aetheris.gateway.core.quotas import Quotas
 from aetheris.gateway.core.reconciliations import Schedule
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.effect_index import EffectIndex
@@ -25,6 +26,7 @@ from aetheris.gateway.intake import Intake
 from aetheris.gateway.job_histories import JobHistories
 from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.job_rows import JobRows
+from aetheris.gateway.limiter import Limiter, quotas_of
 from aetheris.gateway.logins import Logins
 from aetheris.gateway.openid import OpenId, providers_of
 from aetheris.gateway.reads import Reads
@@ -75,11 +77,13 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         BrokerRefused: no broker that can be relied on.
         HttpTlsUnusable: the certificate or the CA can't be used.
         InternalKeyMissing: the verifier could not tell who asks it.
+        LimitsFileInvalid: the file of limits can't be used.
         ProvidersFileInvalid: the file of OpenID providers can't be used.
         TokensFileInvalid: the file of tokens can't be used.
     """
     tokens = Tokens(settings.tokens_file, SystemClock())
     providers = providers_of(settings.oidc, dev=settings.dev) if settings.oidc is not None else ()
+    quotas = quotas_of(settings.limits) if settings.limits is not None else Quotas()
     internal = InternalKey.load(settings.internal_key, settings.data, dev=settings.dev)
     async with (
         runtime(settings, "gateway", stop) as parts,
@@ -97,7 +101,7 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         proofs = partial(VerifierProxy, verifier, internal)
         openid = OpenId(providers, outside, parts.clock, dev=settings.dev) if providers else None
         logins = Logins(tokens, openid, parts.metrics, parts.clock)
-        services = _services(parts, settings, sources, logins, proofs)
+        services = _services(parts, settings, sources, _Callers(logins, quotas), proofs)
         await sources.feed.start()
         await asyncio.gather(sources.tools.load(), sources.workers.load())
         parts.health.add("views", sources.index.unready)
@@ -138,6 +142,14 @@ class _Sources:
         return self.feed.run(), self.index.run(), self.tools.run(), self.workers.run()
 
 
+@dataclass(frozen=True, slots=True)
+class _Callers:
+    """Who may call, and how much they may ask for."""
+
+    logins: Logins
+    quotas: Quotas
+
+
 def _sources(parts: Runtime, settings: GatewaySettings) -> _Sources:
     views = Views(parts.redis)
     index = JobIndex(parts.log, views, parts.clock, settings.shown_in_lists_s)
@@ -157,10 +169,15 @@ def _sources(parts: Runtime, settings: GatewaySettings) -> _Sources:
 
 
 def _services(
-    parts: Runtime, settings: GatewaySettings, sources: _Sources, logins: Logins, proofs: Callable[..., VerifierProxy]
+    parts: Runtime,
+    settings: GatewaySettings,
+    sources: _Sources,
+    callers: _Callers,
+    proofs: Callable[..., VerifierProxy],
 ) -> Services:
     views, feed, clock = sources.views, sources.feed, parts.clock
     registry, deadlines = Registry(sources.tools), Deadlines(sources.index, settings.request_s)
+    limits = Limiter(callers.quotas, views, deadlines, parts.metrics, clock)
     reader = JobReader(
         log=parts.log,
         history=sources.history,
@@ -184,13 +201,15 @@ def _services(
         clock=clock,
     )
     return Services(
-        logins=logins,
+        logins=callers.logins,
+        limits=limits,
         reader=reader,
         intake=Intake(
             reads=reads,
             reader=reader,
             writer=writer,
             waits=waits,
+            limits=limits,
             feed=feed,
             index=sources.index,
             views=views,

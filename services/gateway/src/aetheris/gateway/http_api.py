@@ -16,6 +16,7 @@ from aetheris.gateway.routes import (
     human_requests,
     job_commands,
     jobs,
+    limits,
     probes,
     proofs,
     registry,
@@ -26,7 +27,8 @@ from aetheris.gateway.routes.edge import ADMISSION, Services
 
 _log = structlog.get_logger(__name__)
 
-ROUTERS = tuple(part.router for part in (jobs, job_commands, human_requests, history, proofs, registry, workers))
+_PARTS = (jobs, job_commands, human_requests, history, proofs, registry, limits, workers)
+ROUTERS = tuple(part.router for part in _PARTS)
 
 
 def build_api(services: Services) -> FastAPI:

@@ -14,6 +14,7 @@ from aetheris.gateway.feed import Feed
 from aetheris.gateway.index import JobIndex
 from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.job_rows import JobRows
+from aetheris.gateway.limiter import Limiter
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.views import Row, Views, timestamp
@@ -40,6 +41,7 @@ class Intake:
         reader: JobReader,
         writer: CommandWriter,
         waits: EndWaits,
+        limits: Limiter,
         feed: Feed,
         index: JobIndex,
         views: Views,
@@ -52,6 +54,7 @@ class Intake:
         self._reader = reader
         self._writer = writer
         self._waits = waits
+        self._limits = limits
         self._feed = feed
         self._index = index
         self._views = views
@@ -68,7 +71,7 @@ class Intake:
         The same key and request name the same job.
 
         Raises:
-            BadRequest, Conflict, Unavailable.
+            BadRequest, Conflict, TooMany, Unavailable.
         """
         job_id = job_id_of(caller.tenant, idempotency_key) if idempotency_key is not None else fresh_id()
         asked = submissions.SubmissionRequest(job_id, caller.id, caller.tenant, idempotency_key)
@@ -87,7 +90,7 @@ class Intake:
         """Continue a failed or cancelled job in a new one; the same request names the same job.
 
         Raises:
-            BadRequest, NotFound, Conflict, Unavailable.
+            BadRequest, NotFound, Conflict, TooMany, Unavailable.
         """
         before = await self._ended(caller, job_id)
         continuing, key = await self._next(caller, job_id)
@@ -156,6 +159,7 @@ class Intake:
         return None
 
     async def _take(self, command: Submit) -> Row:
+        await self._limits.take_job(command.tenant, command.by)
         _, since = self._feed.place_of(command.job_id)
         row = Row(
             job_id=command.job_id,

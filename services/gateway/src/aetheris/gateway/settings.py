@@ -12,6 +12,7 @@ class GatewaySettings(HttpSettings):
 
     tokens: Path | None = Field(None, description="Bearer tokens (TOML); default: tokens.toml in the data folder")
     oidc: Path | None = Field(None, description="OpenID providers whose tokens are believed (TOML); unset: none")
+    limits: Path | None = Field(None, description="What tenants and principals may ask for (TOML); unset: no limit")
     verifier_url: str = Field("http://127.0.0.1:8081", description="The verifier's HTTP address, for proofs")
     answer_s: float = Field(5.0, gt=0, description="How long a command waits for the event that answers it")
     request_s: float = Field(10.0, gt=0, description="Deadline of what a request asks of Kafka, Redis or verifier")

@@ -37,6 +37,9 @@ _ENDING = "aetheris:gateway:ending"
 STATUSES = ("submitted", "running", "waiting", "paused", "needs_upgrade", "completed", "failed", "cancelled")
 """What a row may say of its job; finer words are the job's own view's."""
 
+_LISTED_OPEN = STATUSES[:5]
+"""Those of a job that has not ended."""
+
 REQUEST_TTL_MS = 24 * 3600 * 1000
 """How long the fast guard of an Idempotency-Key lives; after it jobs.index alone guards."""
 _BUILDING_TTL_MS = 3600 * 1000
@@ -210,6 +213,15 @@ class Views:
         held = await self._read([("HGETALL", _JOB + job_id) for job_id in job_ids])
         rows = tuple(_row(job_id, flat) for job_id, flat in zip(job_ids, held, strict=True) if flat)
         return Page(rows, cursor_at(taken[-1], tenant, _JOBS) if len(places) > limit else None)
+
+    async def open_jobs(self, tenant: str) -> dict[str, int]:
+        """How many of a tenant's jobs have not ended, by status.
+
+        Raises:
+            ViewsLost, RedisUnavailable.
+        """
+        counts = await self._read([("ZCARD", _list_of(tenant) + status) for status in _LISTED_OPEN])
+        return dict(zip(_LISTED_OPEN, counts, strict=True))
 
     async def asked(self, tenant: str, cursor: str | None, limit: int) -> OpenRequestPage:
         """A tenant's open requests to humans, oldest first, behind `cursor`.

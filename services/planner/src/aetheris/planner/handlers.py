@@ -244,8 +244,9 @@ class PlannerHandler(PartitionHandler):
             self._quarantine(record, "not a command")
             return ()
         if isinstance(found.body, Submit):
-            if not waited and self._partition.must_wait():
-                self._partition.backlog.put(record.offset)
+            tenant = found.body.tenant
+            if not waited and self._partition.must_wait(tenant):
+                self._partition.backlog.put(tenant, record.offset)
                 return ()
             return self._submit(found.body, found.id, record)
         if isinstance(found.body, Cancel):

@@ -6,6 +6,7 @@ ApiError                an answer other than yes: `code`, `message`, `details`
 ├── Forbidden           403, somebody else may do it
 ├── NotFound            404, also for what belongs to another tenant
 ├── Conflict            409, what stands contradicts the request
+├── TooManyRequests     429, beyond a limit; `retry_after_s` says when to come again
 └── Unreachable         no connection, or 503; `retry_after_s` where the gateway says so
 """
 
@@ -36,6 +37,7 @@ from aetheris.sdk.client.errors import (
     Conflict,
     Forbidden,
     ResourceNotFound,
+    TooManyRequests,
     Unauthorized,
     Unreachable,
 )
@@ -67,6 +69,7 @@ __all__ = [
     "Responded",
     "StepView",
     "Submitted",
+    "TooManyRequests",
     "Unauthorized",
     "Unreachable",
     "Verdict",

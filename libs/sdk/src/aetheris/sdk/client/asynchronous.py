@@ -260,6 +260,10 @@ class AsyncClient:
         answer = await self._send(ApiCall("GET", "/models"))
         return answer["models"]
 
+    async def limits(self) -> dict[str, Any]:
+        """What you and your tenant may ask for, what of it is left, and how many jobs have not ended."""
+        return await self._send(ApiCall("GET", "/limits"))
+
     async def workers(self) -> list[dict[str, Any]]:
         """Every worker's name and who lives under it; raises ApiError."""
         answer = await self._send(ApiCall("GET", "/workers"))

@@ -254,6 +254,10 @@ class Client:
         answer = self._send(ApiCall("GET", "/models"))
         return answer["models"]
 
+    def limits(self) -> dict[str, Any]:
+        """What you and your tenant may ask for, what of it is left, and how many jobs have not ended."""
+        return self._send(ApiCall("GET", "/limits"))
+
     def workers(self) -> list[dict[str, Any]]:
         """Every worker's name and who lives under it; raises ApiError."""
         answer = self._send(ApiCall("GET", "/workers"))

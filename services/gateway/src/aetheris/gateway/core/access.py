@@ -62,6 +62,7 @@ ROUTES: Mapping[str, Access] = {
     "GET /api/tools": ANYBODY,
     "POST /api/tools/{name}/release": Access((Role.OPERATE,)),
     "GET /api/models": ANYBODY,
+    "GET /api/limits": ANYBODY,
     "GET /api/workers": _WORKERS,
     "GET /api/workers/{worker_id}": _WORKERS,
     "POST /api/workers/{worker_id}/end": Access((Role.ADMINISTER,)),

@@ -21,6 +21,7 @@ from aetheris.gateway.human_requests import HumanRequests
 from aetheris.gateway.intake import Intake
 from aetheris.gateway.job_histories import JobHistories
 from aetheris.gateway.job_reader import JobReader
+from aetheris.gateway.limiter import Limiter
 from aetheris.gateway.logins import Logins
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
@@ -41,6 +42,7 @@ class Services:
     """What answers requests."""
 
     logins: Logins
+    limits: Limiter
     reader: JobReader
     intake: Intake
     reads: Reads
@@ -74,11 +76,14 @@ async def admitted_to(route: str, request: Request) -> Principal:
     """Who calls, as far as the route lets him.
 
     Raises:
-        Unauthorized, TooMany, Unavailable: who calls is not known, or can't be told.
+        Unauthorized, Unavailable: who calls is not known, or can't be told.
+        TooMany: after many of those, or beyond a limit.
         Forbidden.
     """
     address = request.client.host if request.client is not None else ""
-    known = await services_of(request).logins.principal(request.headers.get("authorization"), address)
+    services = services_of(request)
+    known = await services.logins.principal(request.headers.get("authorization"), address)
+    services.limits.admit(known)
     return admitted(known, ROUTES[route])
 
 

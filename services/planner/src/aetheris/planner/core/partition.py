@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from aetheris.planner.core import ends, index_lines, pauses, ready_nodes
-from aetheris.planner.core.backlog import Backlog
+from aetheris.planner.core.backlog import Backlog, JobsInFlight
 from aetheris.planner.core.behind import Behinds
 from aetheris.planner.core.creations import creation_group
 from aetheris.planner.core.decisions import (
@@ -20,7 +20,7 @@ from aetheris.planner.core.decisions import (
 from aetheris.planner.core.goals import answered, decided, reported_turns
 from aetheris.planner.core.index_lines import Indexed
 from aetheris.planner.core.progress import IndexLine, JobProgress
-from aetheris.planner.core.watch import StuckJob, StuckJobWatch, explained_s, waits_for
+from aetheris.planner.core.watch import StuckJob, StuckJobWatch, explained_s, is_at_work, waits_for
 from aetheris.protocol.base.sealed import UnreadCreations
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import create_job
@@ -58,6 +58,7 @@ class Partition:
     behind: Behinds = field(default_factory=Behinds)
     watch: StuckJobWatch = field(default_factory=StuckJobWatch)
     backlog: Backlog = field(default_factory=Backlog)
+    in_flight: JobsInFlight = field(default_factory=JobsInFlight)
     jobs: dict[str, JobProgress] = field(default_factory=dict)
     """In order of birth."""
     _created: dict[str, str] = field(default_factory=dict)
@@ -75,7 +76,7 @@ class Partition:
 
     def evolve(self, envelope: Envelope[Event]) -> None:
         """Fold one event of this partition."""
-        event, offset = envelope.body, envelope.record.offset
+        event = envelope.body
         progress = self.jobs.get(event.job_id)
         if progress is None:
             if isinstance(event, ev.JobCreated):
@@ -85,15 +86,17 @@ class Partition:
                 self._repeated.pop(event.job_id, None)
             return
         try:
-            self._follow(progress, event, offset)
+            self._follow(progress, envelope)
         except Exception as error:  # noqa: BLE001 - it concerns this job alone
             self.unjudged.note(progress.job, error)
             self._changed[event.job_id] = None
 
-    def _follow(self, progress: JobProgress, event: Event, offset: int) -> None:
-        paused = progress.job.paused is not None
-        if apply(progress.job, event, offset):
+    def _follow(self, progress: JobProgress, envelope: Envelope[Event]) -> None:
+        event, paused = envelope.body, progress.job.paused is not None
+        if apply(progress.job, event, envelope.record.offset):
             progress.note(event)
+            if isinstance(event, ev.RetryScheduled):
+                progress.note_pause(event, _time(envelope))
             if paused and progress.job.paused is None:
                 ready_nodes.ask_again(progress)
             self._changed[event.job_id] = None
@@ -130,7 +133,7 @@ class Partition:
         if command.job_id in self._unread:
             return None
         if command.continues is not None:
-            self._created[command.job_id] = command.request_hash
+            self._being_born(command)
             return Look(command.continues.job_id)
         return self._creation(command, command_id)
 
@@ -146,12 +149,17 @@ class Partition:
         except InvalidPlan as error:
             self.not_created(command.job_id)
             return RefusedSubmission(str(error))
-        self._created[command.job_id] = command.request_hash
+        self._being_born(command)
         return group
+
+    def _being_born(self, command: Submit) -> None:
+        self._created[command.job_id] = command.request_hash
+        self.in_flight.put(command.job_id, command.tenant)
 
     def not_created(self, job_id: str) -> None:
         """A birth that could not be written."""
         self._created.pop(job_id, None)
+        self.in_flight.drop(job_id)
         self._held.pop(job_id, None)
         self._words.pop(job_id, None)
 
@@ -184,6 +192,7 @@ class Partition:
             if progress is not None:
                 outputs.extend(self._all(progress, self._decide(progress)))
                 self.watch.follow(progress, now_s)
+                self._count(progress)
         self._changed.clear()
         outputs.extend(map(Behind, self.behind.news()))
         return outputs
@@ -247,13 +256,13 @@ class Partition:
         waiting = (self.backlog.oldest, *(held.offset for held in self._held.values()), *words)
         return min((at for at in waiting if at is not None), default=None)
 
-    def must_wait(self) -> bool:
+    def must_wait(self, tenant: str) -> bool:
         """Whether a submission that comes now is left in the log: jobs that rest don't count, however many."""
-        return self.backlog.must_wait(self.watch.moving + len(self._created))
+        return self.backlog.must_wait(tenant, self.in_flight)
 
     def make_room(self) -> list[int]:
         """The offsets of the submissions that are to be read again and taken up now."""
-        return self.backlog.take(self.watch.moving + len(self._created))
+        return self.backlog.take(self.in_flight)
 
     def room_made(self) -> None:
         """They were taken up: when nobody waits any more, a cancel of a job that isn't known is of none."""
@@ -266,8 +275,7 @@ class Partition:
         if known is not None and known.birth < envelope.record.offset:
             self._repeated[event.job_id] = known.birth
             return
-        created_at = (envelope.record.header("ce_time") or b"").decode(errors="replace")
-        self.jobs[event.job_id] = JobProgress(create_job(event, envelope.record.offset), created_at)
+        self.jobs[event.job_id] = JobProgress(create_job(event, envelope.record.offset), _time(envelope))
         self._created.pop(event.job_id, None)
         unreadable = self._unread.pop(event.job_id)
         if unreadable is not None:
@@ -349,6 +357,12 @@ class Partition:
             return None
         return entry.status, entry.paused, entry.requests, bool(entry.stretches)
 
+    def _count(self, progress: JobProgress) -> None:
+        if is_at_work(progress):
+            self.in_flight.put(progress.job.job_id, progress.job.created.tenant)
+        else:
+            self.in_flight.drop(progress.job.job_id)
+
     def _forget(self, progress: JobProgress) -> None:
         """A sealed job costs nothing; its line stays here until the table shows it."""
         job_id = progress.job.job_id
@@ -361,6 +375,10 @@ class Partition:
             if len(self._forgotten) <= _KEPT and (shown is None or len(shown.stretches) < len(entry.stretches)):
                 break
             del self._forgotten[oldest]
+
+
+def _time(envelope: Envelope[Event]) -> str:
+    return (envelope.record.header("ce_time") or b"").decode(errors="replace")
 
 
 def _pause(progress: JobProgress) -> Iterator[Output]:

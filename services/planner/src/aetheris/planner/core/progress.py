@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import islice
 from typing import Any, Literal
 
@@ -42,6 +43,9 @@ IndexLine = tuple[str, ListedPause | None, tuple[OpenRequest, ...], bool]
 """What a job's line of jobs.index says of it: status, pause, requests, and whether where its sealed records lie."""
 
 NO_GRAPH = Graph({}, {}, {}, {})
+
+LONG_PAUSE_S = 10.0
+"""From so long on a job that only waits for its next try rests, and leaves its room to others; a shorter is work."""
 
 _RUNNING = frozenset({KeyStatus.STARTED, KeyStatus.REOPENED})
 
@@ -109,6 +113,8 @@ class JobProgress:
     """Keys that wait for an approval."""
     waiting: set[str] = field(default_factory=set)
     """Keys of nodes that wait for a signal, a time or a human."""
+    long_pauses: set[str] = field(default_factory=set)
+    """Keys whose last scheduled try comes after a long pause."""
     requests: dict[str, OpenRequest] = field(default_factory=dict)
     """Key → its request to a human that waits for an answer, oldest first."""
     sent: Sent = field(default_factory=Sent)
@@ -175,6 +181,17 @@ class JobProgress:
     def has_undone(self) -> bool:
         """Whether every compensation has succeeded."""
         return self.undo_failure is None and self.ended.issuperset(self.job.compensations)
+
+    def note_pause(self, event: ev.RetryScheduled, now: str) -> None:
+        """Follow what was said at `now` of when a key is tried again; a time that can't be read is no long pause."""
+        try:
+            pause_s = (datetime.fromisoformat(event.due_at) - datetime.fromisoformat(now)).total_seconds()
+        except (ValueError, TypeError):
+            pause_s = 0.0
+        if pause_s >= LONG_PAUSE_S:
+            self.long_pauses.add(event.idempotency_key)
+        else:
+            self.long_pauses.discard(event.idempotency_key)
 
     def note(self, event: Event) -> None:
         """Follow an event that the fold took."""

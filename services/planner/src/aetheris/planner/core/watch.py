@@ -109,6 +109,19 @@ def unstarted(progress: JobProgress) -> list[str]:
     return sorted(node_id for node_id in asked if is_untouched(progress, node_id))
 
 
+def is_at_work(progress: JobProgress) -> bool:
+    """Whether it takes up room of the jobs in flight: it goes on by itself, and not only after a long pause."""
+    return not _rests(progress) and not _waits_for_tries(progress)
+
+
+def _waits_for_tries(progress: JobProgress) -> bool:
+    """Whether all that is left to do is another try, each after a long pause."""
+    if not progress.running or not progress.running <= progress.long_pauses:
+        return False
+    keys = (progress.job.keys[key] for key in progress.running)
+    return all(state.status is KeyStatus.REOPENED for state in keys) and not unstarted(progress)
+
+
 def _rests(progress: JobProgress) -> bool:
     """Whether the job has ended, or goes on only when a human, a signal, a time or an upgrade comes.
 
