@@ -160,6 +160,21 @@ def test_what_is_parked_is_reopened_by_the_same_proof(end: Any) -> None:
     assert {one.rule for one in verify(early.records).violations} == {"success_without_valid_start"}
 
 
+@pytest.mark.parametrize("end", [ended, returned])
+def test_the_ledger_may_end_what_was_parked_and_reopened_by_proof(end: Any) -> None:
+    """As where the job is stopping by then; nothing else has it out of its being parked."""
+    log, early = history(), history()
+    for one, ends in ((log, end), (early, lambda _log: None)):
+        one.about("invocation_parked", "n1", reason="r")
+        ends(one)
+        probed(one)
+        reopened(one)
+        one.permanent("n1", "ledger", error="the job is stopping")
+        one.done(result_type="permanent_failure")
+    assert (unproven(log), verify(log.records).ok) == ([], True)
+    assert not verify(early.records).ok
+
+
 @pytest.mark.parametrize("effect_class", ["pure", "idempotent", "opaque", "probeable"])
 def test_only_what_may_be_repeated_is_reopened_by_policy(effect_class: str) -> None:
     log = history(effect_class)

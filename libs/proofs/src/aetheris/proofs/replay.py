@@ -71,6 +71,8 @@ def look_up(validity: Validity) -> Context:
 class _Seen:
     """What a forward scan remembers of a key."""
 
+    start: Fact | None = None
+    """Of the try in charge."""
     holder: str = ""
     open: bool = True
     parked: bool = False
@@ -94,7 +96,7 @@ def scan(validity: Validity) -> Context:
         state = seen.setdefault(key, _Seen())
         if fact.type == "tool_invocation_started" and validity.is_valid(fact):
             started.add(key)
-            state.holder, state.open, state.parked = fact.invocation_id, False, False
+            state.start, state.holder, state.open, state.parked = fact, fact.invocation_id, False, False
             state.alive.add(fact.invocation_id)
             state.invocations += 1
         elif fact.type in ("approval_requested", "approval_decided"):
@@ -145,10 +147,19 @@ def _hand_over(validity: Validity, fact: Fact, state: _Seen) -> None:
                 state.open, state.parked = True, False
     elif fact.type == "invocation_parked" and holds:
         state.parked = True
-    elif fact.type == "invocation_reopened" and holds and state.parked == (fact.text("by") == "human"):
+    elif fact.type == "invocation_reopened" and holds and _gives_up(validity, fact, state):
         if state.parked and (state.asked or validity.is_irreversible(fact.node, fact.at)):
             state.approved, state.asked, state.asks = "", False, state.invocations + 1
         state.open, state.parked = True, False
+
+
+def _gives_up(validity: Validity, reopened: Fact, state: _Seen) -> bool:
+    """A person has what is parked tried again; by a probe it is, too, once its try can act no more."""
+    by = reopened.text("by")
+    if not state.parked or by == "human":
+        return state.parked == (by == "human")
+    ended = validity.end_of(state.start) if by == "probe" and state.start is not None else None
+    return ended is not None and ended < reopened.at
 
 
 def _compare(history: History, first: Context, second: Context) -> Iterator[Violation]:
