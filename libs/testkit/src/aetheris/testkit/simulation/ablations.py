@@ -155,6 +155,17 @@ def _whatever_was_begun(real: Callable[..., Any]) -> Callable[..., Any]:
     return strays
 
 
+def _unreported(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Who restarts takes what had ended for reported."""
+
+    def recover(core: Any, now_s: float = 0.0) -> Any:
+        for progress in core.jobs.values():
+            progress.settled.clear()
+        return real(core, now_s)
+
+    return recover
+
+
 def _always(value: object) -> Replace:
     def always(*_: object) -> object:
         return value
@@ -308,6 +319,18 @@ ABLATIONS: tuple[Ablation, ...] = (
         "what a tool failed before its release, in the log, holds nobody's calls",
         1000,
         {"aetheris.ledger.core.quarantine.Quarantine.counts": _always(value=True)},
+    ),
+    Ablation(
+        "with a restart that reports no ended node",
+        "who restarts reports the nodes that had ended and were not reported",
+        300,
+        {"aetheris.planner.core.partition.Partition.recover": _unreported},
+    ),
+    Ablation(
+        "with a ledger that takes nothing up",
+        "a ledger that restarts goes on with every call that is open",
+        300,
+        {"aetheris.ledger.core.due_times.DueTimes.put_all": _always(None)},
     ),
     Ablation(
         "with a list of no requests",

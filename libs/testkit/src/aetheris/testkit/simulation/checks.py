@@ -1,6 +1,6 @@
 """What must hold, whatever happens: looked at on every record, call and effect, and when all has come to rest."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +105,11 @@ class SimulationObserver:
             raise Broken("nothing_starts_behind_a_pause", f"{call.invocation_id} of {call.node_id} at {at}")
         if call.irreversible and not self._allowed_at.get(call.key, at) < at:
             raise Broken("irreversible_only_when_allowed", f"{call.invocation_id} of {call.node_id} at {at}")
+
+    @property
+    def called(self) -> Container[str]:
+        """The nonces of all calls that went out."""
+        return self._sent
 
     def believed(self, effects: Iterable[ExternalEffect], lies: Collection[Life]) -> int:
         """Calls cleared before the log had a human's word, with his name, that their sender had ended; it was false."""

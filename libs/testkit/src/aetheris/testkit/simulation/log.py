@@ -87,6 +87,8 @@ class SimLog:
         if beside is not None:
             self.topics |= {topic: beside.topics[topic] for topic in TABLES}
             self.readers |= {topic: beside.readers[topic] for topic in TABLES}
+        self.wholes: list[int] = [0]
+        """Where batches of jobs.events end: what a restart may find."""
         self.repeats = 0
         self.calm = False
         self._tape = tape
@@ -150,6 +152,8 @@ class SimLog:
         for id_, body in batch.bodies:
             fresh.append(self._entry(batch.topic, len(entries), id_, body))
             entries.append(fresh[-1])
+        if batch.topic is Topic.JOBS_EVENTS:
+            self.wholes.append(len(entries))
         for reader in self.readers[batch.topic]:
             reader.has_more = True
         self._landed(batch.topic, fresh)

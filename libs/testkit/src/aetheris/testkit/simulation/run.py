@@ -24,6 +24,7 @@ from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.outcome import RunOutcome
 from aetheris.testkit.simulation.processes import Processes
 from aetheris.testkit.simulation.quarantines import may_hold
+from aetheris.testkit.simulation.restarts import check_restarts
 from aetheris.testkit.simulation.scenario import TTL_S, Lasting, draw_scenario
 from aetheris.testkit.simulation.stores import SimRedis
 from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulationSurroundings
@@ -35,6 +36,8 @@ LONGEST = 4000
 LONGEST_REST_S = 600.0
 """Virtual time without faults after which nothing more is waited for: what is open then is stuck."""
 BETWEEN_FAULTS = 24
+LOOKED_BACK = 10
+"""One seed in so many has restarts looked at over its whole history."""
 WRITTEN_OUT = 50
 """One seed in so many passes every record through its JSON; the others pass the models on."""
 
@@ -281,6 +284,8 @@ def simulate(
     try:
         with ablation.applied():
             run.go()
+            if seed % LOOKED_BACK == 0:
+                check_restarts((part.log for part in run.parts), run.around.scenario, run.observer.called, seed)
     except Broken as error:
         broken, rule = str(error), error.rule
     except Exception as error:  # noqa: BLE001  a core that raises is what is looked for
