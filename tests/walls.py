@@ -106,7 +106,7 @@ def _calls(module: str) -> Iterator[str]:
 def _cores() -> set[str]:
     """What must lie behind the wall."""
     services = (folder.name for folder in (REPOSITORY / "services").iterdir() if (folder / "pyproject.toml").exists())
-    return {"aetheris.protocol", "aetheris.proofs", *(f"aetheris.{name}.core" for name in services)}
+    return {"aetheris.protocol", "aetheris.views", "aetheris.proofs", *(f"aetheris.{name}.core" for name in services)}
 
 
 def _path(module: str) -> Path:

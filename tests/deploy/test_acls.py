@@ -24,11 +24,11 @@ from aetheris.cli.embedded import kafka
 from aetheris.cli.embedded.kafka import Broker, Tuning, install, running_broker
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
+from aetheris.http_server.internal import kept_in, make
 from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.runtime.kafka.admin import ensure_topics
 from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.kafka.tls import tls_context
-from aetheris.runtime.process.internal import kept_in, make
 from aetheris.runtime.process.settings import RuntimeSettings
 from tests.deploy.kafka_tools import command
 from tests.deploy.manifests import kubectl_needed, name, of_kind

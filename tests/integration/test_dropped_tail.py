@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from aetheris.cli.app import app
 from aetheris.cli.embedded.ports import free_port
+from aetheris.http_server.internal import InternalKey
 from aetheris.proofs.trust import write_keys
 from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.stretches import Stretch
@@ -27,7 +28,6 @@ from aetheris.protocol.messages.commands import JobIndexEntry
 from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.kafka.admin import ensure_topics
 from aetheris.runtime.log.partitioning import partition_of
-from aetheris.runtime.process.internal import InternalKey
 from tests.testkit.evidence import KEY, SEALED_AT, TRUSTED
 from tests.testkit.proof_histories import TENANT
 from tests.testkit.stored_jobs import StoredJob, stored_job

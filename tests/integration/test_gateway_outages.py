@@ -17,10 +17,10 @@ from aetheris.cli.embedded.probes import kafka_answers
 from aetheris.cli.embedded.processes import end, spawn
 from aetheris.gateway.app import gateway
 from aetheris.gateway.settings import GatewaySettings
+from aetheris.http_server.internal import InternalKey
+from aetheris.http_server.served_tls import ServedTls
+from aetheris.http_server.server import HttpServer
 from aetheris.protocol.messages import events as ev
-from aetheris.runtime.process.http import HttpServer
-from aetheris.runtime.process.internal import InternalKey
-from aetheris.runtime.process.served_tls import ServedTls
 from aetheris.sdk.client import (
     AsyncClient,
     BadRequest,

@@ -12,8 +12,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from aetheris.cli.page import page_of
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.views.job_history import job_history
-from aetheris.protocol.views.trace import trace_of
+from aetheris.views.job_history import job_history
+from aetheris.views.trace import trace_of
 from tests.testkit import histories as h
 from tests.testkit.job_histories import records, refunded
 

@@ -24,7 +24,9 @@ from tests.mutants.beside import beside, is_plain
 from tests.mutants.conditions import Mutant, Seen, watching
 
 _UNIT = "tests/unit"
-TESTS = tuple(f"{_UNIT}/{one}" for one in ("protocol", "ledger", "planner", "tool_executor", "gateway", "verifier"))
+TESTS = tuple(
+    f"{_UNIT}/{one}" for one in ("protocol", "views", "ledger", "planner", "tool_executor", "gateway", "verifier")
+)
 LEFT_OUT = tuple(
     f"{_UNIT}/{one}.py"
     for one in ("tool_executor/test_worker_lock", "protocol/test_fold_properties", "ledger/test_stops")

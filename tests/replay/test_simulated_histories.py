@@ -6,13 +6,13 @@ import pytest
 
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.views.job_history import job_history
-from aetheris.protocol.views.provenance import origin
-from aetheris.protocol.views.replay import replay
-from aetheris.protocol.views.trace import trace_of
 from aetheris.testkit.simulation.log import record_of
 from aetheris.testkit.simulation.run import SimulationRun
 from aetheris.testkit.simulation.tape import Tape
+from aetheris.views.job_history import job_history
+from aetheris.views.provenance import origin
+from aetheris.views.replayed_job import replay
+from aetheris.views.trace import trace_of
 
 SEEDS = 60
 

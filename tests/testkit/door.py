@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+from aetheris.http_server.server import HttpServer
 from aetheris.runtime.process import lifecycle
 from aetheris.runtime.process.health import Health
-from aetheris.runtime.process.http import HttpServer
 
 FILES = 400
 

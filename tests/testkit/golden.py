@@ -21,10 +21,10 @@ from aetheris.proofs import RawRecord, verify
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.state import KeyState
-from aetheris.protocol.views.replay import replay
 from aetheris.testkit.simulation.log import record_of
 from aetheris.testkit.simulation.run import SimulationRun
 from aetheris.testkit.simulation.tape import Tape
+from aetheris.views.replayed_job import replay
 from tests.testkit.external_server import ExternalServer, running_outside
 from tests.testkit.refused import write
 from tests.testkit.system import System, running_system

@@ -17,8 +17,8 @@ from aetheris.cli.app import app
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import logged_events
 from aetheris.protocol.messages.events import Event
-from aetheris.protocol.views.job_history import job_history
-from aetheris.protocol.views.ledger import ledger_of
+from aetheris.views.call_ledger import ledger_of
+from aetheris.views.job_history import job_history
 from tests.testkit import histories as h
 from tests.testkit.job_histories import records, refunded
 

@@ -19,7 +19,7 @@ from aetheris.protocol.plan.prompts import Brief, Limits
 from aetheris.protocol.planning.approvals import request_id
 from aetheris.protocol.planning.contract import ContractStatus
 from aetheris.protocol.planning.outcome import step_status
-from aetheris.protocol.views import standing
+from aetheris.views import standing
 from tests.testkit import histories as h
 
 ASKED = submissions.SubmissionRequest("job-1", "ann", "acme", None)

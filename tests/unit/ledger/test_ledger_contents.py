@@ -18,7 +18,7 @@ from aetheris.protocol.messages.commands import ContentRecord, Respond, ToolGran
 from aetheris.protocol.messages.event_values import DuplicateOf
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.approvals import request_id
-from aetheris.protocol.views.standing import job_view
+from aetheris.views.standing import job_view
 from tests.testkit.histories import TENANT, about, created, finished, graph, key_of, planned, started
 from tests.testkit.ledgers import limits
 

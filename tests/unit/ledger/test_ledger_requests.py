@@ -13,7 +13,7 @@ from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.approvals import request_id
 from tests.testkit.histories import JOB, TENANT, about, finished, graph, key_of, started
 from tests.testkit.ledgers import Ledger, Surroundings
-from tests.unit.protocol.test_contracts import PARKED, YES, failed, rejected
+from tests.unit.views.test_contracts import PARKED, YES, failed, rejected
 
 ASK = '[[rules]]\nname = "r"\ntools = ["*"]\neffect = "approval"\n'
 ASKED = about(ev.ApprovalRequested, "a", args_hash="h", tool_version="1", rule="r", form={"title": "a"})

@@ -14,8 +14,8 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import CancelContract, Resolve, Respond
 from aetheris.protocol.messages.event_values import Via
 from aetheris.protocol.planning.approvals import request_id
-from aetheris.protocol.views.contracts import Contracts
-from aetheris.protocol.views.standing import job_status, job_view
+from aetheris.views.contracts import Contracts
+from aetheris.views.standing import job_status, job_view
 from tests.testkit.histories import JOB, TENANT, about, graph, key_of, started
 from tests.testkit.ledgers import Ledger, Surroundings
 from tests.unit.ledger import test_approvals as approvals

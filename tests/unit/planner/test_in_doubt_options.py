@@ -15,9 +15,9 @@ from aetheris.protocol.messages.event_values import Via
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import TaskGraph
 from aetheris.protocol.planning.schemas import graph_json, pin_of, pinned
-from aetheris.protocol.views.standing import job_view
 from aetheris.sdk import tool
 from aetheris.sdk.schema import DeclarationError
+from aetheris.views.standing import job_view
 from tests.testkit.histories import JOB, TENANT, finished, fold, graph, planned, started
 
 PLAN = {"nodes": [{"id": "a", "tool": "act"}]}

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
+from aetheris.http_server.server import HttpServer
 from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.runtime.base.fresh_ids import fresh_id, fresh_invocation_id
@@ -18,7 +19,6 @@ from aetheris.runtime.kafka.admin import topic_specs
 from aetheris.runtime.log.interface import MAX_GROUP_BYTES, GroupTooLarge, MixedGroup
 from aetheris.runtime.log.partitioning import partition_of, place_of, weigh
 from aetheris.runtime.process.health import Health
-from aetheris.runtime.process.http import HttpServer
 from aetheris.runtime.process.settings import RuntimeSettings
 from aetheris.testkit.clock import VirtualClock
 

@@ -8,9 +8,9 @@ from typing import Any, cast
 import httpx
 import pytest
 
+from aetheris.http_server.internal import InternalKey
 from aetheris.proofs.evidence import BadEvidence
 from aetheris.runtime.base.clock import SystemClock
-from aetheris.runtime.process.internal import InternalKey
 from aetheris.verifier.http import api
 from aetheris.verifier.proofs import Proofs, UnknownJob
 

@@ -24,7 +24,6 @@ from aetheris.protocol.messages.commands import Cancel, ModelEntry, RegistryEntr
 from aetheris.protocol.messages.events import JobCreated
 from aetheris.protocol.planning.approvals import may_not_answer, may_not_resolve
 from aetheris.protocol.planning.invocation import success
-from aetheris.protocol.views.standing import job_status, job_view
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.sdk.client import Goal, Job, StepView
 from aetheris.sdk.loader import Toolbox
@@ -39,6 +38,7 @@ from aetheris.testing.scripted_planner import ScriptedPlanner
 from aetheris.testing.topics import START, Body, Entry, TopicReader, Topics
 from aetheris.tool_executor.secret_store import Secrets
 from aetheris.tool_executor.tool_calls import Calls
+from aetheris.views.standing import job_status, job_view
 
 Verdict = Literal["happened", "not_executed", "retry"]
 Action = Literal["approve", "edit", "reject"]

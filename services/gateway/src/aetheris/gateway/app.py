@@ -41,16 +41,16 @@ from aetheris.gateway.untaken import Untaken
 from aetheris.gateway.verifier_proxy import VerifierProxy
 from aetheris.gateway.views import Views
 from aetheris.gateway.workers import WorkerDirectory
+from aetheris.http_server.internal import InternalKey
+from aetheris.http_server.served_tls import trusted
+from aetheris.http_server.server import HttpServer
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.planning.schemas import check_schema
 from aetheris.runtime.base.clock import Clock, SystemClock
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.table import Table
-from aetheris.runtime.process.http import HttpServer
-from aetheris.runtime.process.internal import InternalKey
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.runtime import Runtime, runtime
-from aetheris.runtime.process.served_tls import trusted
 from aetheris.runtime.redis.quarantines import QuarantineStore
 
 READERS = 4

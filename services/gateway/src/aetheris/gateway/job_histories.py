@@ -16,12 +16,12 @@ from aetheris.gateway.reads import Reads
 from aetheris.protocol.base.conditions import BadCondition
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import logged_events
-from aetheris.protocol.views.job_history import job_history
-from aetheris.protocol.views.ledger import ledger_of
-from aetheris.protocol.views.provenance import EffectFilter, origin
-from aetheris.protocol.views.replay import UnknownPoint, replay
-from aetheris.protocol.views.trace import trace_of
 from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, Blobs, BlobsUnreachable
+from aetheris.views.call_ledger import ledger_of
+from aetheris.views.job_history import job_history
+from aetheris.views.provenance import EffectFilter, origin
+from aetheris.views.replayed_job import UnknownPoint, replay
+from aetheris.views.trace import trace_of
 
 LOOKED_AT = 100
 """Effects that one question looks at; the cursor leads on."""

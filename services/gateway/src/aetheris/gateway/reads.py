@@ -16,11 +16,11 @@ from aetheris.gateway.views import Page, Row, Views
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import Sequence, logged_events, next_logged_event
 from aetheris.protocol.fold.state import JobState
-from aetheris.protocol.views import standing
-from aetheris.protocol.views.contracts import Contracts, Level
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.redis.client import RedisUnavailable
 from aetheris.runtime.redis.quarantines import Quarantined, QuarantineStore
+from aetheris.views import standing
+from aetheris.views.contracts import Contracts, Level
 
 _BREATH = 500
 """Records after which a long job lets other requests go on."""

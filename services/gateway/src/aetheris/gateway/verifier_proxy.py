@@ -9,8 +9,8 @@ from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import NotBegun, NotFoundProblem, Unavailable
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.job_reader import JobReader
+from aetheris.http_server.internal import InternalKey
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.process.internal import InternalKey
 
 
 class VerifierProxy:

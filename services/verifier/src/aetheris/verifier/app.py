@@ -8,13 +8,13 @@ from typing import Any
 
 import structlog
 
+from aetheris.http_server.internal import InternalKey
+from aetheris.http_server.server import HttpServer
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.refusal import ToolsRefused
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.job_lines import JobLines
-from aetheris.runtime.process.http import HttpServer
 from aetheris.runtime.process.installation import worker_name
-from aetheris.runtime.process.internal import InternalKey
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.names import living
 from aetheris.runtime.process.runtime import runtime

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, Header, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
+from aetheris.http_server.internal import InternalKey, NotInternal
 from aetheris.proofs.evidence import BadEvidence
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, BlobsUnreachable
 from aetheris.runtime.log.interface import LogError
-from aetheris.runtime.process.internal import InternalKey, NotInternal
 from aetheris.verifier.proofs import Proofs, StillReading, UnknownJob
 from aetheris.verifier.seallog import NotLogged, SealLogForked
 from aetheris.verifier.wire import record_json

@@ -29,13 +29,13 @@ from aetheris.cli.job_ids import of_job
 from aetheris.cli.source import is_file, read_job
 from aetheris.protocol.base.conditions import BadCondition
 from aetheris.protocol.fold.job_log import logged_events
-from aetheris.protocol.views.job_history import JobHistory, job_history
-from aetheris.protocol.views.ledger import ledger_of
-from aetheris.protocol.views.provenance import EffectFilter, origin
-from aetheris.protocol.views.replay import UnknownPoint
-from aetheris.protocol.views.replay import replay as replayed
-from aetheris.protocol.views.trace import trace_of
 from aetheris.sdk.client import Client
+from aetheris.views.call_ledger import ledger_of
+from aetheris.views.job_history import JobHistory, job_history
+from aetheris.views.provenance import EffectFilter, origin
+from aetheris.views.replayed_job import UnknownPoint
+from aetheris.views.replayed_job import replay as replayed
+from aetheris.views.trace import trace_of
 
 Target = Annotated[str, typer.Argument(metavar="ID|FILE", help="A job's id, or an exported bundle or stream.")]
 

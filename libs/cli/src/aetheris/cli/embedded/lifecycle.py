@@ -21,9 +21,9 @@ from aetheris.cli.embedded.processes import end, spawn
 from aetheris.cli.embedded.refusals import reason_in
 from aetheris.cli.embedded.services import SERVICES, Service, http_port, service_parts
 from aetheris.cli.embedded.supervisor import is_locked, lock_path
+from aetheris.http_server.internal import kept_in, make
 from aetheris.runtime.base.refusal import REFUSED_STATUS
 from aetheris.runtime.kafka.bootstrap import with_login
-from aetheris.runtime.process.internal import kept_in, make
 
 READY_WITHIN_S = 60.0
 STOP_WITHIN_S = 60.0  # services 10 s, Valkey 10 s, Kafka 30 s

@@ -15,7 +15,7 @@ MOST_DRAWN = 400
 
 
 def page_of(trace: Mapping[str, Any]) -> str:
-    """The page of a job's trace (`aetheris.protocol.views.trace`)."""
+    """The page of a job's trace (`aetheris.views.trace`)."""
     nodes, edges = trace["graph"]["nodes"], trace["graph"]["edges"]
     drawing = layout(nodes, edges) if len(nodes) <= MOST_DRAWN else None
     return _environment().get_template("trace.html").render(trace=trace, drawing=drawing)

@@ -30,10 +30,10 @@ from aetheris.protocol.messages.events import (
 from aetheris.protocol.plan.graph import DuplicateScope, EffectClass, undo_id
 from aetheris.protocol.plan.prompts import TURN
 from aetheris.protocol.planning.turns import took_nothing
-from aetheris.protocol.views.standing import job_view
 from aetheris.testkit.simulation.external_system import ExternalCall, ExternalEffect, SimulatedExternalSystem
 from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.quarantines import ToolReport, report_of
+from aetheris.views.standing import job_view
 
 Life = tuple[str, str]
 """worker_id, incarnation"""

@@ -16,8 +16,8 @@ from aetheris.protocol.messages.commands import (
     Signal,
 )
 from aetheris.protocol.planning.approvals import request_id
-from aetheris.protocol.views.standing import job_view
 from aetheris.testkit.simulation.checks import Broken
+from aetheris.views.standing import job_view
 
 Jobs = Mapping[str, JobState]
 

@@ -15,7 +15,7 @@ from aetheris.protocol.messages.event_values import Decision, Outcome
 from aetheris.protocol.planning.approvals import may_not_accept, may_not_resolve
 from aetheris.protocol.planning.contract import TERMINAL, ContractStatus
 from aetheris.protocol.planning.outcome import step_status
-from aetheris.protocol.views.contracts import key_to_be
+from aetheris.views.contracts import key_to_be
 
 
 def stands_against_cancel(job: JobState, *, compensate: bool) -> bool:

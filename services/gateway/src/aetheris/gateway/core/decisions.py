@@ -22,7 +22,7 @@ from aetheris.protocol.messages.commands import (
     Resume,
     Signal,
 )
-from aetheris.protocol.views import standing
+from aetheris.views import standing
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import LoggedEvent, event_type_of, text_of
 from aetheris.protocol.messages.events import Event, JobWaiting, ToolInvocationFinished
-from aetheris.protocol.views.contracts import Transition
+from aetheris.views.contracts import Transition
 
 SSE_NAMES: Mapping[str, str] = {
     "job_created": "status",

@@ -12,7 +12,7 @@ from aetheris.gateway.routes.edge import PREFER, RouteServices, Who, also_takes,
 from aetheris.gateway.routes.event_stream import EventStreamResponse, event_stream
 from aetheris.gateway.views import STATUSES
 from aetheris.protocol import api
-from aetheris.protocol.views.contracts import Level
+from aetheris.views.contracts import Level
 
 _MAX_LIMIT = 10_000
 

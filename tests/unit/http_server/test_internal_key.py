@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aetheris.runtime.process.internal import InternalKey, InternalKeyMissing, kept_in
+from aetheris.http_server.internal import InternalKey, InternalKeyMissing, kept_in
 
 
 def test_it_is_made_in_dev_alone_once_and_for_us_alone(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectClass, dependencies
 from aetheris.protocol.planning.invocation import Invocation, NotReady, invocation
 from aetheris.protocol.planning.turns import may_go_without
-from aetheris.protocol.views.effect_log import EffectLog
+from aetheris.views.effect_log import EffectLog
 
 DONE = frozenset({"success", "side_effect_committed", "compensated"})
 

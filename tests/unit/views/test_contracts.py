@@ -16,8 +16,8 @@ from aetheris.protocol.messages.event_values import DuplicateOf, Outcome, Reject
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.contract import TRANSITIONS, ContractStatus
 from aetheris.protocol.planning.outcome import step_status
-from aetheris.protocol.views.contracts import MAX_TRANSITIONS, Contracts, Level
-from aetheris.protocol.views.standing import step_view
+from aetheris.views.contracts import MAX_TRANSITIONS, Contracts, Level
+from aetheris.views.standing import step_view
 from tests.testkit.histories import JOB, about, created, finished, graph, key_of, planned, started
 
 OPAQUE = graph({"id": "a"}, {"id": "b", "depends_on": ["a"], "args": {"x": {"$ref": "a#/y"}}})

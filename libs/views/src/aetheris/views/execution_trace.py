@@ -13,8 +13,8 @@ from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.contract import TERMINAL
-from aetheris.protocol.views.contracts import Contracts, Transition, key_to_be
-from aetheris.protocol.views.who import decided_by
+from aetheris.views.contracts import Contracts, Transition, key_to_be
+from aetheris.views.who import decided_by
 
 
 @dataclass(slots=True)

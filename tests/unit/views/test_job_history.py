@@ -13,10 +13,10 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.adoption import Use
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectKind
-from aetheris.protocol.views.job_history import JobHistory, job_history
-from aetheris.protocol.views.provenance import EffectFilter, origin
-from aetheris.protocol.views.replay import UnknownPoint, replay
-from aetheris.protocol.views.trace import trace_of
+from aetheris.views.job_history import JobHistory, job_history
+from aetheris.views.provenance import EffectFilter, origin
+from aetheris.views.replayed_job import UnknownPoint, replay
+from aetheris.views.trace import trace_of
 from tests.testkit import histories as h
 from tests.testkit.job_histories import committed, records, refunded
 

@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from aetheris.runtime.process import served_tls
-from aetheris.runtime.process.http import HttpServer
-from aetheris.runtime.process.requests import Bounds
-from aetheris.runtime.process.served_tls import HttpTlsUnusable, ServedTls
+from aetheris.http_server import served_tls
+from aetheris.http_server.bounds import Bounds
+from aetheris.http_server.served_tls import HttpTlsUnusable, ServedTls
+from aetheris.http_server.server import HttpServer
 from aetheris.sdk.client import ApiError, AsyncClient, Unreachable
 from tests.testkit.authority import Authority, Identity
 

@@ -7,10 +7,10 @@ from aetheris.protocol.fold.state import JobState, KeyState, PlanEntry
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import dependencies
 from aetheris.protocol.planning.invocation import uses
-from aetheris.protocol.views.execution_trace import execution_trace
-from aetheris.protocol.views.job_history import HistoryEntry, JobHistory, about
-from aetheris.protocol.views.provenance import asked_for, planned_by
-from aetheris.protocol.views.standing import job_view, step_view
+from aetheris.views.execution_trace import execution_trace
+from aetheris.views.job_history import HistoryEntry, JobHistory, about
+from aetheris.views.provenance import asked_for, planned_by
+from aetheris.views.standing import job_view, step_view
 
 
 def trace_of(history: JobHistory) -> dict[str, Any]:

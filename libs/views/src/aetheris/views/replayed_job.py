@@ -11,8 +11,8 @@ from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import LoggedEvent, logged_events, moment_of
 from aetheris.protocol.fold.state import IN_FLIGHT, JobState
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.views.job_history import DONE, Blobs, HistoryEntry, JobHistory, about
-from aetheris.protocol.views.standing import job_status, job_view, step_view
+from aetheris.views.job_history import DONE, Blobs, HistoryEntry, JobHistory, about
+from aetheris.views.standing import job_status, job_view, step_view
 
 _QUIET = (ev.ToolInvocationStarted, ev.ToolInvocationFinished, ev.CommandCommitted, ev.StateChanged, ev.NodeFinished)
 """Facts that move a job only where it waited; asking after each of a long job's is not cheap."""

@@ -13,7 +13,7 @@ from aetheris.protocol.planning.approvals import request_id
 from aetheris.protocol.planning.confirmation import unanswered
 from aetheris.protocol.planning.contract import ContractStatus
 from aetheris.protocol.planning.outcome import step_status
-from aetheris.protocol.views.failure import failure_in_words, unknown
+from aetheris.views.failure import failure_in_words, unknown
 
 
 def job_view(job: JobState, created_at: str) -> dict[str, Any]:

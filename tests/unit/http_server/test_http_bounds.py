@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from aetheris.http_server.bounds import Bounds
+from aetheris.http_server.server import HttpServer
 from aetheris.runtime.process.connections import Connections
-from aetheris.runtime.process.http import HttpServer
-from aetheris.runtime.process.requests import Bounds
 from tests.testkit.door import FILES
 
 WITHIN_S = 30.0

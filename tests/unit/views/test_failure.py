@@ -8,8 +8,8 @@ from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import DuplicateOf, Outcome, RejectReason, Via
 from aetheris.protocol.messages.events import Event
-from aetheris.protocol.views.failure import failure_in_words
-from aetheris.protocol.views.standing import job_view
+from aetheris.views.failure import failure_in_words
+from aetheris.views.standing import job_view
 from tests.testkit import histories as h
 
 PLAN = h.graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}, act={"effect_class": "probeable"})

@@ -10,10 +10,10 @@ from ssl import SSLContext
 import uvicorn
 from starlette.types import ASGIApp
 
+from aetheris.http_server.bounds import BoundedProtocol, Bounds
+from aetheris.http_server.hosts import KnownHosts
+from aetheris.http_server.served_tls import ServedTls
 from aetheris.runtime.process.connections import Connection, Connections, Listener
-from aetheris.runtime.process.hosts import KnownHosts
-from aetheris.runtime.process.requests import BoundedProtocol, Bounds
-from aetheris.runtime.process.served_tls import ServedTls
 from aetheris.runtime.process.settings import HttpSettings
 
 _GRACE_S = 3

@@ -11,8 +11,8 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Outcome, Via
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.contract import TRANSITIONS, ContractStatus, Trigger
-from aetheris.protocol.views.contracts import Contracts, Level
-from aetheris.protocol.views.execution_trace import execution_trace
+from aetheris.views.contracts import Contracts, Level
+from aetheris.views.execution_trace import execution_trace
 from tests.testkit import histories as h
 from tests.testkit.job_histories import node_finished, records, refunded
 

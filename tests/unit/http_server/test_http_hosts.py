@@ -8,7 +8,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from aetheris.runtime.process.hosts import KnownHosts
+from aetheris.http_server.hosts import KnownHosts
 
 
 async def _yes(_request: Request) -> PlainTextResponse:

@@ -16,7 +16,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import EffectKind, Node, dependencies
 from aetheris.protocol.planning.confirmation import unanswered
 from aetheris.protocol.planning.invocation import uses
-from aetheris.protocol.views.job_history import HistoryEntry, JobHistory
+from aetheris.views.job_history import HistoryEntry, JobHistory
 
 _MOST_CONDITIONS = 10
 

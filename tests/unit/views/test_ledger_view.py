@@ -13,8 +13,8 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Outcome, RejectReason, Via
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.contract import ContractStatus
-from aetheris.protocol.views.contracts import Contracts
-from aetheris.protocol.views.ledger import ledger_of
+from aetheris.views.call_ledger import ledger_of
+from aetheris.views.contracts import Contracts
 from tests.testkit import histories as h
 from tests.testkit.job_histories import node_finished, records, refunded
 

@@ -14,7 +14,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.planning.confirmation import Tally, Verdict
 from aetheris.protocol.planning.contract import ContractStatus
 from aetheris.protocol.planning.outcome import has_effect, step_status
-from aetheris.protocol.views.who import decided_by
+from aetheris.views.who import decided_by
 
 _NOT_DONE = {
     ContractStatus.FAILED: "failure",
