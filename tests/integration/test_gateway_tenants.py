@@ -86,6 +86,10 @@ def test_no_two_tenants_releases_have_one_key() -> None:
     assert key("a:b", "c") != key("a", "b:c")
 
 
+LISTED_FOR_S = 1000.0
+KINDS = ("ids", "times")
+
+
 class Listed:
     """Knows whose the jobs in the views are, and one old job."""
 
@@ -101,7 +105,7 @@ class Effects:
 
     def __init__(self, redis: Redis, views: Views) -> None:
         self.log, self.clock = MemoryLog(partitions=1), VirtualClock(datetime.fromtimestamp(0, UTC))
-        self.index = EffectIndex(self.log, redis, Listed(views), self.clock, patience_s=10)
+        self.index = EffectIndex(self.log, redis, Listed(views), self.clock, patience_s=10, listed_for_s=LISTED_FOR_S)
 
     async def append(self, *event: ev.Event) -> None:
         appender = self.log.appender()
@@ -168,7 +172,9 @@ async def test_pages_of_effects_hold_ones_own_and_their_cursors_name_nobody_else
     await effects.append(effect("old", "re_old"))
     assert [one.job_id for one in await effects.index.by_external_id("a", "re_old")] == ["old"]
     assert await effects.index.by_external_id("a:b", "re_old") == []
-    later = EffectIndex(effects.log, redis, Listed(views), effects.clock, patience_s=10)  # read on behind the births
+    later = EffectIndex(
+        effects.log, redis, Listed(views), effects.clock, patience_s=10, listed_for_s=LISTED_FOR_S
+    )  # read on behind the births
     await views.put([row("a-0", "a", "running")])
     await effects.append(effect("a-0", "re_late"))
     assert [one.job_id for one in await later.by_external_id("a", "re_late")] == ["a-0"]
@@ -188,3 +194,34 @@ async def test_an_effect_of_a_job_that_is_not_known_yet_is_waited_for_and_an_old
     await views.put([row("stray", "b", "running")])
     assert [one.job_id for one in await effects.index.by_external_id("b", "re_2")] == ["stray"]
     assert await effects.index.by_external_id("a", "re_2") == []
+
+
+async def test_effects_are_listed_for_a_time_and_then_nothing_of_them_is_kept(redis: Redis, effects: Effects) -> None:
+    """Of the tenant who goes on, as he goes on; of one who does not, as a whole."""
+    for number in range(300):
+        await effects.append(birth(f"a-{number}", "a"), effect(f"a-{number}", f"re_{number}"))
+    await effects.append(birth("b-1", "b"), effect("b-1", "re_b"))
+    assert len(await effects.index.by_external_id("a", "re_7")) == 1
+    assert await kept(redis) == 2 * 301
+    await effects.clock.advance(LISTED_FOR_S + 3600)
+    effects.log.pass_time(round((LISTED_FOR_S + 3600) * 1000))
+    assert await effects.index.newest("a", 0, None, 10) == ([], None)
+    for number in range(3):
+        await effects.append(birth(f"new-{number}", "a"), effect(f"new-{number}", f"re_new_{number}"))
+        found, _ = await effects.index.newest("a", 0, None, 10)
+        assert [one.job_id for one in found] == [f"new-{at}" for at in range(number, -1, -1)]
+    assert await effects.index.by_external_id("a", "re_7") == []
+    assert await kept(redis) == 2 * (3 + 1)
+    lasts_ms = await redis.pipeline([("PTTL", key) for key in await keys(redis)])
+    assert all(0 < lasts <= LISTED_FOR_S * 1000 for lasts in lasts_ms)
+
+
+async def keys(redis: Redis) -> list[bytes]:
+    """The lists of effects, of whatever tenant."""
+    found: list[list[bytes]] = await redis.pipeline([("KEYS", f"aetheris:gateway:effects:{kind}:*") for kind in KINDS])
+    return [key for some in found for key in some]
+
+
+async def kept(redis: Redis) -> int:
+    """How much all of them hold."""
+    return sum(await redis.pipeline([("ZCARD", key) for key in await keys(redis)]))

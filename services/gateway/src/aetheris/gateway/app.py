@@ -164,7 +164,14 @@ def _sources(parts: Runtime, settings: GatewaySettings) -> _Sources:
         rows=rows,
         tools=Table(parts.log, Topic.TOOLS_REGISTRY),
         workers=Table(parts.log, Topic.WORKERS),
-        effects=EffectIndex(parts.log, parts.redis, rows, parts.clock, settings.request_s / 2),
+        effects=EffectIndex(
+            parts.log,
+            parts.redis,
+            rows,
+            parts.clock,
+            patience_s=settings.request_s / 2,
+            listed_for_s=settings.listed_for_s,
+        ),
     )
 
 

@@ -2,7 +2,8 @@
 
 Nothing is read for it while nobody asks: who asks first pays for what was appended since the last question. Effects,
 and up to where the log is known, change in one script: what Redis loses it loses together, and it is read again.
-Each tenant has lists of its own: nothing that others do is seen in them, not even how much that is.
+Each tenant has lists of its own: nothing that others do is seen in them, not even how much that is. They end: who adds
+to one takes out what is older than it may be, and one that nobody adds to goes as a whole.
 """
 
 import asyncio
@@ -32,6 +33,8 @@ _NAMED = b'"external_id"'
 _PORTION = 1_000
 _PUT_DEADLINE_S = 10.0
 _BIRTHS_KEPT = 50_000
+_SWEPT = 100
+"""Of a list, at each portion, besides twice what is added: so many that are over are taken out."""
 NOBODYS_AFTER_MS = 60_000
 """So old, an effect of a job that nobody knows is nobody's; before that the list of jobs may be behind the log."""
 
@@ -39,8 +42,20 @@ NOBODYS_AFTER_MS = 60_000
 _PUT = """
 local held = redis.call('HGET', KEYS[1], ARGV[1])
 if (held or '') ~= ARGV[2] then return 0 end
-for at = 4, #ARGV, 2 do
+local least, lasts_ms, most, touched = '(' .. ARGV[4], ARGV[5], ARGV[6], {}
+for at = 7, #ARGV, 4 do
   redis.call('ZADD', ARGV[at], 0, ARGV[at + 1])
+  redis.call('ZADD', ARGV[at + 2], 0, ARGV[at + 3])
+  touched[ARGV[at]] = ARGV[at + 2]
+end
+for ids, times in pairs(touched) do
+  for _, over in ipairs(redis.call('ZRANGE', times, '-', least, 'BYLEX', 'LIMIT', 0, most)) do
+    local place, name = string.match(over, '^%d+|(.*)|(%x+)$')
+    redis.call('ZREM', times, over)
+    redis.call('ZREM', ids, name .. '|' .. place)
+  end
+  redis.call('PEXPIRE', ids, lasts_ms)
+  redis.call('PEXPIRE', times, lasts_ms)
 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 return 1
@@ -77,14 +92,17 @@ class Tenants(Protocol):
 
 
 class EffectIndex:
-    """Effects that have an external id."""
+    """Effects that have an external id, each for `listed_for_s` from its record on."""
 
-    def __init__(self, log: Log, redis: Redis, jobs: Tenants, clock: Clock, patience_s: float) -> None:
+    def __init__(
+        self, log: Log, redis: Redis, jobs: Tenants, clock: Clock, *, patience_s: float, listed_for_s: float
+    ) -> None:
         self._log = log
         self._redis = redis
         self._jobs = jobs
         self._clock = clock
         self._patience_s = patience_s
+        self._listed_for_ms = round(listed_for_s * 1000)
         self._born: OrderedDict[str, str] = OrderedDict()
         """The tenants of the jobs whose births were read last."""
         self._catching_up: asyncio.Task[Mapping[int, int]] | None = None
@@ -111,7 +129,7 @@ class EffectIndex:
             RedisUnavailable, LogError.
         """
         below = f"({place_at(cursor, tenant, _LIST)}" if cursor is not None else "+"
-        times, least = _TIMES + of_tenant(tenant), f"[{since_ms:015d}"
+        times, least = _TIMES + of_tenant(tenant), f"[{max(since_ms, self._least_ms()):015d}"
         members = await self._ask(("ZRANGE", times, below, least, "BYLEX", "REV", "LIMIT", 0, limit + 1))
         taken = members[:limit]
         more = len(members) > limit
@@ -160,7 +178,7 @@ class EffectIndex:
         start = max(begin, known or 0)
         async for records in replay(self._log, place, start, end):
             self._note_births(records)
-            spots = list(spots_in(records))
+            spots = [spot for spot in spots_in(records) if spot.timestamp_ms >= self._least_ms()]
             while len(spots) > _PORTION:
                 portion, spots = spots[:_PORTION], spots[_PORTION:]
                 known = await self._put(place[1], known, portion[-1].found.offset + 1, portion)
@@ -190,10 +208,15 @@ class EffectIndex:
                 raise _indexing()
         return owned
 
+    def _least_ms(self) -> int:
+        """The time from which on effects are listed."""
+        return max(0, round(self._clock.now().timestamp() * 1000) - self._listed_for_ms)
+
     async def _put(self, partition: int, known: int | None, upto: int, spots: Sequence[Spot]) -> int:
         lines = [part for tenant, spot in await self._owned(spots) for part in _lines(tenant, spot)]
         expected = "" if known is None else str(known)
-        script = ("EVAL", _PUT, 1, _KNOWN, partition, expected, upto, *lines)
+        bounds = (f"{self._least_ms():015d}", self._listed_for_ms, _SWEPT + 2 * len(spots))
+        script = ("EVAL", _PUT, 1, _KNOWN, partition, expected, upto, *bounds, *lines)
         (done,) = await self._redis.pipeline([script], _PUT_DEADLINE_S)
         if done != 1:
             raise _indexing()
@@ -223,8 +246,9 @@ def _text_in(value: bytes, field: str) -> str | None:
 
 def _lines(tenant: str, spot: Spot) -> tuple[str, str, str, str]:
     """Two keys, each with what is added to it."""
-    name, subject = f"{spot.found.job_id}|{spot.found.offset}", of_tenant(tenant)
-    by_id, by_time = f"{_name_of(spot.external_id)}|{name}", f"{spot.timestamp_ms:015d}|{name}"
+    place, subject = f"{spot.found.job_id}|{spot.found.offset}", of_tenant(tenant)
+    name = _name_of(spot.external_id)
+    by_id, by_time = f"{name}|{place}", f"{spot.timestamp_ms:015d}|{place}|{name}"
     return _IDS + subject, by_id, _TIMES + subject, by_time
 
 
@@ -233,7 +257,7 @@ def _name_of(external_id: str) -> str:
 
 
 def _found(member: bytes) -> EffectPlace:
-    _, job_id, offset = member.decode(errors="replace").split("|")
+    _, job_id, offset, *_ = member.decode(errors="replace").split("|")
     return EffectPlace(job_id, int(offset))
 
 
