@@ -1,4 +1,4 @@
-"""A service is killed at each named point, under a call of each effect class: what the log and the outside then say.
+"""A service is killed at each named point, under a call of each effect class: what log and external system then hold.
 
 The table of docs/guarantees.md is made by this test: run it with AETHERIS_WRITE_DOCS=1.
 """
@@ -242,7 +242,7 @@ def go_on(system: System, job: str, by: Literal["approval", "signal"]) -> None:
 
 
 def calls(rig: Rig, tag: str) -> int:
-    """Everything that reached the outside, reads too."""
+    """Everything that reached the external system, reads too."""
     return rig.external.count(tag) + rig.external.reads(tag)
 
 

@@ -121,7 +121,9 @@ def test_a_job_goes_through_pods_that_are_killed_in_the_middle(rig: PodsRig) -> 
     held.unlink()
     rig.wait_completed(job)
     types = rig.system.types(job)
-    assert {"worker_ended", "invocation_probed"} <= set(types), "its successor says that it ended, the outside is asked"
+    assert {"worker_ended", "invocation_probed"} <= set(types), (
+        "its successor says that it ended, the external system is asked"
+    )
 
     held = rig.external.hold(f"{tag}-second")
     other = rig.system.submit(

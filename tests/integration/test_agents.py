@@ -22,7 +22,7 @@ from tests.testkit.system import REPOSITORY
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 TURNS, KILLS = 20, 20
-LONG = "poke the outside for a long time"
+LONG = "poke the external system for a long time"
 CLASSES = ("poke_pure", "poke_idempotent", "poke_probeable")
 VICTIMS = ("executor-0", "planner-0", "ledger-0")
 

@@ -1,4 +1,4 @@
-"""Recorded effects against the outside, on the whole system: reconciliation, and jobs that go on after a wait."""
+"""Recorded effects against the external system: reconciliation, and jobs that go on after a wait, on real parts."""
 
 import json
 import os

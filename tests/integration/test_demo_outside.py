@@ -32,7 +32,7 @@ def external(tmp_path_factory: pytest.TempPathFactory) -> Generator[DemoExternal
 
 @pytest.fixture
 def here(external: DemoExternalSystems, monkeypatch: pytest.MonkeyPatch) -> DemoExternalSystems:
-    """The world, and the environment that the tools find it by."""
+    """The external servers, and the environment that the tools find it by."""
     for name, value in external.env.items():
         monkeypatch.setenv(name, value)
     return external

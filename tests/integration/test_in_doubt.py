@@ -194,7 +194,7 @@ def test_a_sleeper_after_its_read_back_is_parked_and_its_late_success_settles_it
 
 @pytest.mark.parametrize("by", ["its lock", "a person"])
 def test_what_a_sleeper_left_parked_goes_on_once_it_has_ended(rig: DoubtRig, by: str, tmp_path: Path) -> None:
-    """Nobody resolves it: what the outside says is enough as soon as nothing can follow any more."""
+    """Nobody resolves it: what the external system says is enough as soon as nothing can follow any more."""
     name = fresh("asleep-and-gone")
     once = tmp_path / name
     once.touch()

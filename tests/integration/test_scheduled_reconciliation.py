@@ -1,4 +1,4 @@
-"""Ended jobs are compared with the outside by themselves, where a setting says so (docs/confirmation.md)."""
+"""Ended jobs are compared with the external system by themselves, where a setting says so (docs/confirmation.md)."""
 
 from collections.abc import Generator
 from dataclasses import dataclass

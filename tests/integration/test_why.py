@@ -127,7 +127,7 @@ def test_the_bundle_tells_the_same_without_a_network(rig: WhyRig, job: str, tmp_
     server = urlsplit(rig.external.url)
     look = f"import socket; socket.create_connection(({server.hostname!r}, {server.port}), 5)"
     looked = [subprocess.run([*at, sys.executable, "-c", look], capture_output=True, check=False) for at in PLACES]
-    assert looked[0].returncode == 0 != looked[1].returncode, "the outside is reached from here, and not from there"
+    assert looked[0].returncode == 0 != looked[1].returncode, "the internet is reached from here, and not from there"
     counters = (rig.external.effects(), rig.external.reads())
     offline, online = aetheris("replay", str(bundle), alone=True), rig.get(f"/jobs/{job}/replay")
     assert offline == online

@@ -109,7 +109,7 @@ def test_a_failing_seed_prints_the_shortest_history_of_it(
 
 
 def caught(ablation: Ablation) -> JobsOutcome | None:
-    """The first seed in which the world itself, not only a proof, shows that the rule is missing."""
+    """The first seed in which what really happened, not only a proof, shows that the rule is missing."""
     for seed in range(ablation.caught_within):
         outcome = simulate(seed, ablation=ablation)
         if outcome.broken and not outcome.rule.startswith(("proofs.", "raised", "folds")):

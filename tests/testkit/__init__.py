@@ -1,1 +1,1 @@
-"""What the tests share: systems, tools, histories, the outside."""
+"""What the tests share: systems, tools, histories, the external system."""

@@ -1,4 +1,4 @@
-"""A system whose goals are planned by the scripted model, on the outside server that counts."""
+"""A system whose goals are planned by the scripted model, on the external server that counts."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager

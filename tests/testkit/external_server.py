@@ -1,4 +1,4 @@
-"""The outside server of `aetheris chaos`, for every test that counts effects."""
+"""The external server of `aetheris chaos`, for every test that counts effects."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Tools of every effect class that call the outside server; `tests.testkit.external_tools`, from the repository's root.
+"""Tools of every effect class that call the external server; load `tests.testkit.external_tools`, from the root.
 
 Environment: OUTSIDE_URL, the server. Each `poke` makes one effect with its tag and the external key. With `hold`,
 the server keeps the answer back after the effect (see
@@ -183,7 +183,7 @@ async def poke_broken(ctx: ToolContext, tag: str) -> Result:
 @poke_irreversible.probe
 @patient_irreversible.probe
 async def poked(external_key: str, ctx: ProbeContext) -> Found | NotFound | Unknown:
-    """Whether the outside has an effect of that key."""
+    """Whether the external system has an effect of that key."""
     url = f"{outside_url()}/effects"
     effects = await http.read(ctx, url, params={"key": external_key}, transport=http.direct())
     if not effects:

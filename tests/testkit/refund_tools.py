@@ -1,4 +1,4 @@
-"""The tool that the README's agent calls, on the outside server; load as `tests.testkit.refund_tools`."""
+"""The tool that the README's agent calls, on the external server; load as `tests.testkit.refund_tools`."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""A running system and the outside server that its tools act on: what most tests of the whole system stand on."""
+"""A running system and the external server that its tools act on: what most tests of the whole system stand on."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager

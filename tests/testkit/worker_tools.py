@@ -52,7 +52,7 @@ def outlives_in_a_childs_child(ctx: ToolContext, tag: str) -> str:
 @outlives_in_a_child.probe
 @outlives_in_a_childs_child.probe
 async def found(external_key: str, ctx: ProbeContext) -> Found | NotFound:
-    """Whether the outside has an effect of that key."""
+    """Whether the external system has an effect of that key."""
     effects = await http.read(
         ctx, f"{os.environ['OUTSIDE_URL']}/effects", params={"key": external_key}, transport=http.direct()
     )

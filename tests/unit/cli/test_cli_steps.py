@@ -32,7 +32,7 @@ def test_a_step_that_is_lost_found_out_and_settled() -> None:
     ) == [
         "a refund started attempt 0 k0",
         "a refund in doubt attempt 0 ReadTimeout",
-        "a refund probed attempt 0 the outside says: found",
+        "a refund probed attempt 0 the external system says: found",
         "a refund done attempt 0 re_1 via probe",
     ]
 

@@ -52,7 +52,7 @@ def test_two_ledgers_that_decide_the_same_write_the_same_ids(plan: dict[str, Any
 
 @dataclass
 class ExecutorsAndExternalSystem:
-    """The world that calls change, an executor that may die at any point, and zombies of both."""
+    """The external system that calls change, an executor that may die at any point, and zombies of both."""
 
     surroundings: Surroundings
     random: random.Random

@@ -69,7 +69,7 @@ def test_what_is_recorded_as_done_and_is_not_there_is_lost() -> None:
 def test_a_job_that_neither_ended_nor_waits_is_stuck() -> None:
     assert not counted(DONE[:3], ONCE).holds
     assert counted(DONE[:3], ONCE).stuck == [f"{JOB}: idempotent settled, probeable started"]
-    assert verdict({JOB: PLAIN}, {}, Names(), [], []).stuck == [f"{JOB}: never born"]
+    assert verdict({JOB: PLAIN}, {}, Names(), [], []).stuck == [f"{JOB}: never created"]
 
 
 def test_an_opaque_call_may_park_where_a_fault_of_its_own_hit_it() -> None:

@@ -1,4 +1,4 @@
-"""What came of a call: every way a tool can end, and what may be said of the world then (docs/guarantees.md)."""
+"""What came of a call: every way a tool can end, and what is known of its effect then (docs/guarantees.md)."""
 
 import asyncio
 import math

@@ -16,7 +16,7 @@ _FINISHED = {
 
 @dataclass(frozen=True, slots=True)
 class StepLine:
-    """What happened to a step; `attempt` is what the outside sees, from 0."""
+    """What happened to a step; `attempt` is what the external system sees, from 0."""
 
     node: str
     tool: str
@@ -49,7 +49,7 @@ class Steps:
             case "invocation_in_doubt":
                 return self._about(data, "in doubt", _joined(data, "error_class"))
             case "invocation_probed":
-                return self._about(data, "probed", f"the outside says: {data.get('answer', '')}")
+                return self._about(data, "probed", f"the external system says: {data.get('answer', '')}")
             case "invocation_parked":
                 return self._about(data, "parked", f"{data.get('reason', '')}; `aetheris resolve` settles it")
             case "invocation_reopened":

@@ -127,7 +127,7 @@ def _checkpoints(facts: Sequence[Fact], roots: Sequence[bytes]) -> Iterator[Viol
 
 
 def _identity(facts: list[Fact]) -> Iterator[Violation]:
-    """A history begins with the job's birth, is born once, and is of one job."""
+    """A history begins with the job's creation, has one, and is of one job."""
     if not facts:
         yield Violation(0, "no_history", "", -1, "there are no records")
         return

@@ -94,7 +94,7 @@ def _byte_differences(repeated: Iterable[Reports]) -> Iterator[Violation]:
 
 
 def _second_successes(validity: Validity) -> Iterator[Violation]:
-    """At most one nonce of a key succeeds, unless the outside can't have seen two effects."""
+    """At most one nonce of a key succeeds, unless the external system can't have seen two effects."""
     for key, starts in validity.valid.items():
         winners = _succeeding_starts(validity, key) if len(starts) > 1 else ()
         for (first, _), (second, success) in pairwise(winners):

@@ -281,7 +281,7 @@ class Commanded(ResponseModel):
 
 
 class Reconciled(ResponseModel):
-    """What the outside says of a job's recorded effects; `effects` are the answers that came in time."""
+    """What the external system says of a job's recorded effects; `effects` are the answers that came in time."""
 
     job_id: str
     command_id: str

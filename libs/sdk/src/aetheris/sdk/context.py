@@ -11,8 +11,8 @@ _NEVER = math.inf
 class ToolContext:
     """One try of one call.
 
-    `external_key` is what the outside is to see; `attempt` is its last part. `deadline` is a time.monotonic()
-    value; `traceparent` is to be passed on to the outside.
+    `external_key` is what the external system is to see; `attempt` is its last part. `deadline` is a time.monotonic()
+    value; `traceparent` is to be passed on to the external system.
     """
 
     external_key: str
@@ -30,7 +30,7 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True)
 class ProbeContext:
-    """One question to the outside about the call that carried `external_key`."""
+    """One question to the external system about the call that carried `external_key`."""
 
     external_key: str
     idempotency_key: str

@@ -76,7 +76,7 @@ async def invoke(
 
 
 async def ask_probe(tool: AnyTool, ctx: ProbeContext, timeout_s: float, raised: Raised = lambda _error: None) -> Answer:
-    """Ask the outside about the call that carried `ctx.external_key`; what goes wrong is Unknown, and told to `raised`.
+    """Ask the external system about the call that carried `ctx.external_key`; `raised` gets errors, which are Unknown.
 
     Raises:
         LookupError: the tool has no probe.
@@ -94,7 +94,7 @@ async def ask_probe(tool: AnyTool, ctx: ProbeContext, timeout_s: float, raised: 
 async def verify(
     tool: AnyTool, change: StateChange, ctx: ProbeContext, timeout_s: float, raised: Raised = lambda _error: None
 ) -> Verdict:
-    """Compare a recorded change with the outside; what goes wrong is Unknown, and told to `raised`.
+    """Compare a recorded change with the external system; what goes wrong is Unknown, and told to `raised`.
 
     Raises:
         LookupError: the tool has no verifier.
@@ -113,7 +113,7 @@ async def _asked(call: Callable[[], Awaitable[Any]], within_s: float, raised: Ra
 async def _answer(call: Callable[[], Awaitable[Any]], raised: Raised) -> Any:
     try:
         return await call()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a probe raises, the outside didn't answer
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a probe raises, the external system didn't answer
         raised(error)
         return Unknown(type(error).__name__)
 

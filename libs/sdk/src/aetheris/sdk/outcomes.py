@@ -4,7 +4,7 @@
     ├── NotExecuted            this try certainly took no effect: it may be tried again
     └── Failed                 there is no effect of this try and never will be
 
-Whatever else leaves a tool that isn't pure says nothing about the world: the call is in doubt.
+Whatever else leaves a tool that isn't pure says nothing about its effect: the call is in doubt.
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,7 +42,7 @@ class StateChange:
 
 @dataclass(frozen=True)
 class Result:
-    """A tool's result with the id that the outside gave it, and what changed there."""
+    """A tool's result with the id that the external system gave it, and what changed there."""
 
     value: Any
     external_id: str | None = None
@@ -86,7 +86,7 @@ class Permanent:
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """Nobody here knows whether the world changed; only the error's class is told."""
+    """Nobody here knows whether it took effect; only the error's class is told."""
 
     error_class: str
     returned: bool = False
@@ -98,7 +98,7 @@ Outcome = Succeeded | Retryable | Permanent | InDoubt
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The outside has the effect of this external key; `result` and `changes` are what the tool would have returned."""
+    """The external system has the effect of this external key; `result` and `changes` are as the tool returns them."""
 
     result: Any
     external_id: str | None = None
@@ -108,14 +108,14 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """The outside was asked, answered, and has no effect of this external key."""
+    """The external system was asked, answered, and has no effect of this external key."""
 
     evidence: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The outside can't be asked now, or can't say."""
+    """The external system can't be asked now, or can't say."""
 
     reason: str
 

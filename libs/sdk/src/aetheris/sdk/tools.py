@@ -1,4 +1,4 @@
-"""Declaring tools: a typed function, what is known of its effect, and how the outside can be asked (docs/tools.md).
+"""Declaring tools: a typed function, what is known of its effect, how the external system can be asked (docs/tools.md).
 
 @tool(effect_class="probeable", irreversible=True, settles_within_s=60)
 async def refund(ctx: ToolContext, order_id: str, amount: int) -> Result: ...
@@ -98,7 +98,7 @@ class Tool(Generic[P, R]):
 
     @property
     def pure(self) -> bool:
-        """Reads only: whatever happens to a call of it, the world is as it was."""
+        """Reads only: whatever happens to a call of it, external systems are as they were."""
         return self.effect_class == "pure"
 
     @property
@@ -112,7 +112,7 @@ class Tool(Generic[P, R]):
         return self.signature.schema_hash
 
     def probe(self, asks: Asking) -> Asking:
-        """Declare how the outside is asked: `asks(external_key)`, with a ProbeContext where a parameter is one.
+        """Declare how the external system is asked: `asks(external_key)`, with a ProbeContext where a parameter is one.
 
         Raises:
             DeclarationError: the tool isn't probeable, or has a probe already.
@@ -125,7 +125,7 @@ class Tool(Generic[P, R]):
         return asks
 
     def verifier(self, verifies: Asking) -> Asking:
-        """Declare how a recorded effect is compared with the outside: `verifies(change: StateChange)`.
+        """Declare how a recorded effect is compared with the external system: `verifies(change: StateChange)`.
 
         Raises:
             DeclarationError: the tool is pure, or has a verifier already.
@@ -186,8 +186,8 @@ class Tool(Generic[P, R]):
 
 
 _CHOICES = (
-    "say what is known of a call whose end nobody saw: effect_class='pure' (it reads only), 'idempotent' (the outside"
-    " drops a second request with ctx.external_key), 'probeable' (the outside can be asked by it: add a probe), or"
+    "say what is known of a call whose end nobody saw: effect_class='pure' (it reads only), 'idempotent' (the external"
+    " system drops a second request with ctx.external_key), 'probeable' (it can be asked by that key: add a probe), or"
     " 'opaque' (none of these; with irreversible=True where it can't be taken back, else irreversible=False)"
 )
 
@@ -211,8 +211,8 @@ def tool(
 
     Args:
         name: the function's own name by default.
-        effect_class: pure, idempotent (the outside deduplicates by the external key), probeable (the outside
-            can be asked by the external key) or opaque (none of these); there is no default.
+        effect_class: pure, idempotent (the external system deduplicates by the external key), probeable (it can be
+            asked by the external key) or opaque (none of these); there is no default.
         irreversible: needs approval, unless policy allows it. An opaque tool says it either way; others are reversible
             where nothing is said.
         timeout_s: after this many seconds the call is in doubt.
@@ -302,7 +302,7 @@ AnyTool = Tool[..., Any]
 
 
 def _can_name(function: Callable[..., Any], key: str) -> bool:
-    """Whether what a function is declared to return can carry the outside's id."""
+    """Whether what a function is declared to return can carry the external system's id."""
     returned = hints_of(function, key).get("return")
     kinds = get_args(returned) or (returned,)
     return returned is Any or any(kind in (Result, Partial) for kind in kinds)

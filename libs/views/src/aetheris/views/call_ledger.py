@@ -62,7 +62,7 @@ class LedgerView:
             self._stand(self.job, key, logged)
 
     def to_json(self) -> dict[str, Any]:
-        """{job_id, calls}, in the order in which the calls were first heard of; {} before the job's birth."""
+        """{job_id, calls}, in the order of each call's first event; {} before the job's creation."""
         job = self.job
         if job is None:
             return {}
@@ -88,7 +88,7 @@ class LedgerView:
 
 
 def ledger_of(reported: Iterable[LoggedEvent]) -> dict[str, Any]:
-    """The ledger of a job, from its events in log order; {} for one that was never born."""
+    """The ledger of a job, from its events in log order; {} for one that was never created."""
     found = LedgerView()
     for one in reported:
         found.take(one)

@@ -120,7 +120,7 @@ def _words(text: str | None) -> str:
 
 
 def _call(state: KeyState, entry: PlanEntry) -> str:
-    """The call by its tool, and by the key that the outside knows it by."""
+    """The call by its tool, and by the key that the external system knows it by."""
     invocation = state.invocations.get(state.settled_by or state.current_invocation or "")
     sent = f", {invocation.external_key}" if invocation is not None else ""
     invocations = f", try {state.invocation_count}" if state.invocation_count > 1 else ""
@@ -159,7 +159,7 @@ def _settling(job: JobState, left: _Left) -> str:
 
 
 def _sent(doubted: Sequence[KeyState]) -> Iterable[str]:
-    """What the outside knows the calls by, each once."""
+    """What the external system knows the calls by, each once."""
     return dict.fromkeys(
         state.invocations[invocation_id].external_key for state in doubted for invocation_id in state.invocations
     )

@@ -1,4 +1,4 @@
-"""A job's whole course: its events folded, the calls that it made derived anew, what differs from the record.
+"""A job's whole history: its events folded, the calls that it made derived anew, what differs from the record.
 
 Nothing is executed: results are injected from the log (docs/replay.md).
 """
@@ -155,7 +155,7 @@ class JobHistory:
 
 
 def job_history(records: Iterable[Record], blobs: Blobs | None = None) -> JobHistory:
-    """The course of a job, from its records in log order."""
+    """The history of a job, from its records in log order."""
     history = JobHistory(blobs if blobs is not None else {})
     for logged in logged_events(records):
         history.take(logged)

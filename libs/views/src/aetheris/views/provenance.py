@@ -1,4 +1,4 @@
-"""Provenance: from what the outside knows back to why it happened (docs/replay.md).
+"""Provenance: from what the external system knows back to why it happened (docs/replay.md).
 
 effect ← tries ← approval or policy ← step and the results it used ← plan ← decision ← goal
 """
@@ -45,7 +45,7 @@ class EffectFilter:
     """Which effects are looked for."""
 
     external_id: str | None = None
-    """As the outside knows it, or the external key that was sent."""
+    """As the external system knows it, or the external key that was sent."""
     tool: str | None = None
     since: datetime | None = None
     where: tuple[Condition, ...] = ()
@@ -102,7 +102,7 @@ def planned_by(history: JobHistory, revision: int) -> Tree:
 
 
 def asked_for(history: JobHistory) -> Tree:
-    """What the job was born with."""
+    """What the job was created with."""
     event = history.created.event if history.created is not None else None
     if not isinstance(event, ev.JobCreated):
         return _tree("goal", "unknown", history.created, {}, [])
@@ -200,7 +200,7 @@ def _invocations(moments: list[HistoryEntry], invocation_id: str) -> Iterator[Tr
             case ev.InvocationInDoubt():
                 yield _tree("doubt", f"in doubt: {event.error_class}", logged, {}, [])
             case ev.InvocationProbed():
-                yield _tree("probe", f"the outside says {event.answer.value}", logged, {}, [])
+                yield _tree("probe", f"the external system says {event.answer.value}", logged, {}, [])
             case ev.InvocationParked():
                 yield _tree("doubt", f"parked: {event.reason}", logged, {}, [])
             case ev.InvocationReopened():

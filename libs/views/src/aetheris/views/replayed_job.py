@@ -112,7 +112,7 @@ def upto(reported: Sequence[LoggedEvent], point: str | None) -> int:
         raise UnknownPoint(f"{point}: neither the id nor the number of an event of this job, nor a time (RFC 3339)")
     count = next((index for index, one in enumerate(reported) if _is_later(one, moment)), len(reported))
     if count == 0:
-        raise UnknownPoint(f"{point}: the job was born later")
+        raise UnknownPoint(f"{point}: the job was created later")
     return count
 
 

@@ -1,4 +1,4 @@
-"""Where a tenant's effects lie in the log, by the outside's id and by time: kept in Redis, read on when asked.
+"""Where a tenant's effects lie in the log, by the external system's id and by time: kept in Redis, read on when asked.
 
 Nothing is read for it while nobody asks: who asks first pays for what was appended since the last question. Effects,
 and up to where the log is known, change in one script: what Redis loses it loses together, and it is read again.
@@ -108,7 +108,7 @@ class EffectIndex:
         self._catching_up: asyncio.Task[Mapping[int, int]] | None = None
 
     async def by_external_id(self, tenant: str, external_id: str) -> list[EffectPlace]:
-        """Where it is said that the outside calls an effect of the tenant's so.
+        """Where it is said that the external system calls an effect of the tenant's so.
 
         Raises:
             Unavailable: the log is still being read.
@@ -224,7 +224,7 @@ class EffectIndex:
 
 
 def spots_in(records: Sequence[Record]) -> Iterator[Spot]:
-    """The effects that the outside has an id of; other records are hardly looked at."""
+    """The effects that the external system has an id of; other records are hardly looked at."""
     for record in records:
         if _NAMED in record.value and record.header("ce_type") == _FINISHED:
             external_id = _text_in(record.value, "external_id")

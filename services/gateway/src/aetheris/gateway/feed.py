@@ -148,7 +148,7 @@ class Feed:
                 del listeners[key]
 
     def wake(self) -> None:
-        """The bell rang: read on without pauses for a while."""
+        """A wake-up came: read on without pauses for a while."""
         self._pump.wake(AWAKE_S)
 
     def close(self) -> None:

@@ -122,7 +122,7 @@ class Intake:
     async def _next(self, caller: Principal, job_id: str) -> tuple[str, str]:
         """(the id of the job that continues one, the key that it follows from).
 
-        One that was born on what is not so has run nothing, and stands in nobody's way: the next has an id of its own.
+        One that was created on what is not so has run nothing, and is in nobody's way: the next has an id of its own.
 
         Raises:
             Unavailable.

@@ -50,7 +50,7 @@ class EffectQuery:
 
 
 class JobHistories:
-    """Reads a job's records and tells its course, in a thread: a long job holds nobody up."""
+    """Reads a job's records and makes its history of them, in a thread: a long job holds nobody up."""
 
     def __init__(self, reads: Reads, index: EffectIndex, blobs: Blobs, deadlines: Deadlines) -> None:
         self._reads = reads

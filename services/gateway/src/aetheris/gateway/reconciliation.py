@@ -1,4 +1,4 @@
-"""What a job did, compared with the outside when somebody asks, or by the clock (docs/confirmation.md)."""
+"""What a job did, compared with the external system when somebody asks, or by the clock (docs/confirmation.md)."""
 
 import asyncio
 from contextlib import suppress
@@ -29,7 +29,7 @@ class Reconciliation:
         self._deadlines = deadlines
 
     async def reconcile(self, caller: Principal, job_id: str, *, asked: bool = True) -> Reply[Reconciled]:
-        """Compare what a job did with the outside; answered where every effect was answered for.
+        """Compare what a job did with the external system; answered where every effect was answered for.
 
         Where nobody `asked` for it, nothing is written about a job that did nothing to compare.
 

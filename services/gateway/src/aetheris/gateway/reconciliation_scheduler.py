@@ -1,4 +1,4 @@
-"""Reconciliation by the clock: ended jobs' effects are compared with the outside again (docs/confirmation.md).
+"""Reconciliation by the clock: ended jobs' effects are compared with the external system again (docs/confirmation.md).
 
 Several gateways share the turns in Redis. Where those are lost a job is looked at once more, which changes nothing.
 """

@@ -42,7 +42,7 @@ class Registry:
         return entry.schema_ if schema_hash in (None, entry.schema_hash) else None
 
     def verifies(self, name: str, version: str) -> bool:
-        """Whether what this very version of a tool did can be compared with the outside."""
+        """Whether what this very version of a tool did can be compared with the external system."""
         try:
             return RegistryEntry.model_validate_json(self._table.get(f"{name}@{version}") or b"").verifier
         except ValidationError:

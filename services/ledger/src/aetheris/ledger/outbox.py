@@ -62,7 +62,7 @@ class Outbox:
                 return (self._line(decision.record, now),)
 
     def question(self, message: Verification, now: Now) -> Draft:
-        """A question to the outside."""
+        """A question to the external system."""
         context = self.traceparent(message.job_id, message.idempotency_key)
         id_ = derived("question", message.job_id, message.ask)
         return _draft(Topic.VERIFICATIONS, message, id_, now, context)

@@ -148,7 +148,7 @@ class PlannerHandler(PartitionHandler):
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
         """Fold the events, take up the commands, append what follows at once, then the lines of the index."""
         self.fold(batch.get(Topic.JOBS_EVENTS, ()))
-        decided = self._partition.decide(self._clock.monotonic())  # first: who has just been born takes up room
+        decided = self._partition.decide(self._clock.monotonic())  # first: a job just created takes up room
         report_unjudged(self._partition.unjudged, self._metrics)
         groups: list[Group] = []
         for record in batch.get(Topic.JOBS_COMMANDS, ()):

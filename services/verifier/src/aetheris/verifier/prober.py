@@ -1,4 +1,4 @@
-"""Asking the outside, with the tool's own probe or verifier; what can't be asked is unknown."""
+"""Asking the external system, with the tool's own probe or verifier; what can't be asked is unknown."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ class Prober:
         self._slots = asyncio.Semaphore(at_once)
 
     async def ask(self, question: Verification, traceparent: bytes | None) -> InvocationProbed:
-        """The outside's answer, as it is recorded; a large result lies in the blob store before."""
+        """The external system's answer, as it is recorded; a large result lies in the blob store before."""
         async with self._slots:
             answer = await self._answer(question, traceparent)
         if not isinstance(answer, Found):

@@ -30,7 +30,7 @@ _LOOK_AGAIN_S = 0.02
 
 
 class UnknownJob(Exception):
-    """A job that was never born."""
+    """A job that was never created."""
 
     code = "unknown_job"
 

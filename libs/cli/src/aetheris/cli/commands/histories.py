@@ -59,7 +59,7 @@ def replay(
 
 
 def effects(target: Target, data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
-    """List what a job did to the outside, and what it asked models, in log order."""
+    """List what a job did to the external system, and what it asked models, in log order."""
     with errors_as_exits(as_json=as_json):
         if is_file(target):
             history = _history(target, data)
@@ -108,7 +108,7 @@ def why(
         str | None, typer.Argument(metavar="[ID|FILE]", help="Look only into this job, bundle or stream.")
     ] = None,
     *,
-    external_id: Annotated[str | None, typer.Option(help="What the outside calls it, such as re_123.")] = None,
+    external_id: Annotated[str | None, typer.Option(help="What the external system calls it, such as re_123.")] = None,
     tool: Annotated[str | None, typer.Option(help="Only effects of this tool.")] = None,
     since: Annotated[str | None, typer.Option(help="Only effects from this time on (RFC 3339).")] = None,
     where: Annotated[list[str] | None, typer.Option(help="Only where this holds (CEL): args.amount > 100.")] = None,
@@ -116,7 +116,7 @@ def why(
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
-    """Go back from what the outside knows to its reasons, up to the goal; 1 if nothing is found."""
+    """Go back from what the external system knows to its reasons, up to the goal; 1 if nothing is found."""
     with errors_as_exits(as_json=as_json):
         if not (target or external_id or tool or since or where):
             rule = "say a job, or at least one of --external-id, --tool, --since, --where"
@@ -157,7 +157,7 @@ def _history(target: str, data: Path) -> JobHistory:
 
 
 def _unborn(target: str) -> CommandError:
-    return CommandError(Exit.BAD_INPUT, "malformed_stream", f"{target}: no job is born in it", file=target)
+    return CommandError(Exit.BAD_INPUT, "malformed_stream", f"{target}: no job is created in it", file=target)
 
 
 def _ledger_of(target: str, data: Path) -> dict[str, Any]:

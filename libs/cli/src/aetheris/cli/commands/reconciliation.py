@@ -1,4 +1,4 @@
-"""`aetheris reconcile`: what a job did, compared with what the outside shows now."""
+"""`aetheris reconcile`: what a job did, compared with what the external system shows now."""
 
 import json
 import time
@@ -24,7 +24,7 @@ from aetheris.sdk.client import Client, JobEvent, Reconciled
 
 _LOOK_AGAIN_S = 0.5
 _NOBODY_ASKED = {
-    "not_asked": "nobody was asked: nothing is known of what the outside shows",
+    "not_asked": "nobody was asked: nothing is known of what the external system shows",
     "nothing_to_compare": "the job changed nothing that could be compared",
 }
 _ANSWERS = frozenset({"effect_confirmed", "confirmation_failed"})
@@ -33,11 +33,13 @@ _ANSWERS = frozenset({"effect_confirmed", "confirmation_failed"})
 def reconcile(
     job_id: JobId,
     *,
-    wait_s: Annotated[float, typer.Option("--wait", min=0, help="Seconds to wait for the outside's answers.")] = 60.0,
+    wait_s: Annotated[
+        float, typer.Option("--wait", min=0, help="Seconds to wait for the external system's answers.")
+    ] = 60.0,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
-    """Compare what a job did with the outside; 1 if something is otherwise, or can't be told."""
+    """Compare what a job did with the external system; 1 if something is otherwise, or can't be told."""
     with errors_as_exits(as_json=as_json):
         with of_job(job_id, data) as (client, job):
             found = _completed(client, client.reconcile(job), time.monotonic() + wait_s)

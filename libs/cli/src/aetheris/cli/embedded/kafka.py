@@ -92,7 +92,7 @@ broker.heartbeat.interval.ms=500
 """
 
 _GUARDED = """\
-# Whoever else is on the machine reaches these ports: nobody is heard who doesn't know the word.
+# Whoever else is on the machine reaches these ports: nobody is served who doesn't know the password.
 sasl.enabled.mechanisms=PLAIN
 sasl.mechanism.inter.broker.protocol=PLAIN
 sasl.mechanism.controller.protocol=PLAIN

@@ -37,7 +37,7 @@ def args_hash(args: Args | None) -> str:
 
 
 def external_key(job_id: str, node_id: str, attempt_id: int) -> str:
-    """What the outside sees; `attempt_id` follows from the fold (x − 1), never from a grant."""
+    """What the external system sees; `attempt_id` follows from the fold (x − 1), never from a grant."""
     return f"aetheris:{job_id}:{node_id}:{attempt_id}"
 
 

@@ -1,4 +1,4 @@
-"""Jobs that a service does not fold: sealed ones, known by name for a while, and those born of a later version."""
+"""Jobs that a service does not fold: sealed ones, known by name for a while, and those that a later version created."""
 
 from collections.abc import Iterable
 

@@ -108,7 +108,7 @@ class Resolve(StepCommand):
 
 
 class Reconcile(JobCommand):
-    """Compare what a job did with the outside; `birth` and `as_of` are the stretch of jobs.events that tells it."""
+    """Compare what a job did with the external system; `birth` and `as_of` bound its records in jobs.events."""
 
     type_name: ClassVar[str] = "reconcile"
     birth: int
@@ -146,11 +146,11 @@ class ToolGrant(Message):
     lease_id: str
     deadline_s: float
     incarnation: str | None = None
-    """The only life of a worker that may take it: another may have come when all was gone, and the world moved on."""
+    """The only life of a worker that may take it: another may have come when all was gone, and things have changed."""
 
 
 class Verification(Message):
-    """verifications: a question to the outside about one invocation; the answer repeats `ask`."""
+    """verifications: a question to the external system about one invocation; the answer repeats `ask`."""
 
     type_name: ClassVar[str] = "verification"
     job_id: str
@@ -197,7 +197,7 @@ class ListedPause(BaseModel):
 
 
 class JobIndexEntry(Message):
-    """jobs.index: one line for every job ever born; `requests` are the oldest open ones, at most MAX_OPEN_REQUESTS.
+    """jobs.index: one line for every job ever created; `requests` are the oldest open ones, at most MAX_OPEN_REQUESTS.
 
     `paused` is there while the status is `paused`; `stretches` of jobs.events, which hold the job's records from its
     birth up to its first seal, once it is sealed.

@@ -43,7 +43,7 @@ class Decision(StrEnum):
 
 
 class Answer(StrEnum):
-    """What the outside says of an external key."""
+    """What the external system says of an external key."""
 
     FOUND = "found"
     NOT_FOUND = "not_found"
@@ -116,4 +116,4 @@ WaitType = Literal[
 
 
 ConfirmationMode = Literal["strict", "warn", "human_in_loop", "reconcile"]
-"""Why a recorded effect is compared with the outside: by the job's option, before it goes on, or asked for."""
+"""Why a recorded effect is compared with the external system: by the job's option, before it goes on, or asked for."""

@@ -427,7 +427,7 @@ class ViolationFound(Event):
 
 
 class BirthRepeated(Event):
-    """A late repeat of a birth, seen by who knows every job: the job was born at `birth`, in jobs.events."""
+    """A late repeat of a creation, seen by who knows every job: the job was created at `birth`, in jobs.events."""
 
     event_type: ClassVar[str] = "birth_repeated"
     birth: int

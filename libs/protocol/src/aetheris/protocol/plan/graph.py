@@ -26,7 +26,7 @@ Confirmation = Literal["strict", "warn", "human_in_loop"]
 """What becomes of a job that goes on again, where a recorded effect that it builds on can't be confirmed."""
 
 MAX_PLAN_BYTES = 400 * 1024
-"""A plan lies twice in the group that a job is born with, which must fit one record batch."""
+"""A plan lies twice in the group that creates a job, which must fit one record batch."""
 MAX_NODES = 10_000
 MAX_NAME = 64
 """Characters of an id."""

@@ -1,4 +1,4 @@
-"""Recorded effects that can be compared with the outside, and what the answers come to (docs/confirmation.md)."""
+"""Recorded effects to compare with the external system, and what the answers come to (docs/confirmation.md)."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ Verdict = Literal["confirmed", "drift", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class RecordedEffect:
-    """A settled call, and what the outside should still show of it."""
+    """A settled call, and what the external system should still show of it."""
 
     node_id: str
     key: str
@@ -120,7 +120,7 @@ def _resource(change: Change) -> tuple[str, str]:
 def to_ask(
     effects: Iterable[RecordedEffect], verifies: Verifies
 ) -> Iterator[tuple[RecordedEffect, ev.ToolInvocationStarted]]:
-    """The effects whose tool can compare them with the outside."""
+    """The effects whose tool can compare them with the external system."""
     for effect in effects:
         started = effect.started
         if started is not None and verifies(started.tool_name, started.tool_version):
@@ -174,7 +174,7 @@ Found = Literal["confirmed", "failed", "incomplete", "not_asked", "nothing_to_co
 
 
 def verdict(asked: int, confirmed: int, failed: int, unverifiable: int) -> Found:
-    """What a reconciliation comes to, in a word; where nobody could be asked, nothing is said of the outside."""
+    """The result of a reconciliation, in one word; where nothing could be asked, it tells nothing of the effects."""
     if asked == 0:
         return "not_asked" if unverifiable else "nothing_to_compare"
     if confirmed + failed < asked:

@@ -24,7 +24,7 @@ from aetheris.protocol.planning.earlier_calls import first_question
 from aetheris.protocol.planning.outcome import HasEffect, has_effect
 
 MAX_BIRTH_BYTES = 850_000
-"""Of a plan, which lies twice in the group that a job is born with, and of what its job says that it continues."""
+"""Of a plan, which lies twice in the group that creates a job, and of what its job says that it continues."""
 
 MAX_CONTINUED = 16
 """How many jobs, each continuing the next, stand behind one at most: verify reads them all."""
@@ -57,7 +57,7 @@ class EndedJob:
 
 
 def ended(records: Iterable[Record]) -> EndedJob | None:
-    """A job as its sealed stream has it, with the seal, if there is one; None where it was never born.
+    """A job as its sealed stream has it, with the seal, if there is one; None where it was never created.
 
     The first seal behind its end that is its tenant's counts. What lies behind that changes nothing any more, but for
     the reports of tries that come late: they are evidence of what took effect.

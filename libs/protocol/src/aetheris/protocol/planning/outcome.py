@@ -1,4 +1,4 @@
-"""How a call stands, without guessing from words: its contract's status, and whether it changed the world."""
+"""How a call stands, without guessing from words: its contract's status, and whether it took effect."""
 
 from enum import StrEnum
 from typing import Any
@@ -10,7 +10,7 @@ from aetheris.protocol.planning.contract import TERMINAL, ContractStatus
 
 
 class HasEffect(StrEnum):
-    """What is known of a call's effect on the world."""
+    """What is known of a call's effect."""
 
     NONE = "none"
     CONFIRMED = "confirmed"
@@ -28,7 +28,7 @@ def structured(entry: PlanEntry, state: KeyState, status: ContractStatus, error:
 
 
 def has_effect(entry: PlanEntry, state: KeyState) -> HasEffect:
-    """Whether the call has changed the world; what is not known is possible."""
+    """Whether the call has taken effect; what is not known is possible."""
     if entry.effect_class is EffectClass.PURE:
         return HasEffect.NONE
     if state.outcome is Settled.SUCCESS:

@@ -1,7 +1,7 @@
 """What the lines that the tool wrote say: when it was entered, for which step of which job.
 
-A line is `<monotonic ns> <anything>:<job>:<step>[:<attempt>]`. The file is the outside: what it has twice happened
-twice.
+A line is `<monotonic ns> <anything>:<job>:<step>[:<attempt>]`. The file is the external system: what it has twice
+happened twice.
 """
 
 from collections import Counter

@@ -1,1 +1,1 @@
-"""`aetheris chaos`: jobs under seeded faults, counted by an outside server that deduplicates nothing."""
+"""`aetheris chaos`: jobs under seeded faults, counted by an external server that deduplicates nothing."""

@@ -1,12 +1,12 @@
-"""An outside server that deduplicates nothing and keeps every call that reached it.
+"""An external server that deduplicates nothing and keeps every call that reached it.
 
     POST /effect {"key", "tag"}   one line is appended to the file: that is the effect; answers {"id", "tag"}
     GET  /effects?key=            the effects with that key, or all of them
     GET  /read?tag=               a read: it has no effect, and is only counted
     POST /v1/chat/completions     a model of OpenAI's protocol, which plays the script that its goal is (model.py)
 
-With `hold=NAME` a call takes effect and its answer is kept back for as long as a file NAME is in the server's folder:
-a try that took effect and never heard of it. While that file says `before`, the effect itself is kept back, and a file
+With `hold=NAME` a call takes effect, and its answer is kept back while a file NAME is in the server's folder: its
+caller never learns of it. While that file says `before`, the effect itself is kept back, and a file
 NAME.arrived says that the call is there. While it says `refuse`, such a call is answered by 503, and counted as a read
 of `refused:TAG`: it has no effect. The server ends with the process that started it.
 """
@@ -127,7 +127,7 @@ def running_external_server(folder: Path, host: str = "127.0.0.1") -> Generator[
         with os.fdopen(reported) as port:
             line = port.readline()
         if not line:
-            raise RuntimeError(f"the outside server ended: see {folder / 'server.log'}")
+            raise RuntimeError(f"the external server ended: see {folder / 'server.log'}")
         yield ExternalServer(f"http://{host}:{int(line)}", child.pid, folder)
     finally:
         child.kill()

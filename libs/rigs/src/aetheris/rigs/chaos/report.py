@@ -77,7 +77,7 @@ def lines(outcome: ChaosOutcome, *, seed: int, jobs: int) -> Iterator[tuple[str,
         "proofs",
         f"{len(found.unproven)} of {found.ended} ended jobs don't verify",
     )
-    yield "settleable", f"{len(found.settleable)} parked steps that the outside's final state settles"
+    yield "settleable", f"{len(found.settleable)} parked steps that the external system's final state settles"
     for wrong in (*found.settleable, *found.duplicates, *found.lost, *found.stuck, *found.failed, *found.unproven):
         yield "✗", wrong
     for one in outcome.recoveries:

@@ -24,7 +24,7 @@ TOOLS_KNOWN_WITHIN_S = 60.0
 SUBMIT_WITHIN_S = 120.0
 QUIET_WITHIN_S = 180.0
 UNMOVED_S = 90.0
-"""Jobs that are open, on a system that is ready, and of which nothing was heard for so long are stuck."""
+"""Jobs that are open, on a system that is ready, and of which no event was seen for so long are stuck."""
 
 ATTEND_EVERY_S = 0.5
 

@@ -75,7 +75,7 @@ async def refuse(ctx: ToolContext, tag: str) -> dict[str, Any]:  # noqa: ARG001
 
 @asked.probe
 async def found(external_key: str, ctx: ProbeContext) -> Found | NotFound | Unknown:
-    """Whether the outside has an effect of that key."""
+    """Whether the external system has an effect of that key."""
     url = f"{_url()}/effects"
     effects = await http.read(ctx, url, params={"key": external_key}, transport=http.direct())
     if not effects:

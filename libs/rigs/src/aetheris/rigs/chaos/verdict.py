@@ -30,7 +30,7 @@ _OF_ITS_OWN_CALLS = frozenset(
 )
 
 Calls = Mapping[str, Counter[str]]
-"""Tag → external key → how often it reached the outside."""
+"""Tag → external key → how often it reached the external system."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def verdict(
 
     Args:
         names: which workers have ended, and how that is known.
-        effects: every call that reached the outside, {key, tag, at_s}.
+        effects: every call that reached the external system, {key, tag, at_s}.
     """
     calls: dict[str, Counter[str]] = {}
     for effect in effects:
@@ -228,7 +228,7 @@ def _count_undone(found: ChaosVerdict, state: JobState, step: str, calls: Calls)
 
 
 def _settleable(job: ObservedJob, there_s: Mapping[str, float], names: Names) -> Iterator[str]:
-    """Parked steps that the outside's final state and the known ends of workers settle without a human."""
+    """Parked steps that the external system's final state and the known ends of workers settle without a human."""
     state = job.state
     for name, key in state.keys.items():
         entry = state.entry(key.node_id)
@@ -265,7 +265,7 @@ def _tag(entry: PlanEntry | None) -> Any:
 
 def _standing(state: JobState | None) -> str:
     if state is None:
-        return "never born"
+        return "never created"
     keys = ", ".join(f"{key.node_id} {key.status.value}" for key in state.keys.values())
     return keys or "nothing started"
 

@@ -62,7 +62,7 @@ def run(data: Path | None, keep: bool) -> int:
 def _play(folder: Path, say: Say, *, keep: bool) -> ApproveOutcome:
     check_free(folder)
     _write_tokens(folder)
-    say.headline("The outside: a bank that makes every payout it is asked for, and drops no repeat")
+    say.headline("The external system: a bank that makes every payout it is asked for, and drops no repeat")
     with running_external_server(folder / "demo" / f"bank-{uuid4().hex[:8]}") as bank:
         env = {
             "AETHERIS_TOOLS": "aetheris.rigs.demo.payouts",

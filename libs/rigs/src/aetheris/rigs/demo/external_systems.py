@@ -1,4 +1,4 @@
-"""The outside of the refund demo: three real servers, each a process, and what reached them, counted there.
+"""The external systems of the refund demo: three real servers, each a process, and what reached them, counted there.
 
 with OutsideWorld(folder) as world:
     world.place_order("o-1001", 4200, "ada@example.org")
@@ -31,12 +31,12 @@ _LOOK_EVERY_S = 0.01
 
 
 class ExternalSystemError(Exception):
-    """The outside can't be started or asked; the message names the server's log."""
+    """An external system can't be started or asked; the message names the server's log."""
 
 
 @dataclass(frozen=True)
 class EffectCounts:
-    """Effects as the outside has them."""
+    """Effects as the external systems have them."""
 
     refunds: int
     mails: int

@@ -1,4 +1,4 @@
-"""The naive agent, killed (SIGKILL) once in each call that changes something: what the outside has then."""
+"""The naive agent, killed (SIGKILL) once in each call that changes something: what the external systems have then."""
 
 import os
 import subprocess
@@ -47,7 +47,7 @@ def run_naive(
     order_id: str,
     on_kill: Callable[[NaiveCrash], None] = lambda _crash: None,
 ) -> EffectCounts:
-    """Run the agent to its end with a kill in each call; gives what the outside has of the order.
+    """Run the agent to its end with a kill in each call; gives what the external systems have of the order.
 
     Each kill comes when the effect is there and its answer is still on the way. Started again, the agent goes on
     from its progress file.

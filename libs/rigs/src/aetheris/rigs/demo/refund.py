@@ -77,7 +77,9 @@ def _play(folder: Path, say: Say, *, keep: bool) -> RefundOutcome:
     check_free(folder)
     shop = folder / "demo"
     shutil.rmtree(shop, ignore_errors=True)  # of an earlier run on this folder
-    say.headline("The outside: a payment server (localstripe), a mail server (aiosmtpd), an issue tracker (Roundup)")
+    say.headline(
+        "External systems: a payment server (localstripe), a mail server (aiosmtpd), an issue tracker (Roundup)"
+    )
     say.step("starting them; they are real servers that know nothing of Aetheris, and none of them drops repeats")
     with DemoExternalSystems(shop / "outside") as external:
         for order_id in (NAIVE_ORDER, ORDER):

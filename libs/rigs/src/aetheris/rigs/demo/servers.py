@@ -1,4 +1,4 @@
-"""The commands that run the outside's servers; none of them is ours, and none deduplicates (docs/demo.md).
+"""The commands that run the external servers; none of them is ours, and none deduplicates (docs/demo.md).
 
 localstripe and Roundup run from small programs instead of their own commands: localstripe's listens on every
 interface and keeps its state in a file that all its instances share; Roundup's refuses to run as root.

@@ -16,7 +16,7 @@ UNDER_WAY_S = 10.0
 
 @dataclass(frozen=True)
 class Places:
-    """The addresses of the outside's servers, and the Maildir that the mail server writes."""
+    """The addresses of the external servers, and the Maildir that the mail server writes."""
 
     stripe_url: str
     smtp_host: str

@@ -1,7 +1,7 @@
 """The refund demo's four tools; load as `aetheris.rigs.demo.tools` (docs/demo.md).
 
 Environment: DEMO_STRIPE_URL, DEMO_SMTP (host:port), DEMO_MAILDIR, DEMO_TRACKER_URL. Amounts are in cents. Ids that
-the outside makes up are external ids and no part of a result, so the same call has the same result in every run.
+external systems make up are external ids and no part of a result, so the same call has the same result in every run.
 """
 
 from email.message import EmailMessage

@@ -33,7 +33,7 @@ _START_WITHIN_S, _STOP_WITHIN_S = 60.0, 3.0
 
 @dataclass(frozen=True)
 class UnknownCounts:
-    """Effects as the outside has them."""
+    """Effects as the external systems have them."""
 
     mails: int
     calls: int
@@ -112,7 +112,7 @@ def _play(folder: Path, say: Say, *, keep: bool) -> UnknownOutcome:
     check_free(folder)
     shutil.rmtree(folder / "demo", ignore_errors=True)  # of an earlier run on this folder
     say.headline(
-        "The outside: a mail server (aiosmtpd), a webhook and a bank; each takes all it is sent, drops no repeat"
+        "External systems: a mail server (aiosmtpd), a webhook and a bank; each takes all it is sent, drops no repeat"
     )
     with _external_systems(folder / "demo") as external:
         naive, paid = _naive(external, say), late.naive(external.bank, say)
@@ -134,7 +134,7 @@ def _naive(external: ExternalSystems, say: Say) -> UnknownCounts:
     say.headline("A naive loop: on an error, try again")
     external.lose_links()
     mails = naive_loop.mail("127.0.0.1", external.mail_gate.port, CUSTOMER, NAIVE_TEXT)
-    say.kill("the mail server accepts the mail, and the link drops before its answer is heard")
+    say.kill("the mail server accepts the mail, and the link drops before its answer arrives")
     calls = naive_loop.webhook(external.hook_url, NAIVE_TEXT)
     say.kill("the webhook takes the call, and the link drops")
     counts = external.counts(NAIVE_TEXT)
@@ -179,7 +179,7 @@ _TOLD = {
 
 
 def _await_human(system: DemoSystem, job_id: str) -> bool:
-    """Whether the step that nobody heard of is what waits. Raises: DemoError: the job does not wait in time."""
+    """Whether the step whose answer was lost is what waits. Raises: DemoError: the job does not wait in time."""
     job = await_status(system, job_id, "waiting")
     return any(step.node_id == "call" and step.state == "waiting" for step in job.steps)
 

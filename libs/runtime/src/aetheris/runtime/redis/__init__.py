@@ -1,1 +1,1 @@
-"""Redis: leases, effects, bells."""
+"""Redis: leases, effects, wake-ups."""

@@ -16,7 +16,7 @@ _CHANNELS = "aetheris:bell:"
 _RETRY_PAUSE_S = 1.0
 
 AWAKE_S = 0.005
-"""For how long a reader that heard it doesn't pause: it may have been rung just before the record is there."""
+"""For how long a reader doesn't pause after a wake-up: it may come just before the record is there."""
 
 
 class WakeUp:
@@ -33,12 +33,12 @@ class WakeUp:
         task.add_done_callback(self._sending.discard)
 
     async def listen(self, service: str, woken: Callable[[], None]) -> None:
-        """Call `heard` at every ring for a service, until cancelled."""
+        """Call `heard` at every wake-up of a service, until cancelled."""
         while True:
             try:
                 await self._redis.listen(_CHANNELS + service, woken)
             except RedisUnavailable as error:
-                _log.info("the bell can't be heard", error=str(error))
+                _log.info("wake-ups can't be received", error=str(error))
             await asyncio.sleep(_RETRY_PAUSE_S)
 
     async def _publish(self, service: str) -> None:

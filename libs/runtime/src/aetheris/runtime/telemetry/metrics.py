@@ -32,7 +32,11 @@ class Metric(Enum):
         "Successes that came after their key was settled otherwise: a second effect may exist",
     )
     UNTRACEABLE = ("aetheris.effects.untraceable", "{effect}", "Irreversible effects without an external id, by tool")
-    UNCONFIRMED = ("aetheris.confirmations.failed", "{effect}", "Recorded effects that the outside no longer bears out")
+    UNCONFIRMED = (
+        "aetheris.confirmations.failed",
+        "{effect}",
+        "Recorded effects that the external system no longer bears out",
+    )
     TOOL_REFUSED = (
         "aetheris.tools.refused",
         "{call}",

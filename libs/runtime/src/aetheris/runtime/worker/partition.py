@@ -238,7 +238,7 @@ class WorkerPartition:
         return own if own > self._lost else 0
 
     async def _fold_loaded(self, loaded: Loaded) -> int:
-        """What checkpoints know of jobs that were born below the mark; how many records that is."""
+        """What checkpoints know of jobs that were created below the mark; how many records that is."""
         known = 0
         for records in loaded.histories:
             self._handler.fold(records)
@@ -362,7 +362,7 @@ class WorkerPartition:
                 await self._quarantine_briefly(refusal)
 
     async def _quarantine_briefly(self, refusal: RefusedGroup) -> None:
-        """A letter that the brokers refuse: without its value, which still lies where the record came from."""
+        """A dead letter that the brokers refuse: without its value, which still lies where the record came from."""
         (letter,) = refusal.group
         reason = (("dlq_omitted", refusal.why.encode()),)
         headers = tuple(header for header in letter.headers if header[0] in _LETTER_HEADERS) + reason

@@ -128,7 +128,7 @@ class AsyncClient:
         return Commanded.model_validate(await self._send(calls.signal(job_id, correlation_key, payload)))
 
     async def reconcile(self, job_id: str) -> Reconciled:
-        """Compare what a job did with the outside; raises ApiError."""
+        """Compare what a job did with the external system; raises ApiError."""
         return Reconciled.model_validate(await self._send(calls.reconcile(job_id)))
 
     async def approvals(self, *, cursor: str | None = None, limit: int = 50) -> ApprovalPage:

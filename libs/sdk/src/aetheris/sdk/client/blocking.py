@@ -125,7 +125,7 @@ class Client:
         return Commanded.model_validate(self._send(calls.signal(job_id, correlation_key, payload)))
 
     def reconcile(self, job_id: str) -> Reconciled:
-        """Compare what a job did with the outside; raises ApiError."""
+        """Compare what a job did with the external system; raises ApiError."""
         return Reconciled.model_validate(self._send(calls.reconcile(job_id)))
 
     def approvals(self, *, cursor: str | None = None, limit: int = 50) -> ApprovalPage:

@@ -1,1 +1,1 @@
-"""Calls to the outside for tools and probes: one send, and a clear word on what is known of it."""
+"""Calls to external systems for tools and probes: one send, and a clear word on what is known of it."""

@@ -259,7 +259,7 @@ ABLATIONS: tuple[Ablation, ...] = (
     ),
     Ablation(
         "with questions without end",
-        "questions to the outside that get no answer are counted",
+        "questions to the external system that get no answer are counted",
         100,
         {
             "aetheris.ledger.core.doubt.note_unknown": _never_tired,

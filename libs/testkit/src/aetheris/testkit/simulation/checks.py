@@ -40,7 +40,7 @@ Life = tuple[str, str]
 
 
 TRUTHS = frozenset({"second_success", "contradicts_settlement", "truth_differs"})
-"""What the proofs find where the world itself has departed from what a human or the ledger said of it."""
+"""What the proofs find where what really happened differs from what a human or the ledger recorded."""
 
 
 class Broken(Exception):
@@ -166,7 +166,7 @@ def check_effect(
     lies: Collection[Life],
     scope: DuplicateScope,
 ) -> None:
-    """At most once, where the world stands now; `lies`: who lived, though a human said that they had ended."""
+    """At most once, by what really took effect so far; `lies`: who lived, though a human said that they had ended."""
     call = effect.call
     node = (call.job_id, call.node_id)
     effects = external.of_node(*node)
@@ -207,7 +207,7 @@ def check_end(
     for job_id in expected:
         job = observer.jobs.get(job_id)
         if job is None:
-            raise Broken("stuck", f"{job_id} was never born")
+            raise Broken("stuck", f"{job_id} was never created")
         parked = any(state.status is KeyStatus.PARKED for state in job.keys.values())
         waits = parked or ("resolve", None) in job.open_waits
         waits = (waits and not rest.resolved) or (not rest.decided and _asks(job))
@@ -248,7 +248,7 @@ def check_folds(observer: SimulationObserver, folds: Iterable[tuple[str, Mapping
 
 
 def check_proofs(logs: Iterable[SimLog], observer: SimulationObserver, external: SimulatedExternalSystem) -> None:
-    """The proofs over the final history find nothing but what the world really holds."""
+    """The proofs over the final history find nothing but what really happened."""
     histories: dict[str, list[RawRecord]] = {}
     for log, entry in ((one, entry) for one in logs for entry in one.topics[Topic.JOBS_EVENTS]):
         if not isinstance(entry.body, JobSealed):

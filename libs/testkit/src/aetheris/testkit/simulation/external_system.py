@@ -1,4 +1,4 @@
-"""The outside: it counts. Nothing there deduplicates, but for what idempotent tools promise."""
+"""The external system: it counts. Nothing there deduplicates, but for what idempotent tools promise."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -49,7 +49,7 @@ RAISES = frozenset({CallFate.REQUEST_LOST, CallFate.ANSWER_LOST, CallFate.RESET}
 
 @dataclass(slots=True, eq=False)
 class ExternalCall:
-    """One request to the outside, under one nonce."""
+    """One request to the external system, under one nonce."""
 
     job_id: str
     node_id: str
@@ -126,7 +126,7 @@ class SimulatedExternalSystem:
         self.under_way.append(call)
 
     def land(self, call: ExternalCall) -> ExternalEffect | None:
-        """It arrives; None where it changes nothing there (a read, or a repeat that the outside knows)."""
+        """It arrives; None where it changes nothing there (a read, or a repeat that the external system knows)."""
         call.landed = True
         earlier = self.found(call.external_key) if call.effect_class is EffectClass.IDEMPOTENT else None
         if earlier is not None:
@@ -142,7 +142,7 @@ class SimulatedExternalSystem:
         return self.effects[-1]
 
     def found(self, external_key: str) -> ExternalEffect | None:
-        """What the outside knows under an external key."""
+        """What the external system knows under an external key."""
         if external_key in self.deleted:
             return None
         return next((effect for effect in self.effects if effect.call.external_key == external_key), None)

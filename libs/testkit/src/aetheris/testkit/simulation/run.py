@@ -51,7 +51,7 @@ class JobsOutcome(RunOutcome):
 
 
 class SimulationRun:
-    """A log, a world, and everybody in it."""
+    """A log, an external system, and every service."""
 
     def __init__(
         self, tape: Tape, *, gate: str = "log", locks: str = "inherited", codec: bool = False, longest: int = LONGEST

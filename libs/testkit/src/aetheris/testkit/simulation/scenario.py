@@ -44,7 +44,7 @@ TOOLS: dict[str, dict[str, Any]] = {
 """Pinned as they would be registered."""
 
 CONFIRMED = frozenset({"put", "book", "pay"})
-"""Tools whose effects can be compared with the outside."""
+"""Tools whose effects can be compared with the external system."""
 
 _ARGS = {"type": "object", "properties": {"for": {"type": "string"}}}
 
@@ -111,9 +111,9 @@ class Lasting(Enum):
     """What is not mended."""
 
     CALLS_LOST = auto()
-    """No request of a tool reaches the outside any more."""
+    """No request of a tool reaches the external system any more."""
     NOBODY_KNOWS = auto()
-    """Every question to the outside is answered with "unknown"."""
+    """Every question to the external system is answered with "unknown"."""
     NOBODY_ANSWERS = auto()
     """No question whether a call took effect is answered."""
     NOBODY_DECIDES = auto()

@@ -117,7 +117,7 @@ def continue_command(
         raise ConflictProblem(error.code, error.message, **error.details) from None
     fields = known.model_dump(mode="json", exclude_none=True)
     if 2 * len(canonical(plan)) + len(canonical(fields)) > continuation.MAX_BIRTH_BYTES:
-        message = f"{len(known.adopted)} steps are adopted: with this plan, that is more than a job can be born with"
+        message = f"{len(known.adopted)} steps are adopted: with this plan, that is more than a job's creation can hold"
         raise ConflictProblem("too_much_adopted", message)
     return Submit(
         job_id=asked.job_id,

@@ -46,7 +46,7 @@ async def signal(caller: Who, deps: RouteServices, job_id: str, body: Raw) -> JS
 
 @router.post("/reconcile", **command(api.Reconciled))
 async def reconcile(caller: Who, deps: RouteServices, job_id: str) -> JSONResponse:
-    """Compare what a job did with the outside."""
+    """Compare what a job did with the external system."""
     return replied(await deps.reconciliation.reconcile(caller, job_id))
 
 

@@ -167,7 +167,7 @@ def is_closed(job: JobState, entry: PlanEntry | None) -> bool:
 
 
 def stopped(job_key: JobKey) -> Hurdle | None:
-    """What the job's course has decided about a key that started before."""
+    """What the job's history has decided about a key that started before."""
     named, current = (
         job_key.job.entry(job_key.state.node_id, job_key.started.revision),
         job_key.job.entry(job_key.state.node_id),

@@ -1,4 +1,4 @@
-"""A job that goes on again: what its next calls build on is compared with the outside first (docs/confirmation.md).
+"""A job goes on: what its next calls build on is compared with the external system first (docs/confirmation.md).
 
 Pure. A job that never waited, and whose services were never all gone, has nothing to confirm, and costs nothing.
 """
@@ -38,7 +38,7 @@ def taken_up(job: LiveJob, offset: int, context: DecisionContext, ended: Contain
 
 
 def builds_on(job: JobState, nodes: Iterable[str], context: DecisionContext) -> bool:
-    """Whether nodes build on what the outside can be asked about."""
+    """Whether nodes build on what the external system can be asked about."""
     if not any(context.verifies(name, pin.version) for name, pin in job.tools.items()):
         return False
     return next(_comparable(job, _needed(job, nodes), context), None) is not None
@@ -237,7 +237,7 @@ def _question(job: JobState, found: Resumed, key: str, number: int) -> Verificat
 
 def _refused(job_key: JobKey, job: JobState, failed: Iterable[str]) -> Emit:
     nodes = ", ".join(sorted(job.keys[key].node_id for key in failed))
-    detail = f"the outside does not bear out what {nodes} did"
+    detail = f"the external system does not bear out what {nodes} did"
     if job_key.state.status is KeyStatus.REOPENED:
         return settlement.failed(job_key, f"{RejectReason.CONFIRMATION.value}: {detail}")
     return settlement.rejected(job_key, RejectReason.CONFIRMATION, detail)

@@ -61,7 +61,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question to the outside."""
+    """A question to the external system."""
 
     message: Verification
 

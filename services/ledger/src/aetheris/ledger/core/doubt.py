@@ -65,7 +65,7 @@ def caught_up(job_key: JobKey, facts: Facts) -> Emit | None:
 
 
 def ask_anew(invocation: CurrentInvocation, state: KeyState) -> None:
-    """A parked call whose try can act no more from here on: the outside is asked again, as often as at first."""
+    """A parked call whose invocation can no longer act: the external system is asked again, as often as at first."""
     if state.status is KeyStatus.PARKED:
         invocation.unknowns, invocation.next_ask_s = 0, 0.0
 
@@ -182,7 +182,7 @@ def _probe(
         return TimedDecision((), answer_s)
     if invocation.unknowns >= context.limits.probe_tries:
         return _give_up(
-            job_key, invocation, context, "the outside does not say whether the call took effect", now_s=now_s
+            job_key, invocation, context, "the external system does not say whether the call took effect", now_s=now_s
         )
     wait_s = _wait_before_asking(invocation, provable_s, context, now_s)
     if wait_s is None:

@@ -80,7 +80,7 @@ class Invocations:
         self._due.put_off(invocation, now.mono_s, Item("key", job.state.job_id, event.idempotency_key))
 
     def take_answer(self, job: LiveJob, event: ev.InvocationProbed, now: Now) -> None:
-        """The outside was asked whether a try took effect."""
+        """The external system was asked whether a try took effect."""
         if event.answer is Answer.FOUND:
             self.findings.take(job.state.job_id, event)
             return

@@ -35,7 +35,7 @@ class DecisionContext:
     duplicates: DuplicateIndex = field(default_factory=DuplicateIndex)
 
     def verifies(self, name: str, version: str) -> bool:
-        """Whether what a tool did can be compared with the outside."""
+        """Whether what a tool did can be compared with the external system."""
         entry = self.registered(name, version)
         return entry is not None and entry.verifier
 

@@ -107,7 +107,7 @@ class Partition:
             live_jobs.unjudged.note(job.state, error)
 
     def confirm(self, answer: ev.EffectConfirmed | ev.ConfirmationFailed, offset: int, now: Now) -> None:
-        """Take what the outside says of a recorded effect; what waits for it is looked at again."""
+        """Take what the external system says of a recorded effect; what waits for it is looked at again."""
         self._live_jobs.folded = offset
         job = self.jobs.get(answer.job_id)
         if job is not None and confirmations.observe(job, answer, self._live_jobs.context, now):

@@ -1,4 +1,4 @@
-"""Effects that a question to the outside has found: each settles the try that sent its key."""
+"""Effects that a question to the external system has found: each settles the try that sent its key."""
 
 from aetheris.ledger.core import settlement
 from aetheris.ledger.core.decisions import Decision, Emit

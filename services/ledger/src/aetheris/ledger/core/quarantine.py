@@ -64,7 +64,7 @@ class _ToolHistory:
 
 
 class Quarantine:
-    """The courses of one partition's tools; `words` is what was not told yet."""
+    """The states of one partition's tools; `words` is what was not reported yet."""
 
     def __init__(self, limits: QuarantineLimits) -> None:
         self._limits = limits
@@ -103,7 +103,7 @@ class Quarantine:
         return ()
 
     def succeeded(self, tool: TenantTool, now: Now) -> Iterable[Item]:
-        """Its course begins anew; what was held, to be looked at now."""
+        """Its count begins anew; what was held, to be looked at now."""
         return self._end("ended", tool, now)
 
     def released(self, tool: TenantTool, below: int, now: Now) -> Iterable[Item]:
@@ -115,7 +115,7 @@ class Quarantine:
         """When the call may be looked at again; None lets it through.
 
         What is let through of a tool in quarantine is its trial: the next one comes when it has failed, or when nothing
-        was heard of it for a pause and the `lasts_s` that it may take.
+        was seen of it for a pause and the `lasts_s` that it may take.
         """
         if tool not in self._quarantined:
             return None

@@ -13,7 +13,7 @@ _SHARES = 10
 
 @dataclass(slots=True)
 class JobsInFlight:
-    """The jobs of a partition that are at work, or being born, by tenant."""
+    """The jobs of a partition that are at work, or being created, by tenant."""
 
     _tenants: dict[str, str] = field(default_factory=dict)
     _counts: Counter[str] = field(default_factory=Counter)
@@ -32,7 +32,7 @@ class JobsInFlight:
             self._counts[tenant] += 1
 
     def drop(self, job_id: str) -> None:
-        """It rests, has ended, or was not born."""
+        """It rests, has ended, or was not created."""
         tenant = self._tenants.pop(job_id, None)
         if tenant is not None:
             self._counts[tenant] -= 1

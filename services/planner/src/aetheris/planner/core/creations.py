@@ -1,4 +1,4 @@
-"""How a job is born: a submission, checked again, becomes one group of job_created and plan_generated."""
+"""How a job is created: a submission, checked again, becomes one group of job_created and plan_generated."""
 
 import hashlib
 from collections.abc import Callable, Container

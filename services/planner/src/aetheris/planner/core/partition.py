@@ -65,7 +65,7 @@ class Partition:
     _changed: dict[str, None] = field(default_factory=dict)
     _unread: UnreadCreations = field(default_factory=UnreadCreations)
     _repeated: dict[str, int] = field(default_factory=dict)
-    """Jobs whose birth came again, while they are not live → where they were born."""
+    """Jobs whose creation came again, while they are not live → the offset of their creation."""
     _held: dict[str, HeldCancel] = field(default_factory=dict)
     _words: dict[str, list[pauses.PendingPause]] = field(default_factory=dict)
     """On pauses that are not folded yet."""
@@ -287,7 +287,7 @@ class Partition:
         return self._decide(progress)
 
     def _request_hash(self, job_id: str) -> str | None:
-        """The request that a known job was born of."""
+        """The hash of the request that created a known job."""
         progress = self.jobs.get(job_id)
         if progress is not None:
             return progress.job.created.request_hash

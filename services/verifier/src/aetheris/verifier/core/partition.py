@@ -24,7 +24,7 @@ Sign = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 @dataclass(slots=True)
 class AuditedJob:
-    """A job under audit: born at `birth`, not sealed yet as far as the log says."""
+    """A job under audit: created at `birth`, not sealed yet as far as the log says."""
 
     job_id: str
     creation_offset: int
@@ -150,7 +150,7 @@ def sealed(job: AuditedJob, report: ProofReport, sign: Sign, sealed_at: str) -> 
 
 
 def _is_later(job: AuditedJob) -> bool:
-    """Whether its latest record says that it was born before what was taken for its birth."""
+    """Whether its latest record says that it was created before what was taken for its creation."""
     created = job.audit.last.body.get("birth")
     return isinstance(created, int) and created < job.creation_offset
 

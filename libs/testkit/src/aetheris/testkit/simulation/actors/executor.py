@@ -136,7 +136,7 @@ class SimulatedExecutor:
                 yield ScheduledAction(f"{self.name} {name} {running.invocation.invocation_id}", partial(do, running))
 
     def answer(self, call: ExternalCall) -> bool:
-        """The outside's answer comes; False where nobody waits for it any more."""
+        """The external system's answer comes; False where nobody waits for it any more."""
         for running in self.running:
             if running.call is call and running.stage is Stage.ANSWER:
                 running.outcome = call.answer()

@@ -1,4 +1,4 @@
-"""The verifier, simulated: answers probes from what the outside knows at that moment, and seals ended jobs."""
+"""The verifier, simulated: answers probes from what the external system knows at that moment, and seals ended jobs."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
