@@ -33,8 +33,8 @@ class Rights:
 RIGHTS: Mapping[str, Rights] = {
     "gateway": Rights(
         None,
-        (Topic.JOBS_EVENTS, Topic.JOBS_INDEX, Topic.TOOLS_REGISTRY, Topic.WORKERS),
-        (Topic.JOBS_COMMANDS, Topic.WORKERS, Topic.TOOLS_REGISTRY),
+        (Topic.JOBS_EVENTS, Topic.JOBS_INDEX, Topic.TOOLS_REGISTRY, Topic.WORKERS, Topic.ACCESS_RECORDS),
+        (Topic.JOBS_COMMANDS, Topic.WORKERS, Topic.TOOLS_REGISTRY, Topic.ACCESS_RECORDS),
     ),
     "planner": Rights(
         "aetheris.planner",

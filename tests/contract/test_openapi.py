@@ -57,6 +57,7 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
     "tools": [lambda client: client.tools()],
     "release_tool": [lambda client: client.release_tool("t", reason="mended")],
     "models": [lambda client: client.models()],
+    "audit": [lambda client: client.audit(since="2026-01-01T00:00:00Z", cursor="c")],
     "limits": [lambda client: client.limits()],
     "workers": [lambda client: client.workers()],
     "worker": [lambda client: client.worker("w")],

@@ -53,6 +53,7 @@ def test_the_document_names_what_exists() -> None:
     assert {channel["address"] for channel in document["channels"].values()} == {
         Topic.JOBS_EVENTS,
         Topic.JOBS_SEALS,
+        Topic.ACCESS_RECORDS,
         Topic.LEDGER_RECORDS,
     }
     for message in document["components"]["messages"].values():

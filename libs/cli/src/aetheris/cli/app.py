@@ -45,6 +45,7 @@ PLACES = {
     "worker": "worker",
     "workers": "workers",
     "limits": "limits",
+    "audit": "audit",
     "token": "token",
     "subscribe": "subscribe",
     "mcp": "mcp",

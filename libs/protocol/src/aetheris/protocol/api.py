@@ -406,6 +406,14 @@ class LimitsView(ResponseModel):
     open_jobs: dict[str, int]
 
 
+class AccessPage(ResponseModel):
+    """Records of who came, in the log's order; `hidden` ones are another tenant's. `whole`: nothing was before them."""
+
+    records: tuple[dict[str, Any], ...]
+    cursor: str | None
+    whole: bool
+
+
 class WorkerSummary(ResponseModel):
     """A name of workers: the incarnation that lives under it, those that left it, how many have ended."""
 

@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 import httpx
 
+from aetheris.gateway.access_history import AccessHistory
+from aetheris.gateway.access_log import AccessLog
 from aetheris.gateway.command_writer import CommandWriter
 from aetheris.gateway.commands import JobCommands
 from aetheris.gateway.core.holds import Holds
@@ -94,6 +97,7 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
             verify=trusted(settings.ca),
         ) as verifier,
         httpx.AsyncClient() as outside,
+        AsyncExitStack() as closing,
         asyncio.TaskGroup() as tasks,
     ):
         parts.health.add("views", lambda: "the registry is being read")  # until `index` knows better: nothing listens
@@ -101,14 +105,15 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         proofs = partial(VerifierProxy, verifier, internal)
         openid = OpenId(providers, outside, parts.clock, dev=settings.dev) if providers else None
         logins = Logins(tokens, openid, parts.metrics, parts.clock)
-        services = _services(parts, settings, sources, _Callers(logins, quotas), proofs)
+        accesses = await closing.enter_async_context(_recording(parts, tokens))
+        services = _services(parts, settings, sources, _Callers(logins, quotas, accesses), proofs)
         await sources.feed.start()
         await asyncio.gather(sources.tools.load(), sources.workers.load())
         parts.health.add("views", sources.index.unready)
         http = HttpServer.of(settings, build_api(services))
         listening = parts.wake_up.listen("gateway", sources.feed.wake)
         keys = openid.follow() if openid is not None else ()
-        following = [tasks.create_task(part) for part in (*sources.follow(), listening, *keys)]
+        following = [tasks.create_task(part) for part in (*sources.follow(), listening, *keys, accesses.run())]
         if settings.reconcile_every_s is not None:
             following.append(tasks.create_task(_scheduler(settings, services, sources.views, parts.clock).run()))
         serving = tasks.create_task(http.run())
@@ -123,6 +128,23 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
                 task.cancel()
             await sources.effects.close()
             await sources.history.close()
+
+
+@asynccontextmanager
+async def _recording(parts: Runtime, tokens: Tokens) -> AsyncGenerator[AccessLog]:
+    """Who comes is recorded, by an appender of its own: nothing else waits for what Kafka may not take of it."""
+    appender = parts.log.appender()
+    await appender.start()
+    accesses = AccessLog(appender, parts.metrics, parts.clock)
+    tokens.changed = accesses.configured
+    parts.health.report("accesses", accesses.reported)
+    parts.health.add("accesses", accesses.unready)
+    accesses.began(f"aetheris {version('aetheris-gateway')}")
+    try:
+        yield accesses
+    finally:
+        await accesses.close()
+        await appender.stop()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +170,7 @@ class _Callers:
 
     logins: Logins
     quotas: Quotas
+    accesses: AccessLog
 
 
 def _sources(parts: Runtime, settings: GatewaySettings) -> _Sources:
@@ -210,6 +233,8 @@ def _services(
     return Services(
         logins=callers.logins,
         limits=limits,
+        accesses=callers.accesses,
+        access_history=AccessHistory(parts.log, deadlines),
         reader=reader,
         intake=Intake(
             reads=reads,

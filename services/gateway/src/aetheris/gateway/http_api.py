@@ -10,8 +10,9 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from aetheris.gateway.core import bodies
-from aetheris.gateway.core.problems import BadRequestProblem, Problem, TooMany, Unavailable
+from aetheris.gateway.core.problems import BadRequestProblem, Problem, TooMany, UnauthorizedProblem, Unavailable
 from aetheris.gateway.routes import (
+    audit,
     history,
     human_requests,
     job_commands,
@@ -23,11 +24,12 @@ from aetheris.gateway.routes import (
     submission,
     workers,
 )
+from aetheris.gateway.routes.audited import Audited, of_request
 from aetheris.gateway.routes.edge import ADMISSION, Services
 
 _log = structlog.get_logger(__name__)
 
-_PARTS = (jobs, job_commands, human_requests, history, proofs, registry, limits, workers)
+_PARTS = (jobs, job_commands, human_requests, history, proofs, registry, limits, audit, workers)
 ROUTERS = tuple(part.router for part in _PARTS)
 
 
@@ -35,6 +37,7 @@ def build_api(services: Services) -> FastAPI:
     """The ASGI app."""
     app = FastAPI(title="Aetheris", docs_url=None, redoc_url=None, openapi_url=None, routes=[submission.route])
     app.state.services = services
+    app.add_middleware(Audited, log=services.accesses)
     app.add_exception_handler(Problem, _on_problem)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(RequestValidationError, _on_validation)
@@ -45,8 +48,11 @@ def build_api(services: Services) -> FastAPI:
     return app
 
 
-async def _on_problem(_request: Request, error: Exception) -> Response:
+async def _on_problem(request: Request, error: Exception) -> Response:
     problem = cast("Problem", error)
+    access = of_request(request)
+    if access is not None:
+        access.reason = problem.reason if isinstance(problem, UnauthorizedProblem) else problem.code
     headers: dict[str, str] = {}
     if isinstance(problem, TooMany | Unavailable):
         headers["Retry-After"] = str(problem.retry_after_s)

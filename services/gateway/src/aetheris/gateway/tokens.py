@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -44,6 +45,8 @@ class Tokens:
         """
         self._path = path
         self._clock = clock
+        self.changed: Callable[[str, str], None] = lambda _subject, _reason: None
+        """Told of what was taken up, and of what could not be."""
         self._stamp = self._look()
         try:
             self._known = self._read()
@@ -88,8 +91,10 @@ class Tokens:
         self._stamp = stamp
         if broken is not None:
             _log.error("the file of tokens is broken: what it said before goes on to count", reason=str(broken))
+            self.changed("tokens", "broken: what it said before goes on to count")
         else:
             _log.info("tokens read", tokens=len(self._known))
+            self.changed("tokens", f"{len(self._known)} are known")
 
     def _look(self) -> _Stamp:
         try:

@@ -6,6 +6,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.accesses import AccessRecord
 from aetheris.protocol.messages.commands import LedgerRecord, Message
 from aetheris.protocol.messages.events import EVENTS, Event, JobSealed
 
@@ -24,6 +25,11 @@ _CHANNELS: Mapping[Topic, tuple[str, str, tuple[type[Event] | type[Message], ...
         "jobSeals",
         "The seals of finished jobs: one partition, whose offsets are the leaves of a Merkle log.",
         (JobSealed,),
+    ),
+    Topic.ACCESS_RECORDS: (
+        "accessRecords",
+        "Who came to a gateway, was shown something or refused: a chain for each gateway process, in one partition.",
+        (AccessRecord,),
     ),
     Topic.LEDGER_RECORDS: (
         "ledgerRecords",

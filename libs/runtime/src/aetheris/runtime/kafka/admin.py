@@ -28,6 +28,7 @@ _KINDS: Mapping[Topic, Mapping[str, str]] = {
     Topic.JOBS_EVENTS: _FOREVER,
     Topic.JOBS_SEALS: _FOREVER,
     Topic.JOBS_COMMANDS: _FOREVER,
+    Topic.ACCESS_RECORDS: {"cleanup.policy": "delete", "retention.ms": str(400 * 24 * 3600 * 1000)},
     Topic.TOOLS_REQUESTS: _WEEK,
     Topic.TOOLS_GRANTS: _WEEK,
     Topic.VERIFICATIONS: _WEEK,
@@ -39,6 +40,7 @@ _KINDS: Mapping[Topic, Mapping[str, str]] = {
     Topic.LEDGER_RECORDS: _COMPACTED,
     Topic.LEDGER_CONTENTS: {"cleanup.policy": "compact,delete", "retention.ms": str(31 * 24 * 3600 * 1000)},
 }
+_ONE_PARTITION = frozenset({Topic.JOBS_SEALS, Topic.ACCESS_RECORDS})
 _TOPIC_ALREADY_EXISTS = 36
 _MIN_IN_SYNC = 2
 
@@ -65,7 +67,7 @@ class TopicSpec:
 
 def topic_specs(partitions: int) -> list[TopicSpec]:
     """Every topic, dead letters included; `partitions` counts for those keyed by job_id."""
-    specs = [TopicSpec(topic, 1 if topic is Topic.JOBS_SEALS else partitions, _KINDS[topic]) for topic in Topic]
+    specs = [TopicSpec(topic, 1 if topic in _ONE_PARTITION else partitions, _KINDS[topic]) for topic in Topic]
     return specs + [TopicSpec(dead_letters(spec.name), spec.partitions, _FOREVER) for spec in specs]
 
 

@@ -264,6 +264,10 @@ class AsyncClient:
         """What you and your tenant may ask for, what of it is left, and how many jobs have not ended."""
         return await self._send(ApiCall("GET", "/limits"))
 
+    async def audit(self, *, since: str | None = None, cursor: str | None = None) -> dict[str, Any]:
+        """Some records of who came, was shown something, or refused: {records, cursor, whole}."""
+        return await self._send(calls.audit(since, cursor))
+
     async def workers(self) -> list[dict[str, Any]]:
         """Every worker's name and who lives under it; raises ApiError."""
         answer = await self._send(ApiCall("GET", "/workers"))

@@ -258,6 +258,10 @@ class Client:
         """What you and your tenant may ask for, what of it is left, and how many jobs have not ended."""
         return self._send(ApiCall("GET", "/limits"))
 
+    def audit(self, *, since: str | None = None, cursor: str | None = None) -> dict[str, Any]:
+        """Some records of who came, was shown something, or refused: {records, cursor, whole}."""
+        return self._send(calls.audit(since, cursor))
+
     def workers(self) -> list[dict[str, Any]]:
         """Every worker's name and who lives under it; raises ApiError."""
         answer = self._send(ApiCall("GET", "/workers"))

@@ -150,6 +150,11 @@ def approvals(cursor: str | None, limit: int) -> ApiCall:
     return ApiCall("GET", "/approvals", params={"limit": limit} | ({"cursor": cursor} if cursor else {}))
 
 
+def audit(since: str | None, cursor: str | None) -> ApiCall:
+    """GET /audit."""
+    return ApiCall("GET", "/audit", params=_given(since=since, cursor=cursor))
+
+
 def respond(request_id: str, action: Action, data: Mapping[str, Any] | None, comment: str | None) -> ApiCall:
     """POST /ecs/respond."""
     body: dict[str, Any] = {"request_id": request_id, "action": action}

@@ -63,6 +63,7 @@ ROUTES: Mapping[str, Access] = {
     "POST /api/tools/{name}/release": Access((Role.OPERATE,)),
     "GET /api/models": ANYBODY,
     "GET /api/limits": ANYBODY,
+    "GET /api/audit": _EVIDENCE,
     "GET /api/workers": _WORKERS,
     "GET /api/workers/{worker_id}": _WORKERS,
     "POST /api/workers/{worker_id}/end": Access((Role.ADMINISTER,)),

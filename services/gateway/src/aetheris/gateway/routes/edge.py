@@ -10,6 +10,8 @@ from typing import Annotated, Any, cast
 from fastapi import Depends, Request
 from fastapi.responses import JSONResponse
 
+from aetheris.gateway.access_history import AccessHistory
+from aetheris.gateway.access_log import AccessLog
 from aetheris.gateway.commands import JobCommands, Reply
 from aetheris.gateway.core import bodies
 from aetheris.gateway.core.access import ROUTES, admitted
@@ -25,6 +27,7 @@ from aetheris.gateway.limiter import Limiter
 from aetheris.gateway.logins import Logins
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
+from aetheris.gateway.routes.audited import begin
 from aetheris.gateway.tool_releases import ToolReleases
 from aetheris.gateway.verifier_proxy import VerifierProxy
 from aetheris.gateway.workers import WorkerDirectory
@@ -43,6 +46,8 @@ class Services:
 
     logins: Logins
     limits: Limiter
+    accesses: AccessLog
+    access_history: AccessHistory
     reader: JobReader
     intake: Intake
     reads: Reads
@@ -80,9 +85,9 @@ async def admitted_to(route: str, request: Request) -> Principal:
         TooMany: after many of those, or beyond a limit.
         Forbidden.
     """
-    address = request.client.host if request.client is not None else ""
-    services = services_of(request)
-    known = await services.logins.principal(request.headers.get("authorization"), address)
+    services, access = services_of(request), begin(request, route)
+    known = await services.logins.principal(request.headers.get("authorization"), access.address)
+    access.caller = known
     services.limits.admit(known)
     return admitted(known, ROUTES[route])
 

@@ -1,8 +1,9 @@
 """Requests to humans: listed, shown, answered."""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
+from aetheris.gateway.routes.audited import of_request
 from aetheris.gateway.routes.edge import Raw, RouteServices, Who, command, json_reply, number, replied, takes
 from aetheris.protocol import api
 
@@ -22,9 +23,13 @@ async def request_status(caller: Who, deps: RouteServices, request_id: str) -> J
 
 
 @router.post("/ecs/respond", **command(api.Responded, api.RespondBody))
-async def respond(caller: Who, deps: RouteServices, body: Raw) -> JSONResponse:
+async def respond(request: Request, caller: Who, deps: RouteServices, body: Raw) -> JSONResponse:
     """Answer a request."""
-    return replied(await deps.human_requests.respond(caller, body))
+    reply = await deps.human_requests.respond(caller, body)
+    access = of_request(request)
+    if access is not None:
+        access.subject = reply.answer.request_id
+    return replied(reply)
 
 
 @router.post("/ecs/continue", response_model=api.RequestStanding, openapi_extra=takes(api.RequestBody))

@@ -1,0 +1,49 @@
+"""Around all routes: whoever was answered, or refused, is told of to the audit topic's writer."""
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from aetheris.gateway.access_log import AccessLog
+from aetheris.gateway.core.accesses import Access
+
+_KEY = "aetheris.accesses"
+_SUBJECT_CHARS = 200
+"""Of what a path names: no id is longer, and a client may write what it likes."""
+
+
+def begin(request: Request, route: str) -> Access:
+    """A request was made of this route; what else is known of it is noted as it comes."""
+    address = request.client.host if request.client is not None else ""
+    subject = next(iter(request.path_params.values()), None)
+    access = Access(route, address, subject=subject[:_SUBJECT_CHARS] if subject is not None else None)
+    request.scope.setdefault(_KEY, []).append(access)
+    return access
+
+
+def of_request(request: Request) -> Access | None:
+    """What is known of a request; None where it was of no route."""
+    found: list[Access] = request.scope.get(_KEY, [])
+    return found[-1] if found else None
+
+
+class Audited:
+    """ASGI: tells of each request when its answer begins."""
+
+    def __init__(self, app: ASGIApp, log: AccessLog) -> None:
+        self._app = app
+        self._log = log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand on the request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        seen: list[Access] = []
+        scope[_KEY] = seen
+
+        async def answered(message: Message) -> None:
+            if message["type"] == "http.response.start" and seen:
+                self._log.answered(seen[-1], message["status"])
+            await send(message)
+
+        await self._app(scope, receive, answered)
