@@ -28,7 +28,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages import events as ev
 from tests.security.attacks import TOLD, Written, operations, written_again
 from tests.security.conftest import CHECKS, MISSING, Tried
-from tests.testkit.approvers import headers_of, respond
+from tests.testkit.approvers import TENANTS, headers_of, respond
 from tests.testkit.attempts import fresh
 from tests.testkit.authority import Authority
 from tests.testkit.canary import found_in, kept_and_told
@@ -152,12 +152,16 @@ def test_another_tenants_token_finds_and_changes_nothing(rig: SecuredRig, tried:
     for mine, none in zip(ours, nobodys, strict=True):
         if mine.path == none.path and mine.method == "POST":
             continue  # what Eve may do as her own
+        if mine.path == "/api/audit":
+            continue  # it shows her own refusals, which name what she asked for: below
         answer, control = (rig.ask("eve", one.method, one.path, json=one.body) for one in (mine, none))
         if answer.status_code != control.status_code or {tag, job, request} & {*re.findall(r"[\w:-]+", answer.text)}:
             told.append(f"{mine}: {answer.status_code} {answer.text[:200]}, else {control.status_code}")
         if mine.path != none.path and answer.status_code < 400 and answer.json().get("effects") != []:
             told.append(f"{mine}: {answer.status_code}")
     assert told == []
+    shown = [one for one in rig.ask("eve", "GET", "/api/audit").json()["records"] if not one.get("hidden")]
+    assert {one["tenant"] for one in shown} <= {TENANTS["eve"]}
     assert rig.system.ends(Topic.JOBS_EVENTS) == before
     seen = [rig.ask("bob", one.method, one.path).status_code for one in ours if one.method == "GET"]
     assert seen.count(200) > len(seen) / 2, "a colleague finds it"

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from aetheris.cli.embedded.plan import Plan
+from aetheris.protocol.base.principals import Role
 from tests.testkit.approvers import TENANTS
 from tests.testkit.authority import Authority
 from tests.testkit.canary import Canary
@@ -22,7 +23,7 @@ from tests.testkit.identity import SigningSite, running_provider
 from tests.testkit.policies import ALLOW_REST, ruled_by
 from tests.testkit.rig import Rig
 from tests.testkit.system import REPOSITORY, System, running_system
-from tests.testkit.tokens import headers_of, write_tokens
+from tests.testkit.tokens import entry_of, headers_of, write_tokens
 
 PATIENCE_S = 60.0
 TOOLS = ("external_tools", "secret_tools", "fetching_tools")
@@ -37,7 +38,10 @@ effect = "approval"
 
 @dataclass(frozen=True)
 class SecuredRig(Rig):
-    """Ann, Bob and Carol are of one tenant, Eve of another; requests carry Ann's token where they don't say."""
+    """Ann, Bob and Carol are of one tenant; Eve is of another, and administers nothing.
+
+    Requests carry Ann's token where they don't say.
+    """
 
     folder: Path
     ca: Path
@@ -93,7 +97,8 @@ def running_secured(folder: Path) -> Generator[SecuredRig]:
         "AETHERIS_HTTP_KEY": str(shown.key),
         "AETHERIS_CA": str(authority.ca),
     }
-    write_tokens(folder / "data", TENANTS)
+    neighbour = entry_of("eve", TENANTS["eve"], roles=[role for role in Role if role is not Role.ADMINISTER])
+    write_tokens(folder / "data", {who: tenant for who, tenant in TENANTS.items() if who != "eve"}, neighbour)
     tools = {"AETHERIS_TOOLS": ",".join(f"tests.testkit.{name}" for name in TOOLS)}
     with pytest.MonkeyPatch.context() as environment, running_collector() as collector, running_provider() as provider:
         (folder / "providers.toml").write_text(provider.believed)

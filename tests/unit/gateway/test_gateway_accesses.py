@@ -9,9 +9,8 @@ import pytest
 
 from aetheris.gateway import access_log
 from aetheris.gateway.access_log import AccessLog
-from aetheris.gateway.core.access import OPEN, ROUTES
-from aetheris.gateway.core.access import Access as Needed
-from aetheris.gateway.core.accesses import ACTIONS, Access, Told
+from aetheris.gateway.core.access import OPEN, ROUTES, Access
+from aetheris.gateway.core.accesses import ACTIONS, Told, Visit
 from aetheris.gateway.core.principal import Principal
 from aetheris.protocol.base.principals import PrincipalKind, Role
 from aetheris.protocol.base.records import Group
@@ -51,8 +50,8 @@ def log(kept: Kept, clock: VirtualClock) -> AccessLog:
     return AccessLog(kept, Metrics("gateway"), clock)
 
 
-def read(job: str = "j") -> Access:
-    return Access(EVENTS, "192.0.2.1", ANN, job)
+def read(job: str = "j") -> Visit:
+    return Visit(EVENTS, "192.0.2.1", ANN, job)
 
 
 def faults(written: Sequence[dict[str, Any]], *, whole: bool = True) -> list[str]:
@@ -65,7 +64,7 @@ def faults(written: Sequence[dict[str, Any]], *, whole: bool = True) -> list[str
 async def test_records_follow_from_each_other_and_name_who_what_and_when(log: AccessLog, kept: Kept) -> None:
     log.began("aetheris 1")
     log.answered(read(), 200)
-    log.answered(Access("POST /api/ecs/respond", "192.0.2.1", None, reason="unknown"), 401)
+    log.answered(Visit("POST /api/ecs/respond", "192.0.2.1", None, reason="unknown"), 401)
     await log.close()
     assert [one["action"] for one in kept.written] == ["started", "login", "read", "refused", "stopped"]
     assert kept.written[2]["principal"] == {"id": "ann", "kind": "person", "roles": ["audit", "read_payloads"]}
@@ -144,20 +143,20 @@ def test_the_same_is_told_once_in_a_while_and_each_decision_always() -> None:
     assert told.actions(read("other"), 200, 59.0) == [AccessAction.READ]
     assert told.actions(read(), 200, 60.0) == [AccessAction.READ]
     assert told.actions(read(), 200, 3600.0) == [AccessAction.LOGIN, AccessAction.READ]
-    answer = Access("POST /api/ecs/respond", "192.0.2.1", ANN, "r")
+    answer = Visit("POST /api/ecs/respond", "192.0.2.1", ANN, "r")
     assert [told.actions(answer, 200, 3601.0) for _ in range(2)] == [[AccessAction.DECIDED]] * 2
-    assert told.actions(Access("GET /api/jobs/{job_id}/evidence", "192.0.2.1", ANN, "j"), 500, 3602.0) == []
+    assert told.actions(Visit("GET /api/jobs/{job_id}/evidence", "192.0.2.1", ANN, "j"), 500, 3602.0) == []
 
 
 def test_who_guesses_from_many_addresses_is_told_of_once_he_is_slowed() -> None:
     told = Told()
-    guesses = [Access("GET /api/jobs", f"192.0.2.{number}", reason="too_many") for number in range(100)]
+    guesses = [Visit("GET /api/jobs", f"192.0.2.{number}", reason="too_many") for number in range(100)]
     assert [one for guess in guesses for one in told.actions(guess, 429, 0.0)] == [AccessAction.REFUSED]
     assert told.actions(guesses[0], 401, 0.0) == [AccessAction.REFUSED]
     assert told.actions(guesses[1], 401, 0.0) == [AccessAction.REFUSED]
 
 
-def shows_payloads(needed: Needed) -> bool:
+def shows_payloads(needed: Access) -> bool:
     return needed is not OPEN and set(needed.roles) <= {Role.READ_PAYLOADS, Role.APPROVE, Role.AUDIT}
 
 

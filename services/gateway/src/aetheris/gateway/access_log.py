@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from aetheris.gateway.command_writer import SOURCE
-from aetheris.gateway.core.accesses import Access, Told
+from aetheris.gateway.core.accesses import Told, Visit
 from aetheris.gateway.views import timestamp
 from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic
@@ -45,7 +45,7 @@ class AccessLog:
         self._number, self._head = 0, NO_HEAD
         self._unsaid = self._lost = 0
 
-    def answered(self, access: Access, status: int) -> None:
+    def answered(self, access: Visit, status: int) -> None:
         """A request was answered, or begins to be."""
         for action in self._told.actions(access, status, self._clock.monotonic()):
             self._put(access.body(action, status))

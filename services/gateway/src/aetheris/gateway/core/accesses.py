@@ -39,7 +39,7 @@ _ONCE = frozenset({AccessAction.LOGIN, AccessAction.READ, AccessAction.REQUESTS_
 
 
 @dataclass(slots=True)
-class Access:
+class Visit:
     """One request, as far as it has come."""
 
     route: str
@@ -76,7 +76,7 @@ class Told:
     def __init__(self) -> None:
         self._at_s: OrderedDict[tuple[object, ...], float] = OrderedDict()
 
-    def actions(self, access: Access, status: int, now_s: float) -> list[AccessAction]:
+    def actions(self, access: Visit, status: int, now_s: float) -> list[AccessAction]:
         """What of a request that was answered so is to be told now."""
         found: list[AccessAction] = []
         if access.caller is not None:
@@ -87,7 +87,7 @@ class Told:
             found.append(ACTIONS[access.route])
         return [one for one in found if one not in _ONCE or self._is_new(one, access, status, now_s)]
 
-    def _is_new(self, action: AccessAction, access: Access, status: int, now_s: float) -> bool:
+    def _is_new(self, action: AccessAction, access: Visit, status: int, now_s: float) -> bool:
         key = _key(action, access, status)
         again_s = _LOGIN_AGAIN_S if action is AccessAction.LOGIN else _SAME_AGAIN_S
         at_s = self._at_s.pop(key, None)
@@ -98,7 +98,7 @@ class Told:
         return is_new
 
 
-def _key(action: AccessAction, access: Access, status: int) -> tuple[object, ...]:
+def _key(action: AccessAction, access: Visit, status: int) -> tuple[object, ...]:
     """What makes two of them the same; of those who fail too often to be told it is not whence they come."""
     if access.caller is None:
         return (action, access.reason, *(() if status == _TOO_MANY else (access.address,)))

@@ -4,25 +4,25 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aetheris.gateway.access_log import AccessLog
-from aetheris.gateway.core.accesses import Access
+from aetheris.gateway.core.accesses import Visit
 
 _KEY = "aetheris.accesses"
 _SUBJECT_CHARS = 200
 """Of what a path names: no id is longer, and a client may write what it likes."""
 
 
-def begin(request: Request, route: str) -> Access:
+def begin(request: Request, route: str) -> Visit:
     """A request was made of this route; what else is known of it is noted as it comes."""
     address = request.client.host if request.client is not None else ""
     subject = next(iter(request.path_params.values()), None)
-    access = Access(route, address, subject=subject[:_SUBJECT_CHARS] if subject is not None else None)
+    access = Visit(route, address, subject=subject[:_SUBJECT_CHARS] if subject is not None else None)
     request.scope.setdefault(_KEY, []).append(access)
     return access
 
 
-def of_request(request: Request) -> Access | None:
+def of_request(request: Request) -> Visit | None:
     """What is known of a request; None where it was of no route."""
-    found: list[Access] = request.scope.get(_KEY, [])
+    found: list[Visit] = request.scope.get(_KEY, [])
     return found[-1] if found else None
 
 
@@ -38,7 +38,7 @@ class Audited:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        seen: list[Access] = []
+        seen: list[Visit] = []
         scope[_KEY] = seen
 
         async def answered(message: Message) -> None:
