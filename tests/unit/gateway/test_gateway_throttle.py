@@ -2,7 +2,8 @@
 
 import pytest
 
-from aetheris.gateway.core.throttle import Limit, Throttle
+from aetheris.gateway.core.buckets import Limit
+from aetheris.gateway.core.throttle import Throttle
 
 
 def test_an_address_may_fail_so_often_and_is_told_when_to_come_again() -> None:
