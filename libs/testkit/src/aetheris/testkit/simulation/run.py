@@ -36,7 +36,7 @@ LONGEST = 4000
 LONGEST_REST_S = 600.0
 """Virtual time without faults after which nothing more is waited for: what is open then is stuck."""
 BETWEEN_FAULTS = 24
-LOOKED_BACK = 10
+LOOKED_BACK = 20
 """One seed in so many has restarts looked at over its whole history."""
 WRITTEN_OUT = 50
 """One seed in so many passes every record through its JSON; the others pass the models on."""
