@@ -238,7 +238,7 @@ def go_on(system: System, job: str, by: Literal["approval", "signal"]) -> None:
         system.signal(job, "go")
         return
     request = system.wait_asked(job, 60)["request_id"]
-    system.api.post("/ecs/respond", json={"request_id": request, "action": "approve"})
+    system.api.post("/ecs/respond", json={"request_id": request, "action": "approve"}, headers=system.approver)
 
 
 def calls(rig: Rig, tag: str) -> int:

@@ -99,6 +99,30 @@ def ended(rig: AgentsRig, job: str, status: str = "completed") -> dict[str, Any]
     return found
 
 
+def test_while_its_job_is_paused_a_model_is_asked_nothing_whoever_is_killed(rig: AgentsRig) -> None:
+    goal, tag = fresh("paused goal"), fresh("held")
+    held = rig.external.hold(tag)
+    calls = [poke("poke_probeable", tag, hold=tag)], [poke("poke_idempotent", f"{tag}-b")]
+    SCRIPT[goal] = [*({"calls": one} for one in calls), {"text": "Done."}]
+    job = rig.system.submit_goal(goal)
+    rig.external.wait_for(1, tag)
+    assert rig.system.api.post(f"/jobs/{job}/pause", json={"reason": "look"}).status_code == 200
+    held.unlink()
+    until(lambda: len(rig.system.types(job, "node_finished")) == 2, 30)
+    for service in VICTIMS:
+        rig.system.kill(service)
+    rig.system.wait_ready()
+    for _ in range(4):  # they run, and other jobs go on
+        rig.system.completed({"id": "a", "tool": "poke_pure", "args": {"tag": fresh("other")}})
+    asked = [one for one in rig.model.requests if one.goal == goal]
+    assert (len(asked), rig.system.job(job)["status"]) == (1, "paused")
+    assert rig.system.api.post(f"/jobs/{job}/resume", json={}).status_code == 200
+    ended(rig, job)
+    assert len([one for one in rig.model.requests if one.goal == goal]) == 3
+    assert [rig.external.count(f"{tag}{more}") for more in ("", "-b")] == [1, 1]
+    rig.system.verified(job)
+
+
 def test_what_is_wrong_in_an_answer_is_not_called_and_the_model_is_told(rig: AgentsRig) -> None:
     goal = fresh("mend")
     SCRIPT[goal] = mend(goal)
@@ -125,7 +149,9 @@ def test_a_result_that_gives_orders_gets_no_more_than_a_question_to_a_human(rig:
     rig.system.wait_status(job, "waiting", 60)
     asked = rig.system.wait_asked(job)
     assert (asked["node_id"], rig.external.count("injected")) == ("turn-2.1", 0)
-    answer = rig.system.api.post("/ecs/respond", json={"request_id": asked["request_id"], "action": "reject"})
+    answer = rig.system.api.post(
+        "/ecs/respond", json={"request_id": asked["request_id"], "action": "reject"}, headers=rig.system.approver
+    )
     assert answer.status_code < 300, answer.text
     found = ended(rig, job)
     assert "turn-2.1" in {step["node_id"] for step in found["steps"] if step["state"] == "rejected"}

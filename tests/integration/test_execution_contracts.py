@@ -117,9 +117,9 @@ def test_a_mail_that_waits_for_a_yes_goes_out_once_in_the_worked_order(rig: Mail
         assert (deferred["action_type"], deferred["status"], deferred["irreversible"]) == ("tool_call", "pending", True)
         assert rig.mails(subject) == 0
         answer = {"request_id": f"{job}:{asked['execution_id']}", "action": "approve"}
-        assert rig.system.api.post("/ecs/respond", json=answer).status_code == 200
+        assert rig.system.api.post("/ecs/respond", json=answer, headers=rig.system.approver).status_code == 200
         rig.system.wait_ended([job])
-        assert rig.system.api.post("/ecs/respond", json=answer).status_code == 200
+        assert rig.system.api.post("/ecs/respond", json=answer, headers=rig.system.approver).status_code == 200
         assert rig.mails(subject) == 1
     contracts = rig.contracts(job)
     order = {event["id"]: event["seq"] for event in rig.system.events(job)}

@@ -52,3 +52,10 @@ async def publish(ctx: ToolContext, tag: str, text: str) -> Result:
     """Needs an approval."""
     await _poke(ctx, tag)
     return Result(len(text), "ext-1")
+
+
+@tool(effect_class="idempotent", irreversible=True)
+async def weigh(ctx: ToolContext, tag: str, amount: float) -> Result:
+    """Needs an approval; returns its argument as it is."""
+    await _poke(ctx, tag)
+    return Result({"amount": amount, "is_whole": isinstance(amount, int)}, "ext-1")
