@@ -73,6 +73,8 @@ class SimulatedLedger:
         self.reader = SimulatedReader(around, {Topic.JOBS_EVENTS: start, **commands})
         for entry in self.reader.read_all(Topic.JOBS_EVENTS):
             self._evolve(entry, self._now())
+        self._cancels: dict[int, CancelContract] = {}
+        """Offset → a step's cancel that was read, and has something to hold back."""
         self._decides = (ScheduledAction(f"{name} decides", self._decide),)
         self._takes_a_round = (ScheduledAction(f"{name} takes a round", self._round),)
         self._finds_due = (ScheduledAction(f"{name} finds something due", self._look),)
@@ -109,6 +111,8 @@ class SimulatedLedger:
         for entry in batch[Topic.JOBS_COMMANDS]:
             if isinstance(entry.body, StepCommand):
                 self.core.hear(entry.body, entry.id, entry.record.offset)
+            if isinstance(entry.body, CancelContract):
+                self._cancels[entry.record.offset] = entry.body
         self._look()
 
     def _evolve(self, entry: Entry, now: Now) -> None:
@@ -127,6 +131,7 @@ class SimulatedLedger:
         facts, self._facts = self._facts or Facts(), None
         decisions = self.core.decide(facts, self._now())
         self.core.joined()
+        self._cancels = {at: one for at, one in self._cancels.items() if self._holds_back(one)}
         for decision in decisions:
             if isinstance(decision, Grant) and self.around.redis.up:
                 self.around.redis.lease(decision.message.idempotency_key, self.around.now_s)
@@ -219,10 +224,13 @@ class SimulatedLedger:
         self._note_passed_over(self.around.log.topics[Topic.JOBS_COMMANDS][passed])
 
     def _note_passed_over(self, entries: Iterable[Entry]) -> None:
-        for body in (entry.body for entry in entries):
-            job = self.core.jobs.get(body.job_id) if isinstance(body, CancelContract) else None
-            if job is not None and is_unheard(body, job.state):
-                self.around.progress.passed_over.append(body)
+        passed = (self._cancels.get(entry.record.offset) for entry in entries)
+        self.around.progress.passed_over += (one for one in passed if one is not None and self._holds_back(one))
+
+    def _holds_back(self, cancel: CancelContract) -> bool:
+        """Whether it still has something to do; what it came too early for when it was judged it never has."""
+        job = self.core.jobs.get(cancel.job_id)
+        return cancel.as_of > self.core.folded or (job is not None and is_unheard(cancel, job.state))
 
     def _now(self) -> Now:
         return Now(self.clock.mono_s(self.around), self.clock.wall(self.around))
