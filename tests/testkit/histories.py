@@ -15,6 +15,18 @@ from aetheris.protocol.plan.graph import EffectKind, JobOptions
 
 JOB = "job-1"
 TENANT = "acme"
+SEAL = ev.JobSealed(
+    job_id=JOB,
+    tenant=TENANT,
+    event_count=9,
+    root="r",
+    execution_hash="e",
+    outcome_hash="o",
+    sealed_at="",
+    signature="s",
+    key_id="k",
+)
+"""Of a job whose seal nobody checks."""
 
 
 def graph(*nodes: dict[str, Any], **tools: dict[str, Any]) -> dict[str, Any]:

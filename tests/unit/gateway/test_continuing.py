@@ -19,17 +19,6 @@ from aetheris.protocol.planning.continuation import MAX_CONTINUED, EndedJob, unf
 from aetheris.protocol.planning.invocation import invocation
 from tests.testkit import histories as h
 
-SEAL = ev.JobSealed(
-    job_id=h.JOB,
-    tenant=h.TENANT,
-    event_count=9,
-    root="r",
-    execution_hash="e",
-    outcome_hash="o",
-    sealed_at="",
-    signature="s",
-    key_id="k",
-)
 REGISTRY = {
     name: RegistryEntry(
         name=name,
@@ -69,7 +58,7 @@ def job(*events: ev.Event, nodes: tuple[dict[str, Any], ...] = (), end: ev.Event
     return h.fold(h.planned(h.graph(*(nodes or ({"id": "a"}, use)), **pins)), *events, end)
 
 
-def asked_for(state: JobState, plan: Any = None, seal: ev.JobSealed | None = SEAL, settle: Any = None) -> Submit:
+def asked_for(state: JobState, plan: Any = None, seal: ev.JobSealed | None = h.SEAL, settle: Any = None) -> Submit:
     body: dict[str, Any] = {} if plan is None else {"plan": {"nodes": plan}}
     raw = json.dumps(body | ({} if settle is None else {"settle": settle})).encode()
     return submissions.continue_command(raw, ASKED, EndedJob(state, seal), REGISTRY, {})
@@ -119,12 +108,12 @@ def test_an_unsure_step_is_settled_by_who_continues_and_never_by_who_submitted_i
     ((adopted,), (action,)) = command.continues.adopted, command.continues.settled
     assert (adopted.node_id, adopted.result_hash, adopted.content_key is None) == ("a", h.digest({"x": 7}), False)
     assert (action.verdict, action.evidence, action.invocation_id) == ("happened", "asked the bank", "n-a")
-    assert unfounded(command, EndedJob(lost, SEAL)) is None
+    assert unfounded(command, EndedJob(lost, h.SEAL)) is None
     denied = asked_for(lost, settle={"a": {"verdict": "not_executed", "evidence": "no such payment"}})
     assert [node["id"] for node in nodes_of(denied)] == ["a", "b"]
     assert denied.continues is not None
     assert denied.continues.adopted == ()
-    assert unfounded(denied, EndedJob(lost, SEAL)) is None
+    assert unfounded(denied, EndedJob(lost, h.SEAL)) is None
     with pytest.raises(ConflictProblem) as refused:
         asked_for(lost, settle={"b": known})
     assert refused.value.code == "unsure"
@@ -137,11 +126,11 @@ def test_an_unsure_step_is_settled_by_who_continues_and_never_by_who_submitted_i
     own = replace(ASKED, by=lost.created.submitted_by)
     raw = json.dumps({"settle": {"a": known}}).encode()
     with pytest.raises(ForbiddenProblem):
-        submissions.continue_command(raw, own, EndedJob(lost, SEAL), REGISTRY, {})
+        submissions.continue_command(raw, own, EndedJob(lost, h.SEAL), REGISTRY, {})
     forged = command.model_copy(update={"by": lost.created.submitted_by})
-    assert "somebody else must" in str(unfounded(forged, EndedJob(lost, SEAL)))
+    assert "somebody else must" in str(unfounded(forged, EndedJob(lost, h.SEAL)))
     silent = command.model_copy(update={"continues": command.continues.model_copy(update={"settled": ()})})
-    assert "nobody knows" in str(unfounded(silent, EndedJob(lost, SEAL)))
+    assert "nobody knows" in str(unfounded(silent, EndedJob(lost, h.SEAL)))
 
 
 def test_no_word_makes_whole_what_was_done_in_part() -> None:
@@ -218,8 +207,8 @@ def test_what_cannot_be_continued_is_refused_by_name() -> None:
     asked = h.fold(h.planned(h.graph({"id": "a"})))
     for state, seal, code in (
         (whole, None, "not_sealed"),
-        (ended, SEAL, "illegal_transition"),
-        (asked, SEAL, "illegal_transition"),
+        (ended, h.SEAL, "illegal_transition"),
+        (asked, h.SEAL, "illegal_transition"),
     ):
         with pytest.raises(ConflictProblem) as refused:
             asked_for(state, seal=seal)
@@ -251,7 +240,7 @@ def test_a_result_that_would_be_read_otherwise_in_a_plan_is_referred_to(result: 
     assert command.continues is not None
     assert command.continues.uses == ()
     assert command.continues.results == {f"{h.JOB}/a": result}
-    assert unfounded(command, EndedJob(state, SEAL)) is None
+    assert unfounded(command, EndedJob(state, h.SEAL)) is None
     created, planned = [fact.event for fact in creation_group(command, "cmd").facts]
     assert isinstance(created, ev.JobCreated)
     taken = h.fold_of(created, planned)
@@ -268,10 +257,10 @@ def test_a_large_result_is_referred_to_where_it_lies() -> None:
     assert command.continues is not None
     assert (command.continues.given, command.continues.uses) == ((), ())
     assert command.continues.adopted[0].result_ref == LARGE
-    assert unfounded(command, EndedJob(state, SEAL)) is None
+    assert unfounded(command, EndedJob(state, h.SEAL)) is None
     moved = command.continues.adopted[0].model_copy(update={"result_ref": LARGE.model_copy(update={"size": 1})})
     forged = command.continues.model_copy(update={"adopted": (moved,)})
-    assert unfounded(command.model_copy(update={"continues": forged}), EndedJob(state, SEAL)) is not None
+    assert unfounded(command.model_copy(update={"continues": forged}), EndedJob(state, h.SEAL)) is not None
 
 
 def test_what_is_referred_to_goes_on_through_the_chain_and_nothing_else_does() -> None:
@@ -287,7 +276,7 @@ def test_what_is_referred_to_goes_on_through_the_chain_and_nothing_else_does() -
         assert nodes_of(third)[0]["args"] == {"x": {"$ref": f"{h.JOB}/a#"}}
         assert third.continues is not None
         assert third.continues.results == {f"{h.JOB}/a": {"x": 7}}
-        assert unfounded(third, EndedJob(second, SEAL)) is None
+        assert unfounded(third, EndedJob(second, h.SEAL)) is None
     with pytest.raises(BadRequestProblem, match="the result of c is in job job-1 alone"):
         asked_for(second, [{"id": "b", "tool": "act", "args": {"x": {"$ref": "c#/x"}}}])
     with pytest.raises(BadRequestProblem, match="which the job has not adopted"):
@@ -323,7 +312,7 @@ def test_sixteen_jobs_continue_each_other_and_no_more() -> None:
         assert command.continues.depth == depth
         assert [one.node_id for one in command.continues.adopted] == done_so_far
         assert command.continues.results == {f"{h.JOB}/a0": {"x": 7}}
-        assert unfounded(command, EndedJob(state, SEAL)) is None
+        assert unfounded(command, EndedJob(state, h.SEAL)) is None
         created, planned = [fact.event for fact in creation_group(command, "cmd").facts]
         assert isinstance(created, ev.JobCreated)
         name = f"job-{depth + 1}"

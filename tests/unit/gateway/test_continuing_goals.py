@@ -37,17 +37,6 @@ REGISTRY = {
 }
 MODELS = {"fast": ModelEntry(name="fast", provider_model="fast")}
 PINS = {name: pin_of(entry) for name, entry in REGISTRY.items()}
-SEAL = ev.JobSealed(
-    job_id=h.JOB,
-    tenant=h.TENANT,
-    event_count=9,
-    root="r",
-    execution_hash="e",
-    outcome_hash="o",
-    sealed_at="",
-    signature="s",
-    key_id="k",
-)
 FAILED = ev.JobFailed(job_id=h.JOB, error="limit_failed_turns")
 Change = Callable[[Submit], Submit]
 
@@ -115,7 +104,7 @@ def ran() -> Course:
 
 def continued(job: JobState, **body: Any) -> Submit:
     asked = submissions.SubmissionRequest("job-2", "bob", h.TENANT, "continues job-1", may_settle=True)
-    return submissions.continue_command(json.dumps(body).encode(), asked, EndedJob(job, SEAL), REGISTRY, MODELS)
+    return submissions.continue_command(json.dumps(body).encode(), asked, EndedJob(job, h.SEAL), REGISTRY, MODELS)
 
 
 def going_on(command: Submit) -> Course:
@@ -130,7 +119,7 @@ def test_the_model_is_told_what_was_done_and_asked_to_go_on() -> None:
     history = ran()
     command = continued(history.job)
     assert (command.goal, command.brief) == (GOAL, brief())
-    assert unfounded(command, EndedJob(history.job, SEAL)) is None
+    assert unfounded(command, EndedJob(history.job, h.SEAL)) is None
     second = going_on(command)
     (node,) = TaskGraph.model_validate(command.plan).nodes
     assert node.id == "turn-4", "numbered on: no step is called as one of the earlier job"
@@ -224,7 +213,7 @@ FORGED: dict[str, Change] = {
 @pytest.mark.parametrize("forged", FORGED)
 def test_a_forged_question_is_never_asked(forged: str) -> None:
     job = ran().job
-    assert unfounded(FORGED[forged](continued(job)), EndedJob(job, SEAL)) is not None
+    assert unfounded(FORGED[forged](continued(job)), EndedJob(job, h.SEAL)) is not None
 
 
 def test_a_question_without_a_job_behind_it_is_refused() -> None:
@@ -247,7 +236,7 @@ def test_a_word_about_an_unsure_call_is_told_as_it_was_said() -> None:
     for verdict, outcome in (("happened", "completed"), ("not_executed", "failed")):
         body = {"verdict": verdict, "evidence": "asked", "result": {"x": 1}}
         command = continued(history.job, settle={"turn-2.1": body})
-        assert unfounded(command, EndedJob(history.job, SEAL)) is None
+        assert unfounded(command, EndedJob(history.job, h.SEAL)) is None
         third = question_of(command)["nodes"][0]["args"]["earlier"][2]
         assert third["outcome"] == outcome
         assert ("result" in third) is (verdict == "happened")
@@ -264,7 +253,7 @@ def test_a_continuation_of_a_continuation_tells_of_both() -> None:
     assert (node.id, len(node.args["earlier"])) == ("turn-5", 4)
     assert command.continues is not None
     assert set(command.continues.results) == {"job-1/turn-1.1", "job-1/turn-1.2"}
-    assert unfounded(command, EndedJob(job, SEAL)) is None
+    assert unfounded(command, EndedJob(job, h.SEAL)) is None
 
 
 def test_what_the_model_needs_must_still_be_there_and_have_room() -> None:
@@ -273,7 +262,7 @@ def test_what_the_model_needs_must_still_be_there_and_have_room() -> None:
     without = {name: entry for name, entry in REGISTRY.items() if name != "look"}
     for registry, models in ((without, MODELS), (REGISTRY, {})):
         with pytest.raises(ConflictProblem) as refused:
-            submissions.continue_command(b"{}", asked, EndedJob(job, SEAL), registry, models)
+            submissions.continue_command(b"{}", asked, EndedJob(job, h.SEAL), registry, models)
         assert refused.value.code == "not_continuable"
     plan = {"nodes": [{"id": "z", "tool": "act", "args": {"x": {"$ref": "turn-1.2#/paid"}}}]}
     assert continued(ran().job, plan=plan).goal is None
@@ -310,4 +299,4 @@ def test_a_whole_plan_of_a_model_is_gone_on_with_without_it() -> None:
     command = continued(history.job)
     assert (command.goal, command.brief) == (None, None)
     assert [(node["id"], node["args"]) for node in (command.plan or {})["nodes"]] == [("plan.b", {"x": 7})]
-    assert unfounded(command, EndedJob(history.job, SEAL)) is None
+    assert unfounded(command, EndedJob(history.job, h.SEAL)) is None

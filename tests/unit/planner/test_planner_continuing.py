@@ -28,17 +28,6 @@ from aetheris.testkit.clock import VirtualClock
 from aetheris.testkit.memory import MemoryLog
 from tests.testkit import histories as h
 
-SEAL = ev.JobSealed(
-    job_id=h.JOB,
-    tenant=h.TENANT,
-    event_count=9,
-    root="r",
-    execution_hash="e",
-    outcome_hash="o",
-    sealed_at="",
-    signature="s",
-    key_id="k",
-)
 Change = Callable[[Continues], Continues]
 
 
@@ -77,7 +66,7 @@ def taken(command: Submit, ended: EndedJob | None) -> ev.Event:
 
 
 def test_what_its_stream_bears_out_is_taken_up() -> None:
-    ended = EndedJob(failed(), SEAL)
+    ended = EndedJob(failed(), h.SEAL)
     assert isinstance(taken(submission(continues(ended)), ended), ev.PlanGenerated)
 
 
@@ -111,7 +100,7 @@ FORGED: dict[str, Change] = {
 
 @pytest.mark.parametrize("forged", FORGED)
 def test_what_a_forged_submission_says_never_runs(forged: str) -> None:
-    ended = EndedJob(failed(), SEAL)
+    ended = EndedJob(failed(), h.SEAL)
     end = taken(submission(FORGED[forged](continues(ended))), ended)
     assert isinstance(end, ev.JobFailed)
     assert (end.unfounded, end.error.startswith("continues: ")) == (True, True)
@@ -125,14 +114,14 @@ def test_what_a_forged_submission_says_never_runs(forged: str) -> None:
     ],
 )
 def test_what_was_paid_is_not_paid_again_by_a_forged_plan(nodes: dict[str, Any], reason: str) -> None:
-    ended = EndedJob(failed(), SEAL)
+    ended = EndedJob(failed(), h.SEAL)
     end = taken(submission(continues(ended), nodes), ended)
     assert isinstance(end, ev.JobFailed)
     assert reason in end.error
 
 
 def test_values_that_stand_for_results_are_those_results() -> None:
-    ended = EndedJob(failed(), SEAL)
+    ended = EndedJob(failed(), h.SEAL)
     command = submission(continues(ended), {"id": "b", "args": {"n": 8}})
     assert command.continues is not None
     for use in (("b", "/args/n", "a#/x"), ("b", "/args/m", "a#/x"), ("z", "/args/n", "a#/x"), ("b", "/args/n", "b")):
@@ -142,31 +131,31 @@ def test_values_that_stand_for_results_are_those_results() -> None:
 
 
 def test_a_job_that_there_is_not_runs_or_is_anothers_is_not_continued() -> None:
-    continuation = continues(EndedJob(failed(), SEAL))
+    continuation = continues(EndedJob(failed(), h.SEAL))
     completed = failed(end=ev.JobCompleted(job_id=h.JOB))
     unfounded = failed(end=ev.JobFailed(job_id=h.JOB, error="continues: no", unfounded=True))
     for ended in (
         None,
         EndedJob(failed(), None),
-        EndedJob(failed(sure=False), SEAL),
-        EndedJob(completed, SEAL),
-        EndedJob(unfounded, SEAL),
+        EndedJob(failed(sure=False), h.SEAL),
+        EndedJob(completed, h.SEAL),
+        EndedJob(unfounded, h.SEAL),
     ):
         assert isinstance(taken(submission(continuation), ended), ev.JobFailed)
-    end = taken(submission(continuation, tenant="umbrella"), EndedJob(failed(), SEAL))
+    end = taken(submission(continuation, tenant="umbrella"), EndedJob(failed(), h.SEAL))
     assert isinstance(end, ev.JobFailed)
     assert end.error == "continues: there is no such job", "nobody learns what others have"
 
 
 def test_a_plan_that_is_none_is_refused_as_ever() -> None:
-    core, ended = Partition(lambda _job_id: None), EndedJob(failed(), SEAL)
+    core, ended = Partition(lambda _job_id: None), EndedJob(failed(), h.SEAL)
     command = submission(continues(ended)).model_copy(update={"plan": {"nodes": [{"id": 7}]}})
     core.submit(command, "cmd")
     assert isinstance(core.looked_up(command, "cmd", ended), RefusedSubmission)
 
 
 async def test_it_waits_for_the_log_and_holds_its_place(tmp_path: Path) -> None:
-    log, clock, ended = MemoryLog(partitions=1), VirtualClock(), EndedJob(failed(), SEAL)
+    log, clock, ended = MemoryLog(partitions=1), VirtualClock(), EndedJob(failed(), h.SEAL)
     appender, asked = log.appender(), list[str]()
     await appender.start()
 
