@@ -9,7 +9,7 @@ from aetheris.proofs.plans import Plans, adopted_names, entries_of
 from aetheris.proofs.records import Fact
 
 InvocationRef = tuple[str, str]
-"""(idempotency key, nonce)."""
+"""(idempotency key, invocation_id)."""
 
 TERMINAL = frozenset({"job_completed", "job_failed", "job_cancelled"})
 SUCCESSES = frozenset({"success", "compensatable_failure"})

@@ -94,7 +94,7 @@ def _byte_differences(repeated: Iterable[Reports]) -> Iterator[Violation]:
 
 
 def _second_successes(validity: Validity) -> Iterator[Violation]:
-    """At most one nonce of a key succeeds, unless the external system can't have seen two effects."""
+    """At most one invocation of a key succeeds, unless the external system can't have seen two effects."""
     for key, starts in validity.valid.items():
         winners = _succeeding_starts(validity, key) if len(starts) > 1 else ()
         for (first, _), (second, success) in pairwise(winners):
@@ -107,7 +107,7 @@ def _second_successes(validity: Validity) -> Iterator[Violation]:
 
 
 def _succeeding_starts(validity: Validity, key: str) -> list[tuple[Fact, Fact]]:
-    """The valid starts of a key whose nonce succeeds, each with its first success, in order of success."""
+    """The valid starts of a key whose invocation succeeds, each with its first success, in order of success."""
     starts = {start.invocation_id: start for start in validity.valid[key]}
     found: list[tuple[Fact, Fact]] = []
     for invocation_id, start in starts.items():
@@ -131,7 +131,7 @@ def _harmless(validity: Validity, first: Fact, second: Fact) -> bool:
 
 
 def _unstarted(validity: Validity) -> Iterator[Violation]:
-    """No success names a nonce that was never validly started."""
+    """No success names an invocation that was never validly started."""
     unfounded = [
         fact
         for reports in validity.history.finishes.values()
@@ -195,7 +195,7 @@ def _foreign_retries(validity: Validity) -> Iterator[Violation]:
 
 
 def _reused_invocations(validity: Validity) -> Iterator[Violation]:
-    """A nonce is fresh for every try."""
+    """Every invocation has a fresh id."""
     for invocation_id, starts in validity.valid_by_invocation.items():
         for start in starts[1:]:
             yield violation(

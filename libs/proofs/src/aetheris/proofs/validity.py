@@ -65,7 +65,7 @@ class Validity:
         return starts if starts[-1].at < at else starts[: bisect_left(starts, at, key=lambda start: start.at)]
 
     def live(self, key: str, at: int) -> set[str]:
-        """The nonces of valid starts that nothing has proved unexecuted."""
+        """The invocations of valid starts that nothing has proved unexecuted."""
         retries = self.history.retries
         return {
             start.invocation_id
@@ -387,7 +387,7 @@ class Validity:
         return isinstance(named, list) and all(self._settled_by(item, start.at) for item in cast("list[object]", named))
 
     def _settled_by(self, item: object, at: int) -> bool:
-        """Exactly that nonce settled its key as success, with exactly that result."""
+        """Exactly that invocation settled its key as success, with exactly that result."""
         named: Body = cast("Body", item) if isinstance(item, dict) else {}
         invocation_id, result_hash = named.get("invocation_id"), named.get("result_hash")
         for start in self.valid_by_invocation.get(invocation_id, []) if isinstance(invocation_id, str) else ():

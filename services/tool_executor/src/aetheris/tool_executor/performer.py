@@ -86,7 +86,7 @@ class Scribe:
         self._telemetry = telemetry
 
     def write(self, subject: Traced, events: Sequence[Event], traceparent: bytes | None = None) -> tuple[Draft, ...]:
-        """The records of one try's events, its first one naming the nonce."""
+        """The records of one try's events, its first one naming the invocation_id."""
         parent = traceparent
         if parent is None and self._telemetry.on:
             parent = self._telemetry.traceparent(subject)
@@ -131,7 +131,7 @@ class Performer:
         self._clock = clock
         self._crash = crash
         self.begun: dict[str, dict[str, bool]] = {}
-        """Job → the nonces that this process called, calls or may yet call, until the job is sealed or has moved away.
+        """Job → the invocations that this process made or may yet make, until the job is sealed or has moved away.
         Of each: whether the log has its end."""
 
     def begin(self, invocation: DeclaredInvocation) -> None:

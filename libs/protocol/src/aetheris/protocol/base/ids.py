@@ -45,7 +45,7 @@ def job_id_of(tenant: str, idempotency_key: str) -> str:
 
 
 def event_id(job_id: str, event_type: str, *cause: str) -> str:
-    """The id of an event; `cause` tells apart whatever may differ (nonce, writer, via, outcome, rung, revision)."""
+    """The id of an event; `cause` tells apart what may differ (invocation_id, writer, via, outcome, rung, revision)."""
     return derived("event", job_id, event_type, *cause)
 
 

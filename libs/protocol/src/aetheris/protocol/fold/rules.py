@@ -143,7 +143,7 @@ def _reopen(state: KeyState) -> None:
 
 
 def _after_settlement(job: JobState, state: KeyState, e: ev.ToolInvocationFinished) -> bool:
-    """A success from another validly started nonce is evidence of a second effect."""
+    """A success from another validly started invocation is evidence of a second effect."""
     invocation = state.invocations.get(e.invocation_id)
     if not e.outcome.took_effect or invocation is None:
         return False

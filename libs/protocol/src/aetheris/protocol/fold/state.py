@@ -41,7 +41,7 @@ IN_FLIGHT = frozenset({KeyStatus.STARTED, KeyStatus.PARKED, KeyStatus.REOPENED})
 
 @dataclass(slots=True)
 class StartedInvocation:
-    """A validly started nonce."""
+    """A validly started invocation."""
 
     external_key: str
     worker_id: str
@@ -179,7 +179,7 @@ class JobState:
     node_keys: dict[str, list[str]] = field(default_factory=dict)
     invocation_keys: dict[str, str] = field(default_factory=dict)
     void_starts: dict[str, frozenset[tuple[str, int]]] = field(default_factory=dict)
-    """Key → nonce and token of the `started` that were void and could count where they stood later."""
+    """Key → invocation_id and token of the `started` that were void and could count where they stood later."""
     keys_by_content: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     ended_workers: dict[tuple[str, str], int] = field(default_factory=dict)
     """Whose `started` counts no more, and since when."""

@@ -20,5 +20,5 @@ def fresh_id() -> str:
 
 
 def fresh_invocation_id() -> str:
-    """A nonce for one try (docs/guarantees.md, "Nonce"): 128 random bits, kept in memory only."""
+    """The id of one invocation (docs/guarantees.md): 128 random bits, kept in memory only."""
     return secrets.token_hex(16)

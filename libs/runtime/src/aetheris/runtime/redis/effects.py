@@ -8,7 +8,7 @@ from aetheris.runtime.redis.resp import Command
 
 
 class EffectEntry(NamedTuple):
-    """What one try (its nonce) of a key returned, as JSON bytes."""
+    """What one invocation of a key returned, as JSON bytes."""
 
     job_id: str
     idempotency_key: str
@@ -17,7 +17,7 @@ class EffectEntry(NamedTuple):
 
 
 class EffectStore:
-    """Effects by (job_id, idempotency_key), each with the nonce of the try that had it."""
+    """Effects by (job_id, idempotency_key), each with the invocation_id that had it."""
 
     def __init__(self, redis: Redis, ttl_s: float) -> None:
         self._redis = redis
@@ -37,7 +37,7 @@ class EffectStore:
         await self._redis.pipeline(commands, deadline_s)
 
     async def find(self, keys: Sequence[tuple[str, str]]) -> list[dict[str, bytes]]:
-        """The effects of each (job_id, idempotency_key): nonce → JSON bytes; {} where there is none, or no effect.
+        """The effects of each (job_id, idempotency_key): invocation_id → JSON bytes; {} where there is none.
 
         Raises:
             RedisUnavailable: not within the deadline.
@@ -60,7 +60,7 @@ def _name(job_id: str, key: str) -> str:
 
 
 def _by_invocation(reply: list[bytes] | Exception) -> dict[str, bytes]:
-    """HGETALL's flat reply: nonce, value, nonce, value, …; refused where the name holds something else."""
+    """HGETALL's flat reply, ids and values in turn; refused where the name holds something else."""
     if isinstance(reply, Exception):
         return {}
     return {

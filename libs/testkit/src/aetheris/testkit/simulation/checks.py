@@ -87,7 +87,7 @@ class SimulationObserver:
         self._note(event, offset)
 
     def sent(self, call: ExternalCall) -> None:
-        """A call goes out: one under each nonce, declared before, with what it needs before that."""
+        """A call goes out: one under each invocation_id, declared before, with what it needs before that."""
         started = self._started.get(call.invocation_id)
         if call.invocation_id in self._sent:
             raise Broken("one_send_per_nonce", f"{call.invocation_id} of {call.node_id} is sent twice")
@@ -108,7 +108,7 @@ class SimulationObserver:
 
     @property
     def called(self) -> Container[str]:
-        """The nonces of all calls that went out."""
+        """The invocation_ids of all calls that went out."""
         return self._sent
 
     def believed(self, effects: Iterable[ExternalEffect], lies: Collection[Life]) -> int:
@@ -182,7 +182,7 @@ def check_effect(
 
 
 NeverBegun = Callable[[str, Life, str], bool]
-"""(job_id, life, nonce) → whether that process has the job's partition, and knows that it never made the call."""
+"""(job_id, life, invocation_id) → whether that process has the job's partition, and knows of no call that it made."""
 
 
 @dataclass(frozen=True, slots=True)

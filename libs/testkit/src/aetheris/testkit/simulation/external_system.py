@@ -49,7 +49,7 @@ RAISES = frozenset({CallFate.REQUEST_LOST, CallFate.ANSWER_LOST, CallFate.RESET}
 
 @dataclass(slots=True, eq=False)
 class ExternalCall:
-    """One request to the external system, under one nonce."""
+    """One request to the external system, under one invocation_id."""
 
     job_id: str
     node_id: str

@@ -187,7 +187,7 @@ class Restart:
 def check_restarts(logs: Iterable[SimLog], scenario: Scenario, called: Container[str], seed: int) -> None:
     """A planner that starts at a prefix, from its beginning and from checkpoints, and lives on to the end.
 
-    What a ledger and an executor decide there. `called`: the nonces of all calls that were made.
+    What a ledger and an executor decide there. `called`: the invocation_ids of all calls that were made.
 
     Raises:
         Broken: one does not decide as another that lived through it.

@@ -56,7 +56,7 @@ class SimRedis:
             self._effects.setdefault(key, {})[invocation_id] = tuple(events)
 
     def find(self, key: str) -> Mapping[str, bytes]:
-        """nonce → what was kept, as JSON."""
+        """invocation_id → what was kept, as JSON."""
         held = self._effects.get(key, {})
         return {
             invocation_id: self._spoilt.get((key, invocation_id)) or effect_bytes(events)
@@ -68,7 +68,7 @@ class SimRedis:
         self._spoilt[key, invocation_id] = value
 
     def stored(self) -> list[tuple[str, str, tuple[Event, ...]]]:
-        """Key, nonce and events of every effect."""
+        """Key, invocation_id and events of every effect."""
         return [
             (key, invocation_id, events)
             for key, held in self._effects.items()

@@ -12,7 +12,7 @@ from aetheris.protocol.messages.commands import ContentRecord, LedgerRecord, Too
 from aetheris.protocol.messages.events import Event
 
 ResultsByInvocation = Mapping[str, bytes]
-"""nonce → what its try left in the effect store, as JSON."""
+"""invocation_id → what it left in the effect store, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)

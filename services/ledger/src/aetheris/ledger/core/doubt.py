@@ -52,7 +52,7 @@ def doubt(
 
 
 def caught_up(job_key: JobKey, facts: Facts) -> Emit | None:
-    """The catch-up for any nonce in live that has left an effect, the one in charge first."""
+    """The catch-up for any invocation in live that has left an effect, the one in charge first."""
     invocation_ids = (facts.effects or {}).get(job_key.key, {})
     for invocation_id in sorted(
         job_key.state.unresolved & invocation_ids.keys(),

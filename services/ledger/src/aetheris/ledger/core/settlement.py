@@ -1,4 +1,4 @@
-"""The events that the ledger writes about a key, as groups; every one names the nonce it judges."""
+"""The events that the ledger writes about a key, as groups; every one names the invocation it judges."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ class JobKey:
 
     @property
     def invocation_id(self) -> str:
-        """The nonce in charge."""
+        """The invocation_id in charge."""
         return self.state.current_invocation or ""
 
     @property
@@ -66,7 +66,7 @@ def emit(job_key: JobKey, *events: IdentifiedEvent, blobs: tuple[bytes, ...] = (
 
 
 def stored_effect(job_key: JobKey, invocation_id: str, value: bytes) -> StoredEffect | None:
-    """What the effect store has for a nonce; None where it isn't, whole, what this very try would have appended.
+    """What the effect store has for an invocation; None where it isn't, whole, what this one would have appended.
 
     The store is believed in nothing: what the fold would not take, or nobody could read, is as if it were not there.
     """

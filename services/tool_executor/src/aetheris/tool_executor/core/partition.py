@@ -100,7 +100,7 @@ class GrantRun:
 
 @dataclass(slots=True)
 class DeclaredInvocation:
-    """One nonce of one call: to be declared by `started`, and run only if that wins."""
+    """One invocation of a call: to be declared by `started`, and run only if that wins."""
 
     run: GrantRun
     started: ev.ToolInvocationStarted
@@ -292,7 +292,7 @@ class Partition:
     ) -> list[tuple[JobState, ev.ToolInvocationStarted]]:
         """Tries of this life that are in charge or parked, that nobody awaits here any more, and that were never begun.
 
-        Each is named once. `begun`: job → the nonces of all that was called in this life; `unended`: those that were
+        Each is named once. `begun`: job → the ids of all that was called in this life; `unended`: of those that were
         under way when this partition was given to us.
         """
         found = [(self.jobs[one.job_id], one) for one in self._strays if one.job_id in self.jobs]

@@ -101,9 +101,9 @@ def unsuccessful(invocation: DeclaredInvocation, outcome: Retryable | Permanent 
 
 
 def cause_of(events: Sequence[Event]) -> Sequence[str]:
-    """What tells the ids of one try's events apart from those of other tries: nonce, writer, outcome.
+    """What tells the ids of one try's events apart from those of other tries: invocation_id, writer, outcome.
 
-    What goes with a finished (committed, changed) names no nonce itself: its cause is that of the first.
+    What goes with a finished (committed, changed) names no invocation_id itself: its cause is that of the first.
     """
     first = events[0]
     if isinstance(first, ev.ToolInvocationFinished):
