@@ -23,7 +23,19 @@ NO_METHODS = frozenset({"now", "utcnow", "today", "uuid1", "uuid4", "read_text",
 PURE = frozenset(
     {
         *("base64", "binascii", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "datetime"),
-        *("difflib", "enum", "fnmatch", "functools", "hashlib", "heapq", "io", "itertools", "json", "math"),
+        *(
+            "difflib",
+            "enum",
+            "fnmatch",
+            "functools",
+            "hashlib",
+            "heapq",
+            "io",
+            "ipaddress",
+            "itertools",
+            "json",
+            "math",
+        ),
         *("operator", "re", "struct", "tomllib", "typing", "urllib.parse", "uuid", "zipfile", "zlib"),
         *("cel", "jiter", "jsonschema_rs", "pydantic", "rfc8785", "cryptography.exceptions"),
         "cryptography.hazmat.primitives.asymmetric.ed25519",
@@ -35,6 +47,8 @@ EXCUSED = frozenset(
     {
         ("aetheris.proofs.bundle", "importlib.resources"),  # a bundle's script is a file of it
         ("aetheris.gateway.core.preferences", "urllib.request"),  # how a header's list is split
+        ("aetheris.gateway.core.identity_providers", "joserfc.errors"),
+        ("aetheris.gateway.core.identity_providers", "joserfc.jwt"),  # of claims alone, at the time that it is given
     }
 )
 APART = frozenset({"aetheris.proofs.standalone.verify"})

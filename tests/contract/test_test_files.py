@@ -1,7 +1,7 @@
 """How files are kept: files that can be read at one go, and one meaning for each class's name."""
 
 import ast
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
@@ -20,6 +20,12 @@ def test_no_source_file_is_either() -> None:
     sources = (file for folder in SOURCES for file in (TESTS.parent / folder).rglob("*.py") if file.name != ALONE)
     lengths = {str(file.relative_to(TESTS.parent)): len(file.read_text().splitlines()) for file in sources}
     assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
+
+
+def test_no_two_files_outside_of_packages_have_one_name() -> None:
+    """pytest takes only the first of them."""
+    names = Counter(file.name for file in _files() if not (file.parent / "__init__.py").exists())
+    assert [name for name, times in names.items() if times > 1 and name != "conftest.py"] == []
 
 
 def test_no_two_files_give_one_name_to_their_classes() -> None:

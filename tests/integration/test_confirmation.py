@@ -147,7 +147,7 @@ def test_a_human_lets_it_go_on_all_the_same(rig: FilesRig) -> None:
     key = rig.system.job(job)["why"].split()[-1]
     before = rig.system.events(job)
     refused = rig.system.signal(job, key)
-    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "not_an_approver")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "missing_role")
     assert rig.system.events(job) == before
     assert rig.system.signal(job, key, by=rig.system.approver).status_code == 200
     rig.system.wait_ended([job])

@@ -86,7 +86,7 @@ def test_no_two_tenants_releases_have_one_key() -> None:
     assert key("a:b", "c") != key("a", "b:c")
 
 
-LISTED_FOR_S = 1000.0
+FOUND_FOR_S = 1000.0
 KINDS = ("ids", "times")
 
 
@@ -105,7 +105,7 @@ class Effects:
 
     def __init__(self, redis: Redis, views: Views) -> None:
         self.log, self.clock = MemoryLog(partitions=1), VirtualClock(datetime.fromtimestamp(0, UTC))
-        self.index = EffectIndex(self.log, redis, Listed(views), self.clock, patience_s=10, listed_for_s=LISTED_FOR_S)
+        self.index = EffectIndex(self.log, redis, Listed(views), self.clock, patience_s=10, found_for_s=FOUND_FOR_S)
 
     async def append(self, *event: ev.Event) -> None:
         appender = self.log.appender()
@@ -173,7 +173,7 @@ async def test_pages_of_effects_hold_ones_own_and_their_cursors_name_nobody_else
     assert [one.job_id for one in await effects.index.by_external_id("a", "re_old")] == ["old"]
     assert await effects.index.by_external_id("a:b", "re_old") == []
     later = EffectIndex(
-        effects.log, redis, Listed(views), effects.clock, patience_s=10, listed_for_s=LISTED_FOR_S
+        effects.log, redis, Listed(views), effects.clock, patience_s=10, found_for_s=FOUND_FOR_S
     )  # read on behind the births
     await views.put([row("a-0", "a", "running")])
     await effects.append(effect("a-0", "re_late"))
@@ -203,8 +203,8 @@ async def test_effects_are_listed_for_a_time_and_then_nothing_of_them_is_kept(re
     await effects.append(birth("b-1", "b"), effect("b-1", "re_b"))
     assert len(await effects.index.by_external_id("a", "re_7")) == 1
     assert await kept(redis) == 2 * 301
-    await effects.clock.advance(LISTED_FOR_S + 3600)
-    effects.log.pass_time(round((LISTED_FOR_S + 3600) * 1000))
+    await effects.clock.advance(FOUND_FOR_S + 3600)
+    effects.log.pass_time(round((FOUND_FOR_S + 3600) * 1000))
     assert await effects.index.newest("a", 0, None, 10) == ([], None)
     for number in range(3):
         await effects.append(birth(f"new-{number}", "a"), effect(f"new-{number}", f"re_new_{number}"))
@@ -213,7 +213,7 @@ async def test_effects_are_listed_for_a_time_and_then_nothing_of_them_is_kept(re
     assert await effects.index.by_external_id("a", "re_7") == []
     assert await kept(redis) == 2 * (3 + 1)
     lasts_ms = await redis.pipeline([("PTTL", key) for key in await keys(redis)])
-    assert all(0 < lasts <= LISTED_FOR_S * 1000 for lasts in lasts_ms)
+    assert all(0 < lasts <= FOUND_FOR_S * 1000 for lasts in lasts_ms)
 
 
 async def keys(redis: Redis) -> list[bytes]:

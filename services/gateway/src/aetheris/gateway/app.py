@@ -193,7 +193,7 @@ def _sources(parts: Runtime, settings: GatewaySettings) -> _Sources:
             rows,
             parts.clock,
             patience_s=settings.request_s / 2,
-            listed_for_s=settings.listed_for_s,
+            found_for_s=settings.effects_found_for_s,
         ),
     )
 

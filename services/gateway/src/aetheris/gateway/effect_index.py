@@ -92,17 +92,17 @@ class Tenants(Protocol):
 
 
 class EffectIndex:
-    """Effects that have an external id, each for `listed_for_s` from its record on."""
+    """Effects that have an external id, each for `found_for_s` from its record on."""
 
     def __init__(
-        self, log: Log, redis: Redis, jobs: Tenants, clock: Clock, *, patience_s: float, listed_for_s: float
+        self, log: Log, redis: Redis, jobs: Tenants, clock: Clock, *, patience_s: float, found_for_s: float
     ) -> None:
         self._log = log
         self._redis = redis
         self._jobs = jobs
         self._clock = clock
         self._patience_s = patience_s
-        self._listed_for_ms = round(listed_for_s * 1000)
+        self._found_for_ms = round(found_for_s * 1000)
         self._born: OrderedDict[str, str] = OrderedDict()
         """The tenants of the jobs whose births were read last."""
         self._catching_up: asyncio.Task[Mapping[int, int]] | None = None
@@ -210,12 +210,12 @@ class EffectIndex:
 
     def _least_ms(self) -> int:
         """The time from which on effects are listed."""
-        return max(0, round(self._clock.now().timestamp() * 1000) - self._listed_for_ms)
+        return max(0, round(self._clock.now().timestamp() * 1000) - self._found_for_ms)
 
     async def _put(self, partition: int, known: int | None, upto: int, spots: Sequence[Spot]) -> int:
         lines = [part for tenant, spot in await self._owned(spots) for part in _lines(tenant, spot)]
         expected = "" if known is None else str(known)
-        bounds = (f"{self._least_ms():015d}", self._listed_for_ms, _SWEPT + 2 * len(spots))
+        bounds = (f"{self._least_ms():015d}", self._found_for_ms, _SWEPT + 2 * len(spots))
         script = ("EVAL", _PUT, 1, _KNOWN, partition, expected, upto, *bounds, *lines)
         (done,) = await self._redis.pipeline([script], _PUT_DEADLINE_S)
         if done != 1:

@@ -23,6 +23,11 @@ class GatewaySettings(HttpSettings):
     listed_for_s: float = Field(
         2_592_000.0, gt=0, description="How long a sealed job stays in the lists; its id finds it for ever"
     )
+    effects_found_for_s: float = Field(
+        34_560_000.0,
+        gt=0,
+        description="How long an effect is found by external id, or time; by its job for ever",
+    )
     streams: int = Field(400, ge=1, description="Event streams and waiting requests that are open at a time")
     streams_per_caller: int = Field(100, ge=1, description="The same, of one caller")
     keepalive_s: float = Field(15.0, gt=0, description="Pause after which a silent event stream sends a comment")
