@@ -159,7 +159,7 @@ def settings_of(kafka: str, redis: str, data: Path, **more: Any) -> GatewaySetti
 @contextlib.asynccontextmanager
 async def running(settings: GatewaySettings, tenant: str = "") -> AsyncGenerator[GatewaySurroundings]:
     """`tenant` is ann's and bob's: nobody else's by default."""
-    tenant = tenant or f"acme-{fresh_id()[:8]}"
+    tenant = tenant or f"acme-{fresh_id()[-12:]}"  # its first digits are the time
     tenants = {"ann": tenant, "bob": tenant, "eve": f"not-{tenant}"}
     write_tokens(settings.data, tenants)
     tokens = {who: token_of(who) for who in tenants}
