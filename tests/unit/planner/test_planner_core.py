@@ -83,6 +83,17 @@ class TestBirth:
         assert [one for one in events_of(planner.take()) if not one.startswith("behind")] == ["birth_repeated"]
         assert [*planner.core.live()] == []
 
+    def test_one_that_is_read_together_with_the_seal_is_void_too(self) -> None:
+        planner = started_planner(PURE).happens(*ran("a"), *ran("b"))
+        planner.take()
+        planner.append(sealed(), "seal")
+        for event in planner.surroundings.log[:2]:
+            planner.append(event, "zombie")
+        planner.settle()
+        said = [one for one in events_of(planner.take()) if not one.startswith(("behind", "index"))]
+        assert said == ["birth_repeated"]
+        assert [*planner.core.live()] == []
+
     @pytest.mark.parametrize(
         ("plan", "field"),
         [

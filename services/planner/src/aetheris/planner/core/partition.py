@@ -85,11 +85,22 @@ class Partition:
                 self._unread.pop(event.job_id)
                 self._repeated.pop(event.job_id, None)
             return
+        if (
+            progress.job.sealed
+        ):  # it is forgotten by the next `decide`, and whoever lacks its past took the repeat for it
+            self._note_repeat(progress, event)
         try:
             self._follow(progress, envelope)
         except Exception as error:  # noqa: BLE001 - it concerns this job alone
             self.unjudged.note(progress.job, error)
             self._changed[event.job_id] = None
+
+    def _note_repeat(self, progress: JobProgress, event: Event) -> None:
+        """A creation that came again right behind its job's seal, until it is said to be a repeat."""
+        if isinstance(event, ev.JobCreated):
+            self._repeated[event.job_id] = progress.job.creation_offset
+        elif isinstance(event, ev.BirthRepeated):
+            self._repeated.pop(event.job_id, None)
 
     def _follow(self, progress: JobProgress, envelope: Envelope[Event]) -> None:
         event, paused = envelope.body, progress.job.paused is not None
