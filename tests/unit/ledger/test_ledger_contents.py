@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from aetheris.ledger.core.decisions import DuplicateLine, Emit, Facts, Grant, Now
-from aetheris.ledger.core.duplicate_index import DuplicateIndex, duplicate, settled
+from aetheris.ledger.core.duplicate_index import DuplicateIndex, claim, duplicate, released, settled
 from aetheris.ledger.core.live_jobs import DecisionContext
 from aetheris.ledger.core.partition import Partition
 from aetheris.ledger.core.policy import parse
@@ -101,6 +101,25 @@ def test_a_job_is_no_duplicate_of_itself_and_what_failed_is_none() -> None:
     failed = job("two", "tenant")
     apply(failed, about(ev.InvocationRejected, "a", reason="policy").model_copy(update={"job_id": "two"}), 2)
     assert settled(failed, key_of("a"), DuplicateIndex(), now()) is None
+
+
+def test_a_line_that_was_not_read_back_ends_with_its_call_too() -> None:
+    """Else whatever means the same waits for it for ever: its job may be sealed before the line is read."""
+    rejected = about(ev.InvocationRejected, "a", reason="cancelled").model_copy(update={"job_id": "one"})
+    for ends_by_job in (True, False):
+        duplicates, one = DuplicateIndex(), job("one", "tenant")
+        line = claim(one, "a", key_of("a"), "scope", duplicates)
+        assert line is not None
+        assert duplicates.line("one", line.execution_id) is None, "it orders nothing before it is read back"
+        if ends_by_job:
+            (over,) = released(one, duplicates)
+        else:
+            apply(one, rejected, 2)
+            over = settled(one, key_of("a"), duplicates, now())
+        assert over is not None
+        assert (over.execution_id, over.scope_key, over.state) == (line.execution_id, "scope", "void")
+        duplicates.take(over)
+        assert released(one, duplicates) == []
 
 
 # two ledgers on one table

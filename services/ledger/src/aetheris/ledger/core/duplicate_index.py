@@ -24,9 +24,16 @@ class DuplicateIndex:
     _scopes: dict[str, dict[str, ContentRecord]] = field(default_factory=dict)
     _scopes_by_job: dict[str, dict[str, str]] = field(default_factory=dict)
     """Job → its calls that have a line, and where."""
+    _claims: dict[str, dict[str, ContentRecord]] = field(default_factory=dict)
+    """Job → lines that are written here, and were not read back: they order nothing, and must end with their calls."""
+
+    def claim(self, line: ContentRecord) -> None:
+        """A line is about to be written."""
+        self._claims.setdefault(line.job_id, {})[line.execution_id] = line
 
     def take(self, line: ContentRecord) -> None:
         """A line was read; a call keeps its place among the others."""
+        self._forget_claim(line)
         if line.state == "void":
             self.drop(line)
             return
@@ -42,15 +49,26 @@ class DuplicateIndex:
                 if not held:
                     del index[name]
 
+    def _forget_claim(self, line: ContentRecord) -> None:
+        claims = self._claims.get(line.job_id)
+        if claims is not None:
+            claims.pop(line.execution_id, None)
+            if not claims:
+                del self._claims[line.job_id]
+
     def line(self, job_id: str, execution: str) -> ContentRecord | None:
-        """The line of a call."""
+        """The line of a call, as it was read back."""
         scope = self._scopes_by_job.get(job_id, {}).get(execution)
         return self._scopes[scope][execution] if scope is not None else None
 
+    def written(self, job_id: str, execution: str) -> ContentRecord | None:
+        """The line of a call, read back or not."""
+        return self.line(job_id, execution) or self._claims.get(job_id, {}).get(execution)
+
     def under_way(self, job_id: str) -> list[ContentRecord]:
-        """The calls of a job that its lines say are under way."""
+        """The calls of a job that its lines say are under way, read back or not."""
         lines = (self._scopes[scope][name] for name, scope in self._scopes_by_job.get(job_id, {}).items())
-        return [line for line in lines if line.state == "open"]
+        return [line for line in (*lines, *self._claims.get(job_id, {}).values()) if line.state == "open"]
 
     def standing(self, job_id: str, scope: str) -> list[ContentRecord]:
         """The lines of other jobs in a scope, but for what has succeeded."""
@@ -92,7 +110,9 @@ def claim(job: JobState, node_id: str, key: str, scope: str, duplicates: Duplica
     execution = execution_id(job.job_id, node_id, key)
     if duplicates.line(job.job_id, execution) is not None:
         return None
-    return ContentRecord(scope_key=scope, job_id=job.job_id, node_id=node_id, execution_id=execution)
+    line = ContentRecord(scope_key=scope, job_id=job.job_id, node_id=node_id, execution_id=execution)
+    duplicates.claim(line)
+    return line
 
 
 def settled(job: JobState, key: str, duplicates: DuplicateIndex, now: Now) -> ContentRecord | None:
@@ -102,7 +122,7 @@ def settled(job: JobState, key: str, duplicates: DuplicateIndex, now: Now) -> Co
     if entry is None or entry.pin is None or entry.pin.duplicate_scope == "job":
         return None
     execution = execution_id(job.job_id, state.node_id, key)
-    held = duplicates.line(job.job_id, execution)
+    held = duplicates.written(job.job_id, execution)
     kind: ContentState = "succeeded" if state.outcome is Settled.SUCCESS else "void" if state.sure else "unsure"
     scope = held.scope_key if held is not None else _scope_of(job, key, entry)
     if scope is None or (held is None and kind == "void") or (held is not None and held.state == kind):
