@@ -68,11 +68,12 @@ RIGHTS: Mapping[str, Rights] = {
         (Topic.JOBS_EVENTS, Topic.WORKERS, Topic.TOOLS_REGISTRY),
         (Topic.TOOLS_GRANTS,),
     ),
+    "prober": Rights("aetheris.prober", (Topic.VERIFICATIONS,), (Topic.JOBS_EVENTS,), (Topic.VERIFICATIONS,)),
     "verifier": Rights(
         "aetheris.verifier",
-        (Topic.VERIFICATIONS, Topic.JOBS_EVENTS, Topic.AUDIT_CHECKPOINTS, Topic.JOBS_INDEX, Topic.JOBS_SEALS),
+        (Topic.JOBS_EVENTS, Topic.AUDIT_CHECKPOINTS, Topic.JOBS_INDEX, Topic.JOBS_SEALS),
         (Topic.JOBS_EVENTS, Topic.AUDIT_CHECKPOINTS, Topic.JOBS_SEALS),
-        (Topic.JOBS_EVENTS, Topic.VERIFICATIONS),
+        (Topic.JOBS_EVENTS,),
     ),
     "subscriber": Rights(
         "aetheris.subscriber.", (Topic.JOBS_EVENTS, Topic.JOBS_SEALS, Topic.LEDGER_RECORDS), prefixed_group=True

@@ -28,7 +28,6 @@ RULES: Mapping[str, str] = {
         "~aetheris:lease:* ~aetheris:epoch ~aetheris:effect:*"
         " +get +mget +set +del +eval +hset +hgetall +pexpire +unlink"
     ),
-    "verifier": "",
 }
 """The keys and commands of each service, beside those of everybody."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-SERVICES = ("gateway-0", "planner-0", "ledger-0", "executor-0", "verifier-0")
+SERVICES = ("gateway-0", "planner-0", "ledger-0", "executor-0", "prober-0", "verifier-0")
 
 Found = Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
 """System → workload → the figures of each run."""
@@ -85,7 +85,7 @@ def cpu_us(found: Found, system: str) -> Spread | None:
 
 
 def services_mib(found: Found, system: str, kind: str) -> Spread | None:
-    """`rss_mib` or `pss_mib` of the five services together, at the end of W1."""
+    """`rss_mib` or `pss_mib` of the services together, at the end of W1."""
     held = [{"all": sum(run[kind].get(name, 0.0) for name in SERVICES)} for run in found.get(system, {}).get("W1", ())]
     return spread({system: {"W1": held}}, system, "W1", "all")
 

@@ -76,7 +76,7 @@ def ahead(found: Found, entries: Sequence[Entry]) -> str:
 
 
 def processes(found: Found, entries: Iterable[Entry]) -> str:
-    """Aetheris by process, and its five services together."""
+    """Aetheris by process, and its six services together."""
     rows = [row for entry in entries for row in _by_process(found, entry)]
     return table(("system", "process", "CPU µs/step", "RSS MiB", "PSS MiB"), rows)
 
@@ -131,7 +131,7 @@ def _by_process(found: Found, entry: Entry) -> Iterable[Sequence[str]]:
         yield (entry.title, process, *(_shown(spread(found, entry.name, "W1", kind, process)) for kind in kinds))
     if runs and SERVICES[0] in runs[0]["rss_mib"]:
         held = (_shown(services_mib(found, entry.name, kind)) for kind in ("rss_mib", "pss_mib"))
-        yield (entry.title, "the five services", _NONE, *held)
+        yield (entry.title, "the six services", _NONE, *held)
     if runs:
         yield (entry.title, "all but the client (`bench`)", _shown(cpu_us(found, entry.name)), _NONE, _NONE)
 

@@ -22,7 +22,7 @@ _RATE_HZ = 100
 _FIRST_LINES = 8000
 """Steps until the services are warm and all jobs of the window are in flight."""
 _READY_WITHIN_S = 180.0
-SERVICES = ("planner-0", "ledger-0", "executor-0", "verifier-0", "gateway-0")
+SERVICES = ("planner-0", "ledger-0", "executor-0", "prober-0", "verifier-0", "gateway-0")
 
 KINDS: Sequence[tuple[str, Sequence[str]]] = (
     ("Kafka's client", ("aiokafka/", "runtime/kafka/", "runtime/log/pump.py", "runtime/worker/loop.py")),

@@ -24,7 +24,7 @@ import pytest
 import yaml
 
 from aetheris.cli.embedded.processes import exclusive
-from tests.deploy.manifests import CACHE, DEPLOY, REPOSITORY, SERVICES, Manifest, name, render
+from tests.deploy.manifests import CACHE, DEPLOY, IMAGES, REPOSITORY, SERVICES, Manifest, name, render
 from tests.testkit.external_server import until
 
 STORAGE = CACHE / "aetheris" / "containers"
@@ -102,14 +102,14 @@ def engine(folder: Path) -> Generator[Engine]:
 
 
 def build_images(found: Engine, tools: Path) -> None:
-    """Every service's image on a base that has no shell; executor and verifier with a module of tools on top."""
+    """Every service's image on a base that has no shell; executor and prober with a module of tools on top."""
     for image, without in ((BASE, ()), (SHELL_LESS, SHELLS)):
         if not found.podman("images", "--quiet", image):
             _import_base(found, image, without)
     for service in SERVICES:
-        module = service.replace("-", "_")
+        module = IMAGES.get(service, service).replace("-", "_")
         found.build(f"localhost/aetheris/{service}", REPOSITORY, BASE=BASE, RUNTIME=SHELL_LESS, SERVICE=module)
-    for service in ("tool-executor", "verifier"):
+    for service in ("tool-executor", "prober"):
         context = found.folder / f"{service}-tools"
         context.mkdir()
         shutil.copy(tools, context)
@@ -238,7 +238,7 @@ def local_overlay(
         "images": [
             {
                 "name": f"aetheris/{service}",
-                "newName": f"localhost/{'shop' if service in ('tool-executor', 'verifier') else 'aetheris'}/{service}",
+                "newName": f"localhost/{'shop' if service in ('tool-executor', 'prober') else 'aetheris'}/{service}",
                 "newTag": "latest",
             }
             for service in SERVICES

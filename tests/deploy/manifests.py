@@ -13,7 +13,9 @@ import yaml
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"
 OVERLAYS = ("local", "production", "production-s3")
-SERVICES = ("gateway", "planner", "ledger", "tool-executor", "verifier")
+SERVICES = ("gateway", "planner", "ledger", "tool-executor", "prober", "verifier")
+IMAGES = {"prober": "verifier"}
+"""Whose image a service runs, by a command of its own, where it has none."""
 
 Manifest = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""A service as its next version would look to this one: `python -m tests.deploy.next_version planner`.
+"""A service as its next version would look to this one: `python -m tests.deploy.next_version aetheris.planner`.
 
 What a minor version may change is changed in all that it writes: every record has a field more, and every group of
 facts a record more, of a type that this version doesn't know.
@@ -49,4 +49,4 @@ def _unknown(draft: Draft) -> Draft:
 
 if __name__ == "__main__":
     KafkaAppender.append = _append_as_next
-    runpy.run_module(f"aetheris.{sys.argv[1]}", run_name="__main__")
+    runpy.run_module(sys.argv[1], run_name="__main__")

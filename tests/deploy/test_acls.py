@@ -229,6 +229,15 @@ async def test_nobody_writes_what_is_not_theirs(secured: Secured) -> None:
                     await producer.send_and_wait(topic, b"{}", key=b"forged")
 
 
+async def test_who_runs_probes_can_not_write_the_log_of_seals(secured: Secured) -> None:
+    async with secured.producer("aetheris-prober") as prober:
+        for topic in (Topic.JOBS_SEALS, Topic.AUDIT_CHECKPOINTS, Topic.VERIFICATIONS):
+            with pytest.raises(TopicAuthorizationFailedError):
+                await prober.send_and_wait(topic, b"{}", key=b"forged")
+    async with secured.producer("aetheris-verifier") as verifier:
+        await verifier.send_and_wait(Topic.JOBS_SEALS, b"no seal", key=b"garbage")
+
+
 async def test_without_a_certificate_nobody_is_heard(secured: Secured) -> None:
     producer = secured.producer(None)
     try:

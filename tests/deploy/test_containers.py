@@ -130,7 +130,7 @@ def test_a_job_goes_through_pods_that_are_killed_in_the_middle(rig: PodsRig) -> 
         poke("first", tag), poke("second", tag, "first", hold=held.name), poke("third", tag, "second")
     )
     rig.external.wait_for(1, f"{tag}-second", 60)
-    for service in ("planner", "ledger", "verifier", "gateway"):
+    for service in ("planner", "ledger", "prober", "verifier", "gateway"):
         rig.pods.kill(service)
     held.unlink()
     rig.pods.wait_ready()

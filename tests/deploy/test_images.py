@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from tests.deploy.manifests import REPOSITORY, SERVICES, kubectl_needed, of_kind
+from tests.deploy.manifests import IMAGES, REPOSITORY, SERVICES, kubectl_needed, of_kind
 
 
 def read(file: str) -> Any:
@@ -14,7 +14,7 @@ def read(file: str) -> Any:
 @kubectl_needed
 def test_skaffold_builds_what_the_local_overlay_runs() -> None:
     built = {one["image"]: one["docker"]["buildArgs"]["SERVICE"] for one in read("skaffold.yaml")["build"]["artifacts"]}
-    assert built == {f"aetheris/{service}": service.replace("-", "_") for service in SERVICES}
+    assert built == {f"aetheris/{service}": IMAGES.get(service, service).replace("-", "_") for service in SERVICES}
     images = {
         one["spec"]["template"]["spec"]["containers"][0]["image"]
         for one in of_kind("local", "Deployment", "StatefulSet")
@@ -26,7 +26,7 @@ def test_compose_runs_every_service_restricted() -> None:
     found = read("compose.yaml")
     for service in SERVICES:
         one = found["services"][service]
-        assert one["build"]["args"]["SERVICE"] == service.replace("-", "_")
+        assert one["build"]["args"]["SERVICE"] == IMAGES.get(service, service).replace("-", "_")
         assert one["read_only"] is True
         assert one["cap_drop"] == ["ALL"]
         assert one["environment"]["AETHERIS_WORKER_ID"] == f"{service}-0"

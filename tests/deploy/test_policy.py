@@ -11,6 +11,7 @@ import pytest
 from aetheris.cli.given import SETTINGS
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.telemetry.metrics import Metric
+from aetheris.verifier.apart import KEYS
 from tests.deploy.manifests import (
     DEPLOY,
     OVERLAYS,
@@ -40,6 +41,7 @@ def ours(overlay: str) -> Iterator[tuple[str, Manifest, Manifest]]:
     return (found for found in workloads(overlay) if found[0] in SERVICES)
 
 
+WITHOUT_REDIS = {"prober", "verifier"}
 _VALKEY = runpy.run_path(str(DEPLOY / "valkey_users.py"))
 RULES, CA = _VALKEY["RULES"], _VALKEY["CA"]
 
@@ -108,7 +110,8 @@ def test_every_service_has_a_budget_a_stable_name_and_known_settings(overlay: st
             assert order.index(variable) < order.index("AETHERIS_WORKER_ID"), "known only behind what it is made of"
         names = given.keys() | shared["data"].keys()
         assert {found for found in names if found.startswith("AETHERIS_")} <= known
-        assert {"AETHERIS_KAFKA", "AETHERIS_REDIS", "AETHERIS_PARTITIONS"} <= names
+        assert {"AETHERIS_KAFKA", "AETHERIS_PARTITIONS"} <= names
+        assert ("AETHERIS_REDIS" in names) == (service not in WITHOUT_REDIS), "who asks Redis, and nobody else"
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -141,7 +144,39 @@ def test_the_network_is_closed_but_for_what_is_named(overlay: str) -> None:
     ]
     on_s3 = overlay == "production-s3"
     assert sorted(open_to_all) == (["s3", "world"] if on_s3 else ["world"])
-    assert policies["world"]["podSelector"]["matchExpressions"][0]["values"] == ["tool-executor", "verifier"]
+    assert policies["world"]["podSelector"]["matchExpressions"][0]["values"] == ["tool-executor", "prober"]
+
+
+@pytest.mark.parametrize("overlay", ["local", "production"])
+def test_who_seals_reaches_nobody_but_kafka_names_and_telemetry(overlay: str) -> None:
+    ways = [egress for one in of_kind(overlay, "NetworkPolicy") for egress in ways_out(one["spec"], "verifier")]
+    ports = {port["port"]: egress.get("to") for egress in ways for port in egress["ports"]}
+    assert ports.keys() == {53, 9092 if overlay == "local" else 9093, 4318}
+    anywhere = {port for port, to in ports.items() if to is None}
+    assert anywhere == ({53, 4318} if overlay == "local" else {53}), "no address is known of a collector of yours"
+
+
+def ways_out(policy: Manifest, service: str) -> list[Manifest]:
+    """The rules by which a service's pods may reach others."""
+    selector, own = policy["podSelector"], {"app.kubernetes.io/name": service}
+    chosen = selector.get("matchLabels", {}).items() <= own.items() and all(
+        own.get(one["key"]) in one["values"] for one in selector.get("matchExpressions", [])
+    )
+    return policy.get("egress", []) if chosen else []
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_no_pod_has_keys_and_tools(overlay: str) -> None:
+    for service, pod, _ in ours(overlay):
+        secrets = {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+        assert "aetheris-seal" not in secrets or service == "verifier"
+        if service in {"prober", "tool-executor"}:
+            assert not set(KEYS) & env(pod).keys()
+            assert not any("internal" in one or "seal" in one or "tokens" in one for one in secrets)
+        image = pod["containers"][0]["image"]
+        assert image.partition(":")[0] == f"aetheris/{service}", (
+            "tools are laid on the prober's, and not on the verifier's"
+        )
 
 
 def test_on_s3_every_service_has_the_bucket_and_the_way_to_it_and_none_the_volume() -> None:
@@ -168,7 +203,7 @@ def test_on_s3_every_service_has_the_bucket_and_the_way_to_it_and_none_the_volum
 def test_who_only_reads_large_results_can_not_write_them(overlay: str) -> None:
     for service, pod, _ in ours(overlay):
         [blobs] = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "blobs"]
-        assert blobs.get("readOnly", False) == (service in {"gateway", "planner"})
+        assert blobs.get("readOnly", False) == (service in {"gateway", "planner", "verifier"})
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -188,14 +223,14 @@ def test_the_effect_store_speaks_tls_alone_and_each_service_is_a_user_of_its_own
     mounted = [one["mountPath"] for one in store["containers"][0]["volumeMounts"]]
     for option in ("--aclfile", "--tls-cert-file", "--tls-key-file", "--tls-ca-cert-file"):
         assert str(Path(body[option]).parent) in mounted
-    for service, pod, _ in ours(overlay):
+    for service, pod, _ in (found for found in ours(overlay) if found[0] not in WITHOUT_REDIS):
         given = env(pod)["AETHERIS_REDIS"]["valueFrom"]["secretKeyRef"]
         assert given == {"name": f"aetheris-redis-{service}", "key": "url"}
         [volume] = [one["secret"] for one in pod["volumes"] if one["name"] == "redis"]
         assert (volume["secretName"], volume["items"]) == (given["name"], [{"key": "ca.crt", "path": "ca.crt"}])
         [mount] = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "redis"]
         assert f"{mount['mountPath']}/ca.crt" == CA
-    assert set(RULES) == set(SERVICES)
+    assert set(RULES) == set(SERVICES) - WITHOUT_REDIS
 
 
 def test_production_holds_no_secret_and_no_dev() -> None:

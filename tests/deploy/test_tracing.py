@@ -25,7 +25,7 @@ from tests.testkit.rig import Rig, running_rig
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(4000), go_needed]
 
 PATIENCE_S = 90.0
-SERVICES = {"aetheris-planner", "aetheris-ledger", "aetheris-tool_executor", "aetheris-verifier"}
+SERVICES = {"aetheris-planner", "aetheris-ledger", "aetheris-tool_executor", "aetheris-prober", "aetheris-verifier"}
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "trace-across-a-crash.json"
 
 
@@ -150,7 +150,7 @@ def test_a_key_is_all_that_finding_its_trace_takes_also_across_a_crash(rig: Jaeg
 
     until(
         lambda: (
-            "probe poke_probeable" in named(rig.jaeger.trace(key[:32]) or {"spans": []}).get("aetheris-verifier", set())
+            "probe poke_probeable" in named(rig.jaeger.trace(key[:32]) or {"spans": []}).get("aetheris-prober", set())
         ),
         PATIENCE_S,
     )
@@ -159,7 +159,7 @@ def test_a_key_is_all_that_finding_its_trace_takes_also_across_a_crash(rig: Jaeg
     assert "request" in names["aetheris-planner"]
     assert {"adjudicate", "judge"} <= names["aetheris-ledger"]
     assert names["aetheris-tool_executor"] == {"begin"}, "the call itself was cut off"
-    assert "probe poke_probeable" in names["aetheris-verifier"]
+    assert "probe poke_probeable" in names["aetheris-prober"]
     known = {span["spanID"] for span in trace["spans"]}
     above = [one["spanID"] for span in trace["spans"] for one in span["references"] if one["traceID"] == key[:32]]
     assert set(above) <= known, "no gap"

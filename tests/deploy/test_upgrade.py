@@ -19,7 +19,7 @@ from aetheris.cli.embedded.processes import end, spawn
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
 from tests.deploy.next_version import FIELD, TYPE
 from tests.testkit.external_server import ExternalServer, running_outside, until
-from tests.testkit.services import asked
+from tests.testkit.services import asked, module_of, withheld_from
 from tests.testkit.system import REPOSITORY, System
 from tests.testkit.tokens import headers_of, write_tokens
 
@@ -46,8 +46,8 @@ class Fleet:
             "AETHERIS_HEALTH_PORT": str(self.ports.get(f"{name}-health")),
             "AETHERIS_HTTP_PORT": str(self.ports.get(f"{name}-http")),
         }
-        module = ["tests.deploy.next_version", service] if following else [f"aetheris.{service}"]
-        env = os.environ | dict(self.settings) | own
+        module = ["tests.deploy.next_version", module_of(service)] if following else [module_of(service)]
+        env = os.environ | dict(self.settings) | withheld_from(service) | own
         log = self.folder / f"{name}.log"
         self.running[service, number] = spawn([sys.executable, "-m", *module], log=log, env=env)
         try:
@@ -140,10 +140,10 @@ def test_each_service_is_replaced_while_jobs_run(external: tuple[Fleet, External
         if service != "gateway":
             system.wait_ended(jobs.values(), PATIENCE_S)
 
-    for service in ("planner", "ledger", "tool_executor", "verifier", "gateway"):
+    for service in ("planner", "ledger", "tool_executor", "prober", "verifier", "gateway"):
         fleet.start(service, 0, following=False)
     with fleet.api(0) as old, fleet.api(1) as new:
-        for service in ("planner", "ledger", "tool_executor", "verifier", "gateway"):
+        for service in ("planner", "ledger", "tool_executor", "prober", "verifier", "gateway"):
             replace(old, service)
         new.wait_ended(jobs.values(), PATIENCE_S)
         fleet.start("planner", 2, following=False)  # the way back is open, too

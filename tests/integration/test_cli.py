@@ -69,7 +69,9 @@ def aetheris(external: ExternalServer, tmp_path_factory: pytest.TempPathFactory)
         up = command(*UP, "--json")
         assert up.returncode == 0, up.stderr
         assert json.loads(up.stdout)["gateway"].startswith("http://127.0.0.1:")
-        assert all(f"{part}-0" in up.stderr for part in ("gateway", "planner", "ledger", "executor", "verifier"))
+        assert all(
+            f"{part}-0" in up.stderr for part in ("gateway", "planner", "ledger", "executor", "prober", "verifier")
+        )
         until(lambda: "poke_probeable" in command("tools").stdout, 30)
         yield command
     finally:

@@ -47,7 +47,7 @@ def test_each_compensation_is_counted_once_through_kills_of_each_service(
     system.die_at("after_compensation:poke_probeable")
     jobs = [system.submit(*doomed(f"{tag}-{number}")) for number in range(JOBS)]
     until(system.has_died, PATIENCE_S)
-    for name in ("planner-0", "ledger-0", "verifier-0", "gateway-0"):
+    for name in ("planner-0", "ledger-0", "prober-0", "verifier-0", "gateway-0"):
         system.kill(name)
     system.wait_ready()
     system.wait_ended(jobs, PATIENCE_S)

@@ -67,7 +67,9 @@ def test_every_service_is_killed_once(rig: Rig) -> None:
         prefixes = tuple(f"aetheris:{job}:" for job in jobs)
         return [effect["tag"] for effect in external.effects() if effect["key"].startswith(prefixes)]
 
-    for done, name in enumerate(("executor-0", "planner-0", "ledger-0", "verifier-0", "gateway-0"), start=1):
+    for done, name in enumerate(
+        ("executor-0", "planner-0", "ledger-0", "prober-0", "verifier-0", "gateway-0"), start=1
+    ):
         until(lambda done=done: len(effects()) >= done * JOBS * STEPS // 8, 30)
         system.kill(name)
         if name == "planner-0":

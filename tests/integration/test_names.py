@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 PATIENCE_S = 60.0
 AGAIN = 75
 PARTITIONS = 4
-SERVICES = ("planner", "ledger", "verifier")
+SERVICES = ("planner", "ledger", "prober", "verifier")
 
 
 def refused(service: ServiceProcess) -> bool:

@@ -18,6 +18,7 @@ from aetheris.runtime.kafka.tls import TlsUnusable, tls_context
 from aetheris.runtime.process.settings import RuntimeSettings
 from aetheris.runtime.redis.client import Redis
 from aetheris.runtime.redis.store_check import StoreRefused, check_store
+from tests.testkit.services import module_of
 
 REFUSED = 78
 AGAIN = 75
@@ -26,7 +27,7 @@ AGAIN = 75
 
 def start(service: str, **env: str) -> tuple[int, str, str]:
     """Exit status, code and reason of a service that should not start."""
-    argv = [sys.executable, "-m", f"aetheris.{service}"]
+    argv = [sys.executable, "-m", module_of(service)]
     base = {name: value for name, value in os.environ.items() if not name.startswith("AETHERIS_")}
     done = subprocess.run(argv, capture_output=True, text=True, timeout=40, check=False, env={**base, **env})
     entry = json.loads(done.stderr.splitlines()[-1])
@@ -34,7 +35,7 @@ def start(service: str, **env: str) -> tuple[int, str, str]:
     return done.returncode, entry.get("code", entry["event"]), entry.get("reason", "")
 
 
-@pytest.mark.parametrize("service", ["gateway", "planner", "ledger", "tool_executor", "verifier"])
+@pytest.mark.parametrize("service", ["gateway", "planner", "ledger", "tool_executor", "prober", "verifier"])
 def test_an_invalid_setting_is_named(service: str) -> None:
     code, kind, reason = start(service, AETHERIS_PARTITIONS="s3cret")
     assert (code, kind) == (REFUSED, "setting_invalid")
@@ -45,6 +46,20 @@ def test_no_seal_key(tmp_path: Path) -> None:
     code, kind, reason = start("verifier", AETHERIS_DATA=str(tmp_path))
     assert (code, kind) == (REFUSED, "seal_key_missing")
     assert "AETHERIS_SEAL_KEY" in reason
+
+
+@pytest.mark.parametrize("setting", ["AETHERIS_SEAL_KEY", "AETHERIS_INTERNAL_KEY", "AETHERIS_HTTP_KEY"])
+def test_a_prober_with_a_key(setting: str) -> None:
+    code, kind, reason = start("prober", **{setting: "/s3cret"})
+    assert (code, kind) == (REFUSED, "key_beside_tools")
+    assert reason.startswith(f"{setting}: the prober runs tools' probes")
+
+
+@pytest.mark.parametrize("setting", ["AETHERIS_TOOLS", "AETHERIS_SECRETS", "AETHERIS_MCP"])
+def test_a_verifier_with_tools(setting: str) -> None:
+    code, kind, reason = start("verifier", **{setting: "s3cret"}, AETHERIS_MODELS="")
+    assert (code, kind) == (REFUSED, "tools_beside_key")
+    assert reason.startswith(f"{setting}: the verifier holds the key that seals")
 
 
 @pytest.mark.real

@@ -43,7 +43,7 @@ def test_a_job_that_waits_for_a_verifier_says_so_and_goes_on_once_it_answers(sys
     then = {"name": f"{name}.next", "text": {"$ref": "a#/etag"}}
     job = system.submit(first, wait, {"id": "b", "tool": "write_file", "args": then, "depends_on": ["w"]})
     system.wait_status(job, "waiting")
-    with suspended(system.pid("verifier-0")):
+    with suspended(system.pid("prober-0")):
         assert system.api.post(f"/jobs/{job}/signal", json={"correlation_key": "go"}).status_code in (200, 202)
         until(lambda: "b waits for a verifier" in system.job(job).get("why", ""), 30)
         view = system.job(job)

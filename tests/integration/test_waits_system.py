@@ -20,7 +20,7 @@ from tests.testkit.rig import Rig, poke, running_rig, wait
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
-SERVICES = ("planner-0", "ledger-0", "executor-0", "verifier-0", "gateway-0")
+SERVICES = ("planner-0", "ledger-0", "executor-0", "prober-0", "verifier-0", "gateway-0")
 
 
 @pytest.fixture(scope="module")

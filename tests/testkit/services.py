@@ -16,8 +16,20 @@ from aetheris.cli.embedded.ports import Ports, free_port
 from aetheris.cli.embedded.probes import redis_answers
 from aetheris.cli.embedded.processes import end, spawn
 from aetheris.cli.embedded.valkey import server_binary
+from aetheris.verifier.apart import KEYS, TOOLS
 
-SERVICES = ("planner", "ledger", "tool_executor", "verifier", "gateway")
+SERVICES = ("planner", "ledger", "tool_executor", "prober", "verifier", "gateway")
+_WITHHELD = {"tool_executor": KEYS, "prober": KEYS, "verifier": TOOLS}
+
+
+def module_of(service: str) -> str:
+    """What Python runs to be it."""
+    return "aetheris.verifier.prober" if service == "prober" else f"aetheris.{service}"
+
+
+def withheld_from(service: str) -> dict[str, str]:
+    """The settings that it is not told, whoever shares the others with it."""
+    return dict.fromkeys(_WITHHELD.get(service, ()), "")
 
 
 def asked(port: int, path: str, host: str = "127.0.0.1") -> tuple[int, dict[str, Any]]:
@@ -59,7 +71,7 @@ def running_service(service: str, folder: Path, env: Mapping[str, str]) -> Gener
     log = folder / f"{service}-{port}.log"
     kept = {key: value for key, value in os.environ.items() if not key.startswith("AETHERIS_")}
     given = {"AETHERIS_DEV": "1", "AETHERIS_HEALTH_PORT": str(port), **env}
-    process = spawn((sys.executable, "-m", f"aetheris.{service}"), log=log, env=kept | given)
+    process = spawn((sys.executable, "-m", module_of(service)), log=log, env=kept | given)
     try:
         yield ServiceProcess(process, log, port)
     finally:
@@ -85,11 +97,11 @@ def processes(
                 "AETHERIS_HEALTH_PORT": str(ports.get(f"{service}-health")),
                 "AETHERIS_HTTP_PORT": str(ports.get(f"{service}-http")),
             }
-            argv = [*(within or {}).get(service, ()), sys.executable, "-m", f"aetheris.{service}"]
+            argv = [*(within or {}).get(service, ()), sys.executable, "-m", module_of(service)]
             child = spawn(
                 argv,
                 log=folder / f"{service}.log",
-                env=os.environ | settings | named | dict((own or {}).get(service, {})),
+                env=os.environ | settings | withheld_from(service) | named | dict((own or {}).get(service, {})),
             )
             ending.callback(end, child, 1.0)
             found[service] = (child, ports.get(f"{service}-health"))

@@ -16,8 +16,8 @@ from aetheris.runtime.blobs.store import FolderBlobs
 from aetheris.sdk import Drifted, Found, NotFound, StateChange, Unknown, tool
 from aetheris.sdk.loader import Toolbox
 from aetheris.sdk.tool_output import ToolOutput
-from aetheris.verifier.hidden import known
-from aetheris.verifier.prober import Prober
+from aetheris.verifier.prober.hidden import known
+from aetheris.verifier.prober.probes import Prober
 from tests.unit.protocol.test_recordable import Hostile, nested, read_back
 
 HIDDEN = "hunter2-hunter2"
@@ -25,7 +25,7 @@ OUTPUT = ToolOutput(lambda _level, _event, _fields: None)
 
 
 class LinesOfLog:
-    """Lines, as the verifier writes them."""
+    """Lines, as the prober writes them."""
 
     def __init__(self, secrets: Path | None = None, *, reported: bool = True) -> None:
         self.lines: list[dict[str, Any]] = []

@@ -18,6 +18,7 @@ from aetheris.ledger.settings import LedgerSettings
 from aetheris.planner.settings import PlannerSettings
 from aetheris.runtime.process.settings import RuntimeSettings
 from aetheris.tool_executor.settings import ExecutorSettings
+from aetheris.verifier.prober.settings import ProberSettings
 from aetheris.verifier.settings import VerifierSettings
 
 SETTINGS: Mapping[str, type[RuntimeSettings]] = {
@@ -26,6 +27,7 @@ SETTINGS: Mapping[str, type[RuntimeSettings]] = {
     "planner": PlannerSettings,
     "ledger": LedgerSettings,
     "executor": ExecutorSettings,
+    "prober": ProberSettings,
     "verifier": VerifierSettings,
 }
 """Who has which settings; those that all services have stand under `all`."""

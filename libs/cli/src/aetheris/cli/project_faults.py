@@ -23,6 +23,7 @@ from aetheris.runtime.process.settings import RuntimeSettings, load
 from aetheris.sdk.loader import Toolbox, examine
 from aetheris.tool_executor.secret_store import SecretRefused, Secrets, SecretUnreadable, secrets_of
 from aetheris.tool_executor.settings import ExecutorSettings
+from aetheris.verifier.prober.settings import ProberSettings
 from aetheris.verifier.settings import VerifierSettings
 
 _SETTINGS: Sequence[type[RuntimeSettings]] = (
@@ -30,6 +31,7 @@ _SETTINGS: Sequence[type[RuntimeSettings]] = (
     PlannerSettings,
     LedgerSettings,
     ExecutorSettings,
+    ProberSettings,
     VerifierSettings,
 )
 _WILD = frozenset("*?[")

@@ -1,4 +1,4 @@
-"""The verifier's edge in one partition: audits what flows by, seals what has ended, answers questions."""
+"""The verifier's edge in one partition: audits what flows by, and seals what has ended."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,8 +14,7 @@ from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.messages import envelope
-from aetheris.protocol.messages.commands import Verification
-from aetheris.protocol.messages.envelope import Envelope, Undecodable
+from aetheris.protocol.messages.envelope import Undecodable
 from aetheris.protocol.messages.events import (
     ConfirmationFailed,
     Event,
@@ -36,7 +35,6 @@ from aetheris.runtime.worker.loop import PartitionWorker
 from aetheris.verifier.audit_watch import AuditWatch
 from aetheris.verifier.core.partition import AuditedJob, Partition, sealed
 from aetheris.verifier.keys import SealKeys
-from aetheris.verifier.prober import Prober
 from aetheris.verifier.proofs import Proofs, StillReading, UnknownJob
 from aetheris.verifier.reports import report_on
 
@@ -64,20 +62,18 @@ class VerifierDependencies:
 
     runtime: Runtime
     worker: PartitionWorker
-    prober: Prober
     keys: SealKeys
     proofs: Proofs
 
 
 class VerifierPartition(PartitionHandler):
-    """One partition: audit, seals, probes."""
+    """One partition: audit and seals."""
 
     def __init__(self, deps: VerifierDependencies, number: int) -> None:
         self._deps = deps
         self._number = number
         self._core = Partition()
         self._watch = AuditWatch(self._core, self._report, deps.runtime.clock)
-        self._asked: dict[int, asyncio.Task[None]] = {}
         self._late: set[asyncio.Task[None]] = set()
         self._readable: set[str] = set()
         """Jobs of whose large results one could be asked for just now."""
@@ -107,29 +103,22 @@ class VerifierPartition(PartitionHandler):
             self._deps.worker.call_at(self._number, due_s)
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
-        """Audit, then seal what has ended; start the probes that were asked for."""
+        """Audit, then seal what has ended."""
         for record in batch.get(Topic.JOBS_EVENTS, ()):
             self._audit(record)
         self._look()
         await self._seal()
-        for record in batch.get(Topic.VERIFICATIONS, ()):
-            self._take_question(record)
 
     def live(self) -> Iterable[tuple[str, int]]:
         """The jobs that are not sealed."""
         return self._core.live()
 
-    def low_water(self, topic: str) -> int | None:
-        """The oldest question that is not answered yet."""
-        return min(self._asked, default=None) if topic == Topic.VERIFICATIONS else None
-
     async def close(self) -> None:
-        """Questions that are open are asked again by whoever comes next."""
+        """What is looked at now is looked at again by whoever comes next."""
         await self._watch.close()
-        open_tasks = (*self._asked.values(), *self._late)
-        for task in open_tasks:
+        for task in self._late:
             task.cancel()
-        await asyncio.gather(*open_tasks, return_exceptions=True)
+        await asyncio.gather(*self._late, return_exceptions=True)
 
     def _audit(self, record: Record) -> None:
         """Judge a record; what the planner decodes, it also puts into the DLQ where it must."""
@@ -263,36 +252,6 @@ class VerifierPartition(PartitionHandler):
         identity = event_id(body.job_id, body.event_type, cause)
         time = self._deps.runtime.clock.now().isoformat()
         return envelope.draft(topic, body, key=body.job_id, id=identity, source=SOURCE, time=time)
-
-    def _take_question(self, record: Record) -> None:
-        try:
-            decoded = envelope.decode_message(record)
-        except Undecodable as reason:
-            self._deps.worker.quarantine(record, str(reason))
-            return
-        if isinstance(decoded, Envelope) and isinstance(decoded.body, Verification):
-            task = asyncio.create_task(self._answer(decoded.body, record))
-            self._asked[record.offset] = task
-            task.add_done_callback(lambda _: self._asked.pop(record.offset, None))
-
-    async def _answer(self, question: Verification, record: Record) -> None:
-        traced = Traced(question.job_id, question.idempotency_key)
-        parent = record.header("traceparent")
-        name = f"{question.what} {question.tool_name}"
-        with self._deps.runtime.telemetry.span(traced, name, parent=parent, always=True) as span:
-            reported = await self._asked_external_system(question, span.traceparent)
-        cause = f"{question.invocation_id} {question.ask}"
-        group = tuple(
-            self._draft(Topic.JOBS_EVENTS, one, f"{cause} {place}" if place else cause)
-            for place, one in enumerate(reported)
-        )
-        if group:
-            await self._deps.runtime.withheld.append([group])
-
-    async def _asked_external_system(self, question: Verification, traceparent: bytes | None) -> Sequence[Event]:
-        if question.what == "confirm":
-            return await self._deps.prober.confirm(question, traceparent)
-        return [await self._deps.prober.ask(question, traceparent)]
 
 
 def _violation(job: AuditedJob, found: Violation) -> tuple[ViolationFound, str]:

@@ -9,7 +9,7 @@ from aetheris.runtime.worker.checkpointer import EVERY
 
 
 class VerifierSettings(HttpSettings):
-    """Which keys seal, and how long a probe may take."""
+    """Which keys seal, and how much is read at once."""
 
     lazy_pause_s: float = Field(0.15, gt=0, description="Pause between reads: nobody waits for an audit or a seal")
     checkpoint_every: int = Field(
@@ -20,10 +20,4 @@ class VerifierSettings(HttpSettings):
         None, description="Public keys of all seals, with times; default: keys/seal-keys.json in the data folder"
     )
     seal_log: str = Field("aetheris.local/seals", description="Origin of the log of seals: a URL without scheme, yours")
-    probe_timeout_s: float = Field(10.0, gt=0, description="Time that a tool's probe has to answer")
-    secrets: Path | None = Field(None, description="Secrets of tools (TOML), kept out of what probes and verifiers say")
-    tool_output: bool = Field(
-        default=True, description="What probes and verifiers print, log and raise goes into the log, without secrets"
-    )
-    probes_at_once: int = Field(16, ge=1, description="Probes that run at the same time")
     read_s: float = Field(10.0, gt=0, description="Deadline for reading a job's stream from Kafka")

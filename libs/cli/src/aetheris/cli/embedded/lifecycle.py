@@ -314,7 +314,7 @@ def _give_up(
 
 
 def _report_refusals(data: Path, names: Sequence[str]) -> None:
-    """Raises: RefusedError, with each reason once; executor and verifier load the same tools."""
+    """Raises: RefusedError, with each reason once; executor and prober load the same tools."""
     state = State.load(data)
     if state is None or state.pid is None or state.pid != supervisor_pid(data):  # what an earlier one has left
         return

@@ -9,18 +9,23 @@ from aetheris.cli.embedded.forks import run_module
 from aetheris.cli.embedded.plan import ProcessSpec
 from aetheris.cli.embedded.ports import Ports
 from aetheris.runtime.process.installation import named
+from aetheris.verifier.apart import KEYS, TOOLS
 
 STOP_WITHIN_S = 10.0
 
 
 @dataclass(frozen=True)
 class Service:
-    """One kind of service: its processes are called name-0, name-1, …; `http` ones are given a port."""
+    """One kind of service: its processes are called name-0, name-1, …; `http` ones are given a port.
+
+    It is told nothing of the settings that are `withheld`, whatever the environment says.
+    """
 
     name: str
     argv: tuple[str, ...]
     count: int = 1
     http: bool = False
+    withheld: tuple[str, ...] = ()
 
 
 def _module(name: str) -> tuple[str, ...]:
@@ -30,8 +35,9 @@ def _module(name: str) -> tuple[str, ...]:
 SERVICES = (
     Service("planner", _module("planner")),
     Service("ledger", _module("ledger")),
-    Service("executor", _module("tool_executor")),
-    Service("verifier", _module("verifier"), http=True),
+    Service("executor", _module("tool_executor"), withheld=KEYS),
+    Service("prober", _module("verifier.prober"), withheld=KEYS),
+    Service("verifier", _module("verifier"), http=True, withheld=TOOLS),
     Service("gateway", _module("gateway"), http=True),
 )
 
@@ -56,7 +62,8 @@ def http_port(process: str, ports: Ports) -> int:
 def _part(service: Service, process: str, shared: Mapping[str, str], ports: Ports) -> ProcessSpec:
     health = str(ports.get(f"{process}-health"))
     worker_id = named(process, Path(shared["AETHERIS_DATA"]))
-    own = {"AETHERIS_WORKER_ID": worker_id, "AETHERIS_HEALTH_PORT": health, "PYTHONUNBUFFERED": "1"}
+    own = dict.fromkeys(service.withheld, "")
+    own |= {"AETHERIS_WORKER_ID": worker_id, "AETHERIS_HEALTH_PORT": health, "PYTHONUNBUFFERED": "1"}
     if service.http:
         own["AETHERIS_HTTP_PORT"] = str(http_port(process, ports))
     return ProcessSpec(

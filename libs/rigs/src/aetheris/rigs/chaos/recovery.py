@@ -20,7 +20,8 @@ _TAKES: Mapping[str, tuple[type[Event], ...]] = {
     "planner": (ev.JobCreated, ev.PlanGenerated, ev.NodeFinished, ev.JobCompleted),
     "ledger": (ev.ToolInvocationStarted,),
     "gateway": (ev.JobCreated,),
-    "verifier": (ev.JobSealed, ev.InvocationProbed),
+    "prober": (ev.InvocationProbed, ev.EffectConfirmed, ev.ConfirmationFailed),
+    "verifier": (ev.JobSealed,),
 }
 
 

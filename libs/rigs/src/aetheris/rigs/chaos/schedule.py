@@ -11,8 +11,11 @@ from aetheris.protocol.plan.graph import EffectClass
 from aetheris.rigs.chaos.tools import REFUSES, TOOLS
 
 EXECUTORS = 2
-SERVICES = ("planner-0", "ledger-0", "executor-0", "executor-1", "verifier-0", "gateway-0")
-PAUSABLE = ("executor-0", "executor-1", "executor-0", "executor-1", "planner-0", "ledger-0", "verifier-0")
+SERVICES = ("planner-0", "ledger-0", "executor-0", "executor-1", "prober-0", "verifier-0", "gateway-0")
+PAUSABLE = (
+    *("executor-0", "executor-1", "executor-0", "executor-1"),
+    *("planner-0", "ledger-0", "prober-0", "verifier-0"),
+)
 
 OUTSIDE, KAFKA, REDIS = "outside", "kafka", "redis"
 ROUTES = (OUTSIDE, KAFKA, REDIS)

@@ -69,7 +69,7 @@ def _play(folder: Path, say: Say, *, keep: bool) -> ApproveOutcome:
             "AETHERIS_POLICY": str(Path(__file__).with_name("approve_policy.toml")),
             "DEMO_BANK_URL": bank.url,
         }
-        say.step("starting Kafka, Valkey and the five services (the first time, Kafka is downloaded)")
+        say.step("starting Kafka, Valkey and the six services (the first time, Kafka is downloaded)")
         with running(folder, env, say, keep=keep) as system:
             job_id, request = _ask(system, say)
             own = _refused(system.client, request, "approve")

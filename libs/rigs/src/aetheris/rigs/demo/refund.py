@@ -106,7 +106,7 @@ def _on_aetheris(
     folder: Path, external: DemoExternalSystems, gates: Mapping[str, Gate], naive: EffectCounts, say: Say, *, keep: bool
 ) -> RefundOutcome:
     say.headline(f"Order {ORDER}: the same job on Aetheris")
-    say.step("starting Kafka, Valkey and the five services (the first time, Kafka is downloaded)")
+    say.step("starting Kafka, Valkey and the six services (the first time, Kafka is downloaded)")
     with running(folder, {**external.env, **_through(gates)}, say, keep=keep) as system:
         torment = Torment(system, external, gates, ORDER, say)
         torment.begin()

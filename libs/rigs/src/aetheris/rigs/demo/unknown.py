@@ -125,7 +125,7 @@ def _play(folder: Path, say: Say, *, keep: bool) -> UnknownOutcome:
             "DEMO_BANK_URL": external.bank.url,
         }
         say.headline("The same three calls on Aetheris")
-        say.step("starting Kafka, Valkey and the five services (the first time, Kafka is downloaded)")
+        say.step("starting Kafka, Valkey and the six services (the first time, Kafka is downloaded)")
         with running(folder, env, say, keep=keep) as system:
             return _on_aetheris(system, external, naive, paid, say=say)
 

@@ -57,9 +57,11 @@ class Runtime:
 
 @asynccontextmanager
 async def runtime(
-    settings: RuntimeSettings, service: str, stop: asyncio.Event | None = None
+    settings: RuntimeSettings, service: str, stop: asyncio.Event | None = None, *, with_redis: bool = True
 ) -> AsyncGenerator[Runtime]:
     """Connect and listen; everything is closed in the opposite order.
+
+    Without `with_redis` nobody asks Redis here: it is neither judged nor waited for, and need not be reachable.
 
     It is alive from the start, and not ready before the brokers answer, nor once `stop` is set.
 
@@ -94,7 +96,9 @@ async def runtime(
         closing.push_async_callback(withheld.close)
         redis = Redis(settings.redis)
         closing.push_async_callback(redis.close)
-        await check_store(redis, dev=settings.dev)
+        if with_redis:
+            await check_store(redis, dev=settings.dev)
+            health.add("redis", redis.unready)
         blobs = blobs_at(settings.blobs, settings.data)
         await blobs.check()
         traffic = BlobTraffic(blobs, SystemClock())
@@ -103,7 +107,6 @@ async def runtime(
         health.add("brokers", pulse.unready)
         health.add("log", lambda: _why_stuck(appender))
         health.report("refused", withheld.reported)
-        health.add("redis", redis.unready)
         wake_up = WakeUp(redis)
         yield Runtime(
             service,

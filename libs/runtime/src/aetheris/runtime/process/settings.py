@@ -60,6 +60,11 @@ class RuntimeSettings(BaseSettings):
     lease_ttl_s: float = Field(5.0, gt=0, description="How long a lease outlives its last heartbeat")
     effect_ttl_s: float = Field(7 * 86400.0, gt=0, description="How long the effect store keeps an effect")
     drain_s: float = Field(5.0, gt=0, description="Time that a stopping or revoked partition has to finish")
+
+
+class ToolSettings(RuntimeSettings):
+    """What a service that loads tools has beside."""
+
     tools: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)] = Field(
         (), description="Modules with @tool functions to import, comma-separated"
     )

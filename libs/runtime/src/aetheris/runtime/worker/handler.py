@@ -24,6 +24,7 @@ class Inputs:
 
     commands: Mapping[Topic, Cadence] = field(default_factory=dict[Topic, Cadence])
     authority: Topic = Topic.JOBS_EVENTS
+    """What is folded from the oldest that `live` still needs on, before anything is handled."""
     authority_cadence: Cadence = Cadence.LAZY
     tables: tuple[Topic, ...] = ()
     rows: Mapping[Topic, Callable[[], MutableMapping[str, bytes]]] = field(

@@ -124,8 +124,7 @@ class WorkerPartition:
 
     def take(self, place: Place, records: list[Record]) -> None:
         """Queue what arrived; past the limit, nothing more is fetched until it is handled."""
-        if place[0] in self._ages:
-            self._ages[place[0]].note(records[-1].offset, records[-1].timestamp_ms)
+        self._note_age(records[-1])
         self._queues.setdefault(place[0], []).extend(records)
         self._queued += len(records)
         if self._queued > self._around.queue_limit and not self._held:
@@ -254,6 +253,7 @@ class WorkerPartition:
         async for records in replay(self._around.log, self._authority, start, end):
             if self._checkpointer is not None:
                 self._checkpointer.note(records)
+            self._note_age(records[-1])
             self._handler.fold(records)
             position = max(position, records[-1].offset + 1)
             if self._closing:
@@ -319,18 +319,25 @@ class WorkerPartition:
             self.offers[topic, number] = position if low is None else min(low, position)
         self._offered_at = self._around.clock.monotonic()
 
+    def _note_age(self, record: Record) -> None:
+        if record.topic in self._ages:
+            self._ages[record.topic].note(record.offset, record.timestamp_ms)
+
     def _low(self, topic: str) -> int | None:
-        """The lowest offset of a topic that is still needed."""
+        """The lowest offset of a topic that is still needed; none for long, of what is made again."""
+        low = self._needed(topic)
+        if low is None or topic not in self._ages:
+            return low
+        return max(low, self._ages[topic].held_from(self._around.clock.now().timestamp() * 1000))
+
+    def _needed(self, topic: str) -> int | None:
         if topic == self._authority[0]:
             if self._checkpoints is not None:
                 return self._checkpoints.mark(self._handler.live())
             return min((creation_offset for _, creation_offset in self._handler.live()), default=None)
         if topic == self._around.inputs.checkpoints:
             return None
-        low = self._handler.low_water(topic)
-        if low is None or topic not in self._ages:
-            return low
-        return max(low, self._ages[topic].held_from(self._around.clock.now().timestamp() * 1000))
+        return self._handler.low_water(topic)
 
     def _checkpoints_of(self, around: PartitionDependencies) -> Checkpoints | None:
         topic = around.inputs.checkpoints

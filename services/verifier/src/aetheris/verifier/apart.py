@@ -1,0 +1,44 @@
+"""What verifier and prober must not be given: a key and the code of tools never meet in one process."""
+
+from collections.abc import Mapping, Sequence
+
+from aetheris.runtime.base.refusal import StartRefused
+
+KEYS = ("AETHERIS_SEAL_KEY", "AETHERIS_INTERNAL_KEY", "AETHERIS_HTTP_KEY")
+"""Settings that name a private key; what loads tools is given none."""
+
+TOOLS = ("AETHERIS_TOOLS", "AETHERIS_SECRETS", "AETHERIS_MCP", "AETHERIS_MODELS", "AETHERIS_SHELL_PROGRAMS")
+"""Settings that name tools, or what they are given; what holds the sealing key is given none."""
+
+
+class KeyBesideTools(StartRefused):
+    """A prober was told where a private key is."""
+
+    code = "key_beside_tools"
+
+
+class ToolsBesideKey(StartRefused):
+    """A verifier was told to load tools, or what tools are given."""
+
+    code = "tools_beside_key"
+
+
+def refuse_keys(environment: Mapping[str, str]) -> None:
+    """Raises: KeyBesideTools, if a setting names a key; it is for who loads tools."""
+    if found := _set(environment, KEYS):
+        raise KeyBesideTools(
+            f"{found}: the prober runs tools' probes, which can read whatever it can; keys are for verifier and gateway"
+        )
+
+
+def refuse_tools(environment: Mapping[str, str]) -> None:
+    """Raises: ToolsBesideKey, if a setting names tools or what is theirs; it is for who holds the sealing key."""
+    if found := _set(environment, TOOLS):
+        raise ToolsBesideKey(
+            f"{found}: the verifier holds the key that seals, which tools could read; tools are for executor and prober"
+        )
+
+
+def _set(environment: Mapping[str, str], variables: Sequence[str]) -> str:
+    """Those that say something, by name."""
+    return ", ".join(name for name in variables if environment.get(name))
