@@ -19,7 +19,7 @@ from aetheris.runtime.kafka.admin import topic_specs
 from aetheris.runtime.log.interface import MAX_GROUP_BYTES, GroupTooLarge, MixedGroup
 from aetheris.runtime.log.partitioning import partition_of, place_of, weigh
 from aetheris.runtime.process.health import Health
-from aetheris.runtime.process.settings import RuntimeSettings
+from aetheris.runtime.process.settings import RuntimeSettings, ToolSettings
 from aetheris.testkit.clock import VirtualClock
 
 
@@ -85,7 +85,7 @@ def test_a_groups_weight_bounds_what_it_takes() -> None:
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AETHERIS_TOOLS", "shop.tools, mail.tools")
     monkeypatch.setenv("AETHERIS_PARTITIONS", "12")
-    settings = RuntimeSettings()
+    settings = ToolSettings()
     assert (settings.tools, settings.partitions) == (("shop.tools", "mail.tools"), 12)
 
 
