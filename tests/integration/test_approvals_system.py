@@ -21,6 +21,7 @@ from tests.testkit.approvers import headers_of, respond, running_approvers
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import ExternalServer, until
 from tests.testkit.policies import ALLOW_REST
+from tests.testkit.principals import said_by
 from tests.testkit.rig import Rig
 from tests.testkit.system import System
 
@@ -183,7 +184,7 @@ def test_an_edit_voids_the_yes_of_before_and_only_the_new_call_runs(system: Syst
 
 def past_the_gateway(system: System, job: str, request: str, data: dict[str, Any]) -> None:
     """An edit that the gateway would refuse: the ledger writes nothing, and an operator hears why."""
-    body = {"job_id": job, "by": "bob", "tenant": "acme", "request_id": request, "action": "edit", "data": data}
+    body = {"job_id": job, **said_by("bob"), "tenant": "acme", "request_id": request, "action": "edit", "data": data}
     system.forge(Topic.JOBS_COMMANDS, job, Respond.model_validate(body | {"as_of": -1}), "/gateway/rogue")
     lines = system.data / "logs" / "ledger-0.log"
     until(lambda: "a person's word decides nothing" in lines.read_text(), 30)

@@ -27,6 +27,7 @@ from aetheris.runtime.kafka.admin import ensure_topics
 from aetheris.runtime.process.settings import RuntimeSettings
 from aetheris.runtime.redis.client import Redis
 from tests.testkit.ledger_process import WATCHED_DLQ, LedgerSurroundings, drafted, ledger_job
+from tests.testkit.principals import said_by
 
 pytestmark = pytest.mark.real
 
@@ -204,7 +205,7 @@ async def test_a_human_settles_what_is_parked(around: LedgerSurroundings) -> Non
         await around.until(lambda: step.status() is KeyStatus.PARKED)
         command = Resolve(
             job_id=step.id,
-            by="bob",
+            **said_by("bob"),
             tenant="acme",
             execution_id=execution_id(step.id, "a", step.key()),
             verdict="happened",

@@ -29,6 +29,7 @@ from aetheris.protocol.messages.commands import (
 from aetheris.protocol.messages.event_values import Answer, Change
 from aetheris.protocol.messages.events import Event
 from tests.testkit.histories import JOB, TENANT, about, created, finished, graph, key_of, planned, started
+from tests.testkit.principals import said_by
 
 TTL_S = 5.0
 SETTLES_S = 20.0
@@ -204,7 +205,7 @@ class Ledger:
         command = Resolve.model_validate(
             {
                 "job_id": JOB,
-                "by": "bob",
+                **said_by(fields.get("by", "bob")),
                 "tenant": TENANT,
                 "execution_id": execution_id(JOB, node, key_of(node)),
                 "verdict": verdict,

@@ -18,6 +18,7 @@ from aetheris.protocol.plan.graph import EffectClass
 from aetheris.protocol.planning.continuation import MAX_CONTINUED, EndedJob, unfounded
 from aetheris.protocol.planning.invocation import invocation
 from tests.testkit import histories as h
+from tests.testkit.principals import person
 
 REGISTRY = {
     name: RegistryEntry(
@@ -61,7 +62,9 @@ def job(*events: ev.Event, nodes: tuple[dict[str, Any], ...] = (), end: ev.Event
 def asked_for(state: JobState, plan: Any = None, seal: ev.JobSealed | None = h.SEAL, settle: Any = None) -> Submit:
     body: dict[str, Any] = {} if plan is None else {"plan": {"nodes": plan}}
     raw = json.dumps(body | ({} if settle is None else {"settle": settle})).encode()
-    return submissions.continue_command(raw, ASKED, EndedJob(state, seal), REGISTRY, {})
+    return submissions.continue_command(
+        raw, replace(ASKED, principal=person(ASKED.by)), EndedJob(state, seal), REGISTRY, {}
+    )
 
 
 def nodes_of(command: Submit) -> list[dict[str, Any]]:
@@ -358,9 +361,9 @@ def test_an_edit_that_makes_what_an_earlier_job_did_is_refused(tool: str, occurr
         "tool_version": "1",
         "rule": "r",
     }
-    asked = requests.question(h.about(ev.ApprovalRequested, "z", form=form, **body), "ann")
+    asked = requests.question(h.about(ev.ApprovalRequested, "z", form=form, **body), requests.Owner("acme", "ann"))
     assert asked is not None
-    answer = requests.HumanResponse("r", "edit", {"n": 1}, None, "bob")
+    answer = requests.HumanResponse("r", "edit", {"n": 1}, None, person("bob", "acme"))
     schema = {"type": "object"}
     requests.check_edit(state, asked, replace(answer, data={"n": 3}), schema)
     if not refused:

@@ -16,6 +16,7 @@ from aetheris.protocol.messages.event_values import Decision, DuplicateOf
 from aetheris.protocol.planning.approvals import request_id
 from tests.testkit.histories import JOB, TENANT, about, adopts, graph, key_of, planned, started
 from tests.testkit.ledgers import Ledger, Surroundings
+from tests.testkit.principals import said_by
 
 SCHEMA = {
     "type": "object",
@@ -66,7 +67,7 @@ def respond(
     command = Respond.model_validate(
         {
             "job_id": JOB,
-            "by": by,
+            **said_by(by),
             "tenant": TENANT,
             "request_id": request_id(JOB, "a", key(args)),
             "action": action,
@@ -161,7 +162,7 @@ def test_of_two_answers_at_once_the_first_decides() -> None:
         command = Respond.model_validate(
             {
                 "job_id": JOB,
-                "by": by,
+                **said_by(by),
                 "tenant": TENANT,
                 "request_id": request_id(JOB, "a", key()),
                 "action": action,

@@ -21,6 +21,7 @@ from aetheris.protocol.planning.approvals import request_id
 from aetheris.views.standing import job_view
 from tests.testkit.histories import TENANT, about, created, finished, graph, key_of, planned, started
 from tests.testkit.ledgers import limits
+from tests.testkit.principals import said_by
 
 WINDOW_S = 60.0
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -229,7 +230,7 @@ class Side:
 
     def respond(self) -> None:
         state = self.core.jobs[self.name].state
-        body = {"job_id": self.name, "by": "bob", "tenant": TENANT, "action": "approve", "as_of": -1}
+        body = {"job_id": self.name, **said_by("bob"), "tenant": TENANT, "action": "approve", "as_of": -1}
         asked = request_id(self.name, "a", self.key)
         self.core.hear(Respond.model_validate(body | {"request_id": asked}), "cmd", 1)
         self.settle()

@@ -7,6 +7,7 @@ from aetheris.protocol.messages.commands import Respond, Signal
 from aetheris.protocol.planning.approvals import request_id
 from tests.testkit.histories import JOB, TENANT, about, finished, graph, key_of, started
 from tests.testkit.ledgers import TTL_S, Surroundings, effect, one
+from tests.testkit.principals import said_by
 
 PAUSED = ev.JobPaused(job_id=JOB, number=1, by="bob")
 RESUMED = ev.JobResumed(job_id=JOB, number=1, by="bob")
@@ -73,7 +74,12 @@ def test_an_approval_may_be_given_and_nothing_starts_of_it() -> None:
     ledger.request("a")
     ledger.add(PAUSED)
     yes = Respond(
-        job_id=JOB, by="ben", tenant=TENANT, as_of=-1, request_id=request_id(JOB, "a", key_of("a")), action="approve"
+        job_id=JOB,
+        **said_by("ben"),
+        tenant=TENANT,
+        as_of=-1,
+        request_id=request_id(JOB, "a", key_of("a")),
+        action="approve",
     )
     ledger.core.hear(yes, "cmd-1", 7)
     ledger.settle()

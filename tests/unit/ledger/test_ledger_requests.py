@@ -13,6 +13,7 @@ from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.approvals import request_id
 from tests.testkit.histories import JOB, TENANT, about, finished, graph, key_of, started
 from tests.testkit.ledgers import Ledger, Surroundings
+from tests.testkit.principals import said_by
 from tests.unit.views.test_contracts import PARKED, YES, failed, rejected
 
 ASK = '[[rules]]\nname = "r"\ntools = ["*"]\neffect = "approval"\n'
@@ -40,7 +41,7 @@ LEGAL = {
 
 
 def commands() -> dict[str, Any]:
-    who: dict[str, Any] = {"job_id": JOB, "by": "bob", "tenant": TENANT, "as_of": -1}
+    who: dict[str, Any] = {"job_id": JOB, **said_by("bob"), "tenant": TENANT, "as_of": -1}
     reported = {"execution_id": CONTRACT, "evidence": "seen"}
     return {
         **{action: Respond(request_id=REQUEST, action=action, **who) for action in ("approve", "reject")},

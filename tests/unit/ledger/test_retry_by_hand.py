@@ -18,6 +18,7 @@ from aetheris.views.contracts import Contracts
 from aetheris.views.standing import job_status, job_view
 from tests.testkit.histories import JOB, TENANT, about, graph, key_of, started
 from tests.testkit.ledgers import Ledger, Surroundings
+from tests.testkit.principals import said_by
 from tests.unit.ledger import test_approvals as approvals
 
 PAID = {"to": "bob"}
@@ -45,7 +46,7 @@ def start(ledger: Ledger, number: int) -> ev.ToolInvocationStarted:
 def respond(ledger: Ledger, action: str = "approve", token: int = 1, by: str = "bob", **more: Any) -> None:
     name = f"answer-{token}-{action}-{by}"
     asked = request_id(JOB, "a", KEY, token)
-    body = {"job_id": JOB, "by": by, "tenant": TENANT, "request_id": asked, "action": action, "as_of": -1}
+    body = {"job_id": JOB, **said_by(by), "tenant": TENANT, "request_id": asked, "action": action, "as_of": -1}
     ledger.core.hear(Respond.model_validate(body | more), name, 7)
     ledger.settle()
 
@@ -53,7 +54,7 @@ def respond(ledger: Ledger, action: str = "approve", token: int = 1, by: str = "
 def resolve(ledger: Ledger, verdict: str = "retry", by: str = "carol", name: str = "resolve") -> None:
     contract = execution_id(JOB, "a", KEY)
     body = {"execution_id": contract, "verdict": verdict, "evidence": "their log is empty", "as_of": -1}
-    ledger.core.hear(Resolve.model_validate({"job_id": JOB, "by": by, "tenant": TENANT, **body}), name, 8)
+    ledger.core.hear(Resolve.model_validate({"job_id": JOB, **said_by(by), "tenant": TENANT, **body}), name, 8)
     ledger.settle()
 
 
@@ -102,7 +103,7 @@ def test_who_edited_a_call_does_not_approve_another_try_of_it_either() -> None:
         ledger.lease_lapses()
         body = {"execution_id": execution_id(JOB, "a", key), "verdict": "retry", "evidence": "none", "as_of": -1}
         ledger.core.hear(
-            Resolve.model_validate({"job_id": JOB, "by": "bob", "tenant": TENANT, **body}), f"r{number}", 8
+            Resolve.model_validate({"job_id": JOB, **said_by("bob"), "tenant": TENANT, **body}), f"r{number}", 8
         )
         ledger.settle()
         again = request_id(JOB, "a", key, number + 1)

@@ -11,6 +11,7 @@ from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.approvals import request_id
 from tests.testkit.histories import JOB, TENANT, about, finished, graph, key_of, started
 from tests.testkit.ledgers import Behind, Ledger, Surroundings
+from tests.testkit.principals import said_by
 
 PLAN = graph({"id": "a"}, act={"irreversible": True, "effect_class": "opaque"})
 KEY = key_of("a")
@@ -24,7 +25,7 @@ def cancel(ledger: Ledger, offset: int = 8) -> None:
 
 def approve(ledger: Ledger) -> None:
     request = request_id(JOB, "a", KEY)
-    word = Respond(job_id=JOB, by="bob", tenant=TENANT, request_id=request, action="approve", as_of=-1)
+    word = Respond(job_id=JOB, **said_by("bob"), tenant=TENANT, request_id=request, action="approve", as_of=-1)
     ledger.core.hear(word, "yes", 7)
 
 

@@ -15,6 +15,7 @@ from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.approvals import request_id
 from tests.testkit.histories import JOB, TENANT, graph, key_of, started
 from tests.testkit.ledgers import TTL_S, Behind, Surroundings
+from tests.testkit.principals import said_by
 
 PLAN = graph(
     {"id": "ask", "irreversible": True, "args": {"n": 1}},
@@ -31,7 +32,7 @@ STOP: Sequence[Event] = (
 WORDS = {
     action: Respond(
         job_id=JOB,
-        by="ben",
+        **said_by("ben"),
         tenant=TENANT,
         as_of=-1,
         request_id=request_id(JOB, "ask", key_of("ask", {"n": 1})),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from aetheris.protocol.base.keys import args_hash
-from tests.testkit.proof_histories import Log, node, tool
+from tests.testkit.proof_histories import TENANT, Log, node, tool
 from tests.testkit.standalone import verified
 
 RULES: list[tuple[dict[str, Any], dict[str, list[str]]]] = [
@@ -146,3 +146,100 @@ def test_who_accepts_what_could_not_be_confirmed_is_judged_likewise(
     log.add("wait_completed", wait_type="confirmation", correlation_key="confirm-4", by=who)
     log.add("wait_completed", wait_type="confirmation", correlation_key="confirm-4", by="me")
     assert rules(log) == broken
+
+
+WHO: dict[str, Any] = {"kind": "person", "roles": ["approve"], "tenant": TENANT}
+BOUND = {"args_hash": "args-a", "tool_version": "1", "rule": "r"}
+ASKS_PERSONS = {"approver_kinds": ["person"]}
+ASKS_ROLE = {"approver_roles": ["approve", "audit"]}
+
+
+@pytest.mark.parametrize(
+    ("rule", "said", "is_fine"),
+    [
+        (ASKS_PERSONS, {"id": "ann", **WHO}, True),
+        (ASKS_PERSONS, {"id": "ann", **WHO, "kind": "agent"}, False),
+        (ASKS_PERSONS, None, False),
+        (ASKS_ROLE, {"id": "ann", **WHO}, True),
+        (ASKS_ROLE, {"id": "ann", **WHO, "roles": ["submit"]}, False),
+        (ASKS_ROLE, None, False),
+        ({}, None, True),
+        ({}, {"id": "bob", **WHO}, False),
+        ({}, {"id": "ann", **WHO, "tenant": "other"}, False),
+    ],
+)
+@pytest.mark.parametrize("word", ["decided", "retry", "happened", "accepted"])
+def test_what_decides_must_be_what_the_rule_asks_for(
+    word: str, rule: dict[str, Any], said: dict[str, Any] | None, is_fine: bool
+) -> None:
+    log = parked(rule="r", **rule)
+    if word == "decided":
+        log = Log(node("a"), tools={"refund": tool("opaque", irreversible=True)})
+        log.ask(**rule)
+        log.decide("approve", approver="ann", principal=said)
+    elif word == "retry":
+        log.reopen("n1", "human", evidence=[{"by": "ann"}], principal=said)
+    elif word == "happened":
+        log.finish("n1", via="human", by="ann", evidence="seen", principal=said)
+    else:
+        log.add("job_waiting", wait_type="confirmation", correlation_key="c-4", rule="r", **rule)
+        log.add("wait_completed", wait_type="confirmation", correlation_key="c-4", by="ann", principal=said)
+    assert rules(log) == ([] if is_fine else ["not_an_approver"])
+
+
+def voted(*voters: str, names: list[str] | None = None, **rule: Any) -> Log:
+    """A call that two must approve, and who did."""
+    log = Log(node("a"), tools={"refund": tool("opaque", irreversible=True)})
+    log.ask(approvals=2, **ASKS_PERSONS, **rule)
+    for who in voters:
+        vote(log, who)
+    last = {"id": voters[-1], **WHO, "kind": "agent" if voters[-1] == "robot" else "person"}
+    log.decide("approve", approver=voters[-1], principal=last, votes=names or list(dict.fromkeys(voters)))
+    return log
+
+
+def vote(log: Log, who: str, **fields: Any) -> None:
+    said = {"id": who, **WHO, "kind": "agent" if who == "robot" else "person"}
+    body: dict[str, Any] = {**BOUND, "approver": who, "principal": said} | fields
+    log.about("approval_voted", **body)
+
+
+def test_two_votes_of_different_persons_are_two() -> None:
+    assert rules(voted("ann", "bob")) == []
+    assert rules(voted("ann", "robot", "bob", "ann", "bob")) == []
+
+
+@pytest.mark.parametrize(
+    ("log", "broken"),
+    [
+        (voted("bob", "bob"), []),
+        (voted("bob", "bob", names=["bob", "carol"]), []),
+        (voted("robot", "bob"), []),
+        (voted("me", "bob"), []),
+        (voted("carol", "bob", edited_by="carol"), []),
+        (voted("carol", "bob", approvers=["bob"]), []),
+        (voted("carol", "bob", names=["bob"]), []),
+        (voted("bob", "robot"), ["not_an_approver"]),
+    ],
+)
+def test_a_yes_without_as_many_votes_is_found(log: Log, broken: list[str]) -> None:
+    assert rules(log) == [*broken, "votes_missing"]
+
+
+@pytest.mark.parametrize("fields", [{"args_hash": "args-other"}, {"tool_version": "2"}, {"token": 2}, {"rule": "q"}])
+def test_a_vote_about_something_else_counts_for_nothing(fields: dict[str, Any]) -> None:
+    log = Log(node("a"), tools={"refund": tool("opaque", irreversible=True)})
+    vote(log, "dan")
+    log.ask(approvals=2)
+    vote(log, "carol", **fields)
+    vote(log, "bob")
+    log.decide("approve", approver="bob", votes=["bob", "carol", "dan"])
+    assert rules(log) == ["votes_missing"]
+
+
+def test_one_no_decides_whoever_said_yes() -> None:
+    log = Log(node("a"), tools={"refund": tool("opaque", irreversible=True)})
+    log.ask(approvals=3)
+    vote(log, "bob")
+    log.decide("reject", approver="carol")
+    assert rules(log) == []

@@ -1,35 +1,98 @@
 """The gate, case by case: who may say what, by the rule that the log has."""
 
+from typing import Any
+
 import pytest
 
-from aetheris.protocol.planning.gate import Deciders, HumanAction, gate
+from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, Role, speaker
+from aetheris.protocol.planning.gate import Deciders, HumanAction, Matter, counted, gate
+from tests.testkit.principals import person
 
 WORDS = tuple(HumanAction)
 NAMED = Deciders("pay", ("carol", "finance-*"))
 OWN = Deciders("pay", self_approval=True)
+OF_ANN = Matter("acme", "ann")
+PERSONS = Deciders("pay", kinds=(PrincipalKind.PERSON,))
+AUDITORS = Deciders("pay", roles=(Role.AUDIT, Role.ADMINISTER))
+
+
+def said(by: str, action: HumanAction, deciders: Deciders, matter: Matter = OF_ANN) -> str | None:
+    return gate(deciders, person(by, "acme"), action, matter)
+
+
+def robot(who: str, *roles: Role, kind: PrincipalKind = PrincipalKind.AGENT) -> RecordedPrincipal:
+    return RecordedPrincipal(id=who, kind=kind, roles=roles, tenant="acme")
 
 
 @pytest.mark.parametrize("action", WORDS)
 def test_without_names_it_is_everybody_but_who_submitted(action: HumanAction) -> None:
-    assert gate(Deciders(), "bob", action, submitted_by="ann") is None
-    assert (
-        gate(Deciders(), "ann", action, submitted_by="ann")
-        == f"who submitted the job may not {action}: somebody else must"
-    )
-    assert gate(OWN, "ann", action, submitted_by="ann") is None
+    assert said("bob", action, Deciders()) is None
+    assert said("ann", action, Deciders()) == f"who submitted the job may not {action}: somebody else must"
+    assert said("ann", action, OWN) is None
 
 
 @pytest.mark.parametrize("action", WORDS)
 def test_those_who_are_named_and_nobody_else(action: HumanAction) -> None:
-    assert gate(NAMED, "finance-7", action, submitted_by="ann") is None
-    assert gate(NAMED, "bob", action, submitted_by="ann") == f"others are named to {action}"
-    assert gate(NAMED, "carol", action, submitted_by="carol") is not None
-    assert gate(Deciders("pay", ("carol",), self_approval=True), "ann", action, submitted_by="ann") is not None
-    assert gate(Deciders("pay", ()), "bob", action) is not None
+    assert said("finance-7", action, NAMED) is None
+    assert said("bob", action, NAMED) == f"others are named to {action} by rule pay: carol, finance-*"
+    assert said("carol", action, NAMED, Matter("acme", "carol")) is not None
+    assert said("ann", action, Deciders("pay", ("carol",), self_approval=True)) is not None
+    assert said("bob", action, Deciders("pay", ())) == f"others are named to {action} by rule pay: nobody"
 
 
 @pytest.mark.parametrize("action", WORDS)
 def test_an_editor_may_say_anything_of_his_edit_but_yes(action: HumanAction) -> None:
-    refused = gate(Deciders(), "bob", action, submitted_by="ann", edited_by="bob")
-    assert (refused is not None) is (action is HumanAction.APPROVE)
-    assert gate(OWN, "bob", action, submitted_by="ann", edited_by="bob") is None
+    edited = Matter("acme", "ann", "bob")
+    assert (said("bob", action, Deciders(), edited) is not None) is (action is HumanAction.APPROVE)
+    assert said("bob", action, OWN, edited) is None
+
+
+@pytest.mark.parametrize("action", WORDS)
+def test_nobody_of_another_tenant_says_anything(action: HumanAction) -> None:
+    for deciders in (Deciders(), OWN, NAMED):
+        for who in (person("carol", "other"), person("carol")):
+            assert gate(deciders, who, action, OF_ANN) == "the job is another tenant's"
+
+
+@pytest.mark.parametrize("action", WORDS)
+@pytest.mark.parametrize("kind", [PrincipalKind.AGENT, PrincipalKind.SERVICE])
+def test_where_persons_are_asked_for_nothing_else_will_do(action: HumanAction, kind: PrincipalKind) -> None:
+    other = robot("helper", *Role, kind=kind)
+    why = f"only a person may {action} by rule pay; this is a principal of kind {kind}"
+    assert gate(PERSONS, other, action, OF_ANN) == why
+    assert gate(Deciders("pay"), other, action, OF_ANN) is None
+    assert said("bob", action, PERSONS) is None
+
+
+@pytest.mark.parametrize("action", WORDS)
+def test_any_of_the_roles_will_do_and_no_other(action: HumanAction) -> None:
+    assert gate(AUDITORS, robot("bob", Role.AUDIT), action, OF_ANN) is None
+    why = f"the role audit or administer is needed to {action} by rule pay"
+    assert gate(AUDITORS, robot("bob", Role.APPROVE, Role.RESOLVE), action, OF_ANN) == why
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"id": "bob", "tenant": "other"},
+        {"id": "carol", "tenant": "acme"},
+        {"id": "carol", "tenant": None},
+    ],
+)
+def test_what_stands_beside_another_name_or_tenant_is_believed_in_nothing(lie: dict[str, Any]) -> None:
+    claimed = person("bob").model_copy(update=lie)
+    who = speaker("bob", "acme", claimed)
+    assert (who.id, who.tenant, who.kind, who.roles) == ("bob", "acme", PrincipalKind.SERVICE, ())
+    assert speaker("bob", "acme", None) == who
+    assert speaker("bob", "acme", person("bob")) == person("bob", "acme")
+
+
+def test_a_yes_is_counted_once_for_each_who_may_give_it() -> None:
+    rule = Deciders("pay", kinds=(PrincipalKind.PERSON,), approvals=2)
+    bob, carol = person("bob", "acme"), person("carol", "acme")
+    others = (person("ann", "acme"), person("dan", "acme"), person("eve", "other"), robot("helper", *Role))
+    matter = Matter("acme", "ann", "dan", (bob, bob, *others, carol, bob))
+    assert counted(rule, matter) == (bob, carol)
+    again = gate(rule, bob, HumanAction.APPROVE, Matter("acme", "ann", None, (bob,)))
+    assert again == "who has approved this already is counted once: 2 different ones must"
+    assert gate(rule, bob, HumanAction.REJECT, Matter("acme", "ann", None, (bob,))) is None, "he may change his mind"

@@ -60,6 +60,8 @@ class Steps:
                 return self._about(data, "waits", f"for approval: `aetheris approve {_text(data, 'job_id')} --as …`")
             case "job_waiting":
                 return self._waiting(data)
+            case "approval_voted":
+                return self._about(data, "voted", f"yes by {data.get('approver', '')}; others must say it, too")
             case "approval_decided":
                 return self._about(data, _text(data, "decision"), f"by {data.get('approver', '')}")
             case "step_compensated":

@@ -22,7 +22,9 @@ PREDICATE_TYPE = "urn:aetheris:job-evidence:v1"
 CHAIN = "aetherisEventChain"
 """The digest of the subject: the root of the event chain over the sealed records."""
 
-_APPROVALS = frozenset({"policy_allowed", "approval_requested", "approval_decided", "invocation_rejected"})
+_APPROVALS = frozenset(
+    {"policy_allowed", "approval_requested", "approval_voted", "approval_decided", "invocation_rejected"}
+)
 
 
 class BadEvidence(Exception):

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Any, cast
 
 from aetheris.proofs.records import Body, Fact, Violation, violation
-from aetheris.proofs.validity import Validity
+from aetheris.proofs.validity import Validity, token_of
 
 BOUND_TO = ("node_id", "args_hash", "tool_version", "rule")
 """What a decision repeats of its request: it holds for exactly that."""
@@ -76,6 +76,7 @@ def _decided(validity: Validity) -> Iterator[Violation]:
                 yield from _bound(requested, decided)
                 yield from entitled(validity, requested, decided, decided.text("approver"))
                 yield from _own_edit(validity, requested, decided)
+                yield from _voted(validity, requested, decided)
 
 
 def _bound(requested: Fact, decided: Fact) -> Iterator[Violation]:
@@ -95,12 +96,68 @@ def entitled(validity: Validity, rule: Fact | None, statement: Fact, who: str) -
     patterns = cast("list[object]", named) if isinstance(named, list) else None
     if patterns is not None and not any(fnmatchcase(who, str(pattern)) for pattern in patterns):
         yield violation("not_an_approver", statement, f"{about} was decided by somebody whom the policy doesn't name")
+    tenant = created.text("tenant") if created is not None else ""
+    if not _is_such(says, _principal(statement), who, tenant):
+        yield violation("not_an_approver", statement, f"{about} was decided by what the policy doesn't let decide")
+
+
+def _principal(statement: Fact) -> Body:
+    """What is recorded of who said it, beside his name."""
+    body = statement.body
+    if statement.type == "job_created":
+        continues = body.get("continues")
+        body = cast("Body", continues) if isinstance(continues, dict) else {}
+        return _mapping(body.get("said_by"))
+    return _mapping(body.get("principal"))
+
+
+def _mapping(found: object) -> Body:
+    return cast("Body", found) if isinstance(found, dict) else {}
+
+
+def _is_such(says: Body, principal: Body, who: str, tenant: str) -> bool:
+    """Whether a principal is of a kind, and has a role, that the rule asks for; and is who it is said to be."""
+    roles = principal.get("roles")
+    held = cast("list[object]", roles) if isinstance(roles, list) else []
+    kinds, wanted = says.get("approver_kinds"), says.get("approver_roles")
+    if isinstance(kinds, list) and principal.get("kind") not in kinds:
+        return False
+    if isinstance(wanted, list) and not any(role in held for role in cast("list[object]", wanted)):
+        return False
+    return principal.get("id", who) == who and principal.get("tenant") in (None, tenant)
+
+
+def _voted(validity: Validity, requested: Fact, decided: Fact) -> Iterator[Violation]:
+    """A yes where several must say it rests on as many votes, each by another and each his to give."""
+    needed = requested.body.get("approvals")
+    if not isinstance(needed, int) or isinstance(needed, bool) or decided.text("decision") != "approve":
+        return
+    cited = decided.body.get("votes")
+    names = {str(name) for name in cast("list[object]", cited)} if isinstance(cited, list) else set[str]()
+    good = {vote.text("approver") for vote in _votes(validity, requested, decided) if vote.text("approver") in names}
+    if len(good) < needed:
+        message = f"key {decided.key} was approved with {len(good)} votes of {needed} that are needed"
+        yield violation("votes_missing", decided, message)
+
+
+def _votes(validity: Validity, requested: Fact, decided: Fact) -> Iterator[Fact]:
+    """The votes between a request and its decision that its voters might give."""
+    for vote in validity.history.votes.get(decided.key, ()):
+        if not requested.at < vote.at < decided.at or token_of(vote) != token_of(requested):
+            continue
+        found = (
+            *_bound(requested, vote),
+            *entitled(validity, requested, vote, vote.text("approver")),
+            *_own_edit(validity, requested, vote),
+        )
+        if not found:
+            yield vote
 
 
 def _own_edit(validity: Validity, requested: Fact, decided: Fact) -> Iterator[Violation]:
     """By what the request says of its editor, and by who made these arguments."""
     history = validity.history
-    if decided.text("decision") != "approve" or requested.body.get("self_approval") is True:
+    if decided.body.get("decision", "approve") != "approve" or requested.body.get("self_approval") is True:
         return
     edits = history.edits.get(requested.node, ())
     made = [edit for edit in edits if edit.at < requested.at and _makes(validity, edit, requested)]

@@ -40,6 +40,8 @@ class History:
         self.closings: dict[str, list[Fact]] = defaultdict(list)
         self.decisions: dict[str, list[Fact]] = defaultdict(list)
         self.requests: dict[str, list[Fact]] = defaultdict(list)
+        self.votes: dict[str, list[Fact]] = defaultdict(list)
+        """Key → who said yes where several must."""
         self.edits: dict[str, list[Fact]] = defaultdict(list)
         """Node → the decisions that changed its arguments."""
         self.confirmations: list[Fact] = []
@@ -167,6 +169,7 @@ class History:
         "invocation_in_doubt": lambda history, fact: history._in_doubt(fact),
         "worker_ended": lambda history, fact: history._worker_ended(fact),
         "approval_decided": lambda history, fact: history._answered(fact),
+        "approval_voted": lambda history, fact: history.votes[fact.key].append(fact),
         "approval_requested": lambda history, fact: history.requests[fact.key].append(fact),
         "policy_allowed": lambda history, fact: history.allowances[fact.key].append(fact),
         "command_committed": lambda history, fact: history.commits[fact.key].append(fact),

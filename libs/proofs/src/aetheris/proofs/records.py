@@ -25,6 +25,7 @@ EVENT_TYPES = frozenset(
         "state_changed",
         "policy_allowed",
         "approval_requested",
+        "approval_voted",
         "approval_decided",
         "invocation_rejected",
         "invocation_cancel_requested",

@@ -17,6 +17,7 @@ SIGNED_BY: Mapping[str, str] = {
     "birth_repeated": "planner",
     "policy_allowed": "ledger",
     "approval_requested": "ledger",
+    "approval_voted": "ledger",
     "approval_decided": "ledger",
     "invocation_rejected": "ledger",
     "invocation_cancel_requested": "ledger",

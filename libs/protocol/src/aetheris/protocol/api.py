@@ -302,6 +302,13 @@ class Reconciled(ResponseModel):
 # Requests to humans
 
 
+class VoteCount(ResponseModel):
+    """Who has said yes, where the rule asks for several; an approval is theirs when there are as many as needed."""
+
+    given: tuple[str, ...] = ()
+    needed: int
+
+
 class Approval(ResponseModel):
     """An open request to a human: about a call (`approval`), or a form of the plan (`human`)."""
 
@@ -313,6 +320,7 @@ class Approval(ResponseModel):
     title: str
     created_at: str
     expires_at: str | None = None
+    votes: VoteCount | None = None
 
 
 class ApprovalPage(ResponseModel):
@@ -330,6 +338,7 @@ class HumanRequest(ResponseModel):
     node_id: str
     status: str
     execution_state: str
+    votes: VoteCount | None = None
     answer: dict[str, Any] | None = None
 
 
@@ -350,6 +359,7 @@ class Responded(ResponseModel):
     event: str | None = None
     command_id: str | None = None
     next_request_id: str | None = None
+    votes: VoteCount | None = None
 
 
 # Tools, models, workers

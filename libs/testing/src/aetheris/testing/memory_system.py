@@ -17,6 +17,7 @@ from aetheris.gateway.core.problems import BadRequestProblem
 from aetheris.gateway.core.submissions import SubmissionRequest, submit_command
 from aetheris.ledger import policy_file
 from aetheris.ledger.core.policy import parse
+from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, Role
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, KeyState, create_job
@@ -222,11 +223,12 @@ class MemorySystem:
         if node not in job.parked:
             raise NotAsked(f"{node} is not parked; these are: {', '.join(job.parked) or 'none'}")
         state = next(one for one in job.state.keys.values() if one.node_id == node and one.outcome is None)
-        _check(may_not_resolve(state, SUBMITTER, by))
+        _check(may_not_resolve(job.state, state, _person(by)))
         resolved = Resolve(
             job_id=job.job_id,
             by=by,
             tenant=TENANT,
+            principal=_person(by),
             execution_id=job.step(node).execution_id or "",
             verdict=verdict,
             evidence="a test says so",
@@ -238,7 +240,13 @@ class MemorySystem:
     def signal(self, job: JobUnderTest, key: str, payload: Any = None) -> JobUnderTest:
         """Tell a job what a node of it waits for; raises FaultNotMet."""
         command = Signal(
-            job_id=job.job_id, by=APPROVER, tenant=TENANT, correlation_key=key, payload=payload, as_of=self._as_of
+            job_id=job.job_id,
+            by=APPROVER,
+            tenant=TENANT,
+            principal=_person(APPROVER),
+            correlation_key=key,
+            payload=payload,
+            as_of=self._as_of,
         )
         return self._say(job.job_id, Topic.JOBS_COMMANDS, command)
 
@@ -275,11 +283,12 @@ class MemorySystem:
         step, state = _asked(job, node)
         about = state.waits_for if state.is_waiting else state.requested
         if about is not None:
-            _check(may_not_answer(about, action, SUBMITTER, by))
+            _check(may_not_answer(about, action, job.state.created, _person(by), state.votes))
         responded = Respond(
             job_id=job.job_id,
             by=by,
             tenant=TENANT,
+            principal=_person(by),
             request_id=step.request_id or "",
             action=action,
             data=dict(data),
@@ -363,6 +372,11 @@ def _asked(job: JobUnderTest, node: str | None) -> tuple[StepView, KeyState]:
     step = job.step(node or job.asked[0])
     keys = [one for one in job.state.keys.values() if one.node_id == step.node_id]
     return step, next(one for one in reversed(keys) if one.is_asking or one.is_waiting)
+
+
+def _person(name: str) -> RecordedPrincipal:
+    """Somebody who may do everything in his tenant, as far as his roles say."""
+    return RecordedPrincipal(id=name, kind=PrincipalKind.PERSON, roles=tuple(Role), tenant=TENANT)
 
 
 def _check(refused: str | None) -> None:

@@ -119,6 +119,8 @@ def _of_call(job: JobState, event: Event) -> Iterator[tuple[str, str, str]]:
             yield f"try:{event.attempt_id}", event.node_id, event.idempotency_key
         case ev.ApprovalDecided():
             yield event.decision.value, event.node_id, event.idempotency_key
+        case ev.ApprovalVoted():
+            yield "vote", event.node_id, event.idempotency_key
         case ev.ApprovalRequested() | ev.InvocationInDoubt() | ev.InvocationProbed() | ev.InvocationReopened():
             yield event.event_type, event.node_id, event.idempotency_key
         case ev.InvocationCancelRequested():

@@ -178,7 +178,10 @@ def _permissions(moments: list[HistoryEntry]) -> Iterator[Tree]:
         event = moment.logged.event
         if not moment.counts:
             continue
-        if isinstance(event, ev.ApprovalDecided):
+        if isinstance(event, ev.ApprovalVoted):
+            known = {"rule": event.rule, "args_hash": event.args_hash}
+            yield _tree("vote", f"approve by {event.approver}", moment.logged, known, [])
+        elif isinstance(event, ev.ApprovalDecided):
             facts = {"rule": event.rule, "comment": event.comment, "args_hash": event.args_hash}
             known = {name: value for name, value in facts.items() if value is not None}
             yield _tree("approval", f"{event.decision.value} by {event.approver}", moment.logged, known, [])

@@ -135,6 +135,8 @@ def _says(reported: Any) -> str:
             return f"{reported.node_id}: {reported.outcome.value} via {reported.via.value}{reason}"
         case ev.NodeFinished():
             return f"{reported.node_id}: {reported.result_type}"
+        case ev.ApprovalVoted():
+            return f"{reported.node_id}: a yes of several, by {reported.approver}"
         case ev.ApprovalDecided():
             return f"{reported.node_id}: {reported.decision.value} by {reported.approver}"
         case ev.PolicyAllowed():

@@ -22,7 +22,7 @@ def _human(reported: object) -> str | None:
     match reported:
         case ev.ToolInvocationFinished() if reported.via is Via.HUMAN:
             return reported.by or ""
-        case ev.ApprovalDecided():
+        case ev.ApprovalDecided() | ev.ApprovalVoted():
             return reported.approver
         case ev.InvocationReopened() if reported.by == "human":
             told = (one for one in reported.evidence if isinstance(one, Mapping))

@@ -15,10 +15,10 @@ from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.job_rows import JobRows
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.views import Row, Views
-from aetheris.protocol.api import RequestBody, RequestStanding, RespondBody, Responded
+from aetheris.protocol.api import RequestBody, RequestStanding, RespondBody, Responded, VoteCount
 from aetheris.protocol.fold.state import JobState, KeyState
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import Respond
+from aetheris.protocol.messages.commands import OpenRequest, Respond
 from aetheris.protocol.messages.envelope import Envelope, decode_event
 from aetheris.protocol.planning.approvals import job_of
 from aetheris.protocol.planning.schemas import Schema
@@ -59,7 +59,8 @@ class HumanRequests:
                 "request_id": request.id,
                 "job_id": row.job_id,
                 "submitted_by": row.submitted_by,
-                **request.model_dump(mode="json", exclude={"id", "offset", "asked"}),
+                **request.model_dump(mode="json", exclude={"id", "offset", "asked", "approvals", "votes"}),
+                "votes": _votes_in_list(request),
             }
             for row, request in page.requests
         ]
@@ -97,7 +98,9 @@ class HumanRequests:
             BadRequest, Forbidden, NotFound, Conflict, Unavailable.
         """
         wanted = bodies.read(RespondBody, raw)
-        response = requests.HumanResponse(wanted.request_id, wanted.action, wanted.data, wanted.comment, caller.id)
+        response = requests.HumanResponse(
+            wanted.request_id, wanted.action, wanted.data, wanted.comment, caller.recorded
+        )
         async with self._deadlines.deadline():
             row = await self._row(caller, response.request_id)
         async with self._reader.listening(row.job_id) as news:
@@ -111,7 +114,22 @@ class HumanRequests:
         caused_by = (
             observed.caused_by if observed is not None else None
         )  # the list may not know yet who answered before
-        return Reply(observed is not None, requests.responded(response, caused_by or command_id, observed))
+        votes = await self._votes(row, question, response) if observed is not None else None
+        return Reply(observed is not None, requests.responded(response, caused_by or command_id, observed, votes))
+
+    async def _votes(self, row: Row, question: requests.Question, response: requests.HumanResponse) -> VoteCount | None:
+        """How many have said yes behind this one; nothing where one is enough."""
+        if response.action != "approve" or requests.votes_on(question.asked, question.owner, ()) is None:
+            return None
+        async with self._deadlines.deadline():
+            state, found = await self._reader_request(row, response.request_id)
+        return requests.votes_on(found[0].asked, question.owner, found[1].votes) if state and found else None
+
+    async def _reader_request(
+        self, row: Row, request_id: str
+    ) -> tuple[JobState | None, tuple[requests.Question, KeyState] | None]:
+        state = (await self._reader.fold(row)).state
+        return state, requests.find(state, request_id) if state is not None else None
 
     async def _row(self, caller: Principal, request_id: str) -> Row:
         job_id = job_of(request_id)
@@ -125,8 +143,7 @@ class HumanRequests:
         self, caller: Principal, request_id: str
     ) -> tuple[JobState | None, tuple[requests.Question, KeyState] | None]:
         """(the job that a request's id names, the request; None where it never made it)."""
-        state = (await self._reader.fold(await self._row(caller, request_id))).state
-        return state, requests.find(state, request_id) if state is not None else None
+        return await self._reader_request(await self._row(caller, request_id), request_id)
 
     async def _asked(
         self, row: Row, response: requests.HumanResponse
@@ -148,13 +165,13 @@ class HumanRequests:
         if listed is None:
             return None
         if listed.asked is not None:
-            question = requests.question(requests.asked_in(listed.kind, listed.asked), row.submitted_by)
+            question = requests.question(requests.asked_in(listed.kind, listed.asked), _owner(row))
             return (question, listed.offset) if question is not None else None
         place = listed.offset
         for record in await self._reader.between(row.job_id, place, place + 1):
             found = decode_event(record)
             if isinstance(found, Envelope):
-                question = requests.question(found.body, row.submitted_by)
+                question = requests.question(found.body, _owner(row))
                 listable = question is not None and question.form.get("id") == request_id
                 return (question, place) if question is not None and listable else None
         return None
@@ -213,6 +230,14 @@ class HumanRequests:
         return None
 
 
+def _votes_in_list(request: OpenRequest) -> dict[str, Any] | None:
+    return None if request.approvals is None else {"given": list(request.votes), "needed": request.approvals}
+
+
+def _owner(row: Row) -> requests.Owner:
+    return requests.Owner(row.tenant, row.submitted_by)
+
+
 def _observed_event(given: ev.Event, question: requests.Question) -> ObservedEvent:
     return ObservedEvent(given.event_type, given.caused_by, question.key, None, None)
 
@@ -222,6 +247,7 @@ def _command(row: Row, caller: Principal, response: requests.HumanResponse, as_o
         job_id=row.job_id,
         by=caller.id,
         tenant=caller.tenant,
+        principal=caller.recorded,
         request_id=response.request_id,
         action=response.action,
         data=response.data,

@@ -94,7 +94,9 @@ class Intake:
         """
         before = await self._ended(caller, job_id)
         continuing, key = await self._next(caller, job_id)
-        asked = submissions.SubmissionRequest(continuing, caller.id, caller.tenant, key, Role.RESOLVE in caller.roles)
+        asked = submissions.SubmissionRequest(
+            continuing, caller.id, caller.tenant, key, Role.RESOLVE in caller.roles, caller.recorded
+        )
         registry, models = self._registry.newest(), self._registry.models()
         command = submissions.continue_command(raw, asked, before, registry, models)
         try:

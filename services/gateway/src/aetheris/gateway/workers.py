@@ -67,7 +67,9 @@ class WorkerDirectory:
             message = "no such incarnation lives under this name, or has left it"
             raise ConflictProblem("not_live", message, worker_id=worker_id, incarnation=incarnation)
         if incarnation not in name.ended:
-            end = Ended(incarnation=incarnation, how=HUMAN, by=caller.id, evidence=wanted.evidence)
+            end = Ended(
+                incarnation=incarnation, how=HUMAN, by=caller.id, principal=caller.recorded, evidence=wanted.evidence
+            )
             await self._write(worker_id, name, end)
         event = await self._observed(worker_id, incarnation)
         ended = None if event is None else IncarnationEnd(**event.model_dump(exclude_none=True))

@@ -11,6 +11,7 @@ from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, fiel
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import json_object
 from aetheris.cli.job_ids import whole_id
+from aetheris.protocol.api import VoteCount
 from aetheris.protocol.planning.approvals import job_of
 from aetheris.sdk.client import Action, Approval, Client, HumanRequest, Job, Responded
 
@@ -42,8 +43,11 @@ def approvals(
         if as_json:
             print_json([one.model_dump(mode="json") for one in found])
         else:
-            rows = [(one.request_id, one.title, one.node_id, one.submitted_by, one.expires_at) for one in found]
-            table(("id", "asks", "step", "for", "until"), rows)
+            rows = [
+                (one.request_id, one.title, one.node_id, one.submitted_by, one.expires_at, _count(one.votes))
+                for one in found
+            ]
+            table(("id", "asks", "step", "for", "until", "yes"), rows)
 
 
 def approve(
@@ -134,11 +138,20 @@ def _print_request(asked: HumanRequest, *, as_json: bool) -> None:
     context: dict[str, Any] = form.get("context", {})
     rows = [("asks", form.get("title")), ("", form.get("description")), ("job", asked.job_id), ("step", asked.node_id)]
     rows += [("submitted by", context.get("submitted_by")), ("until", form.get("expires_at")), ("status", asked.status)]
+    rows += [("yes", _count(asked.votes))] if asked.votes is not None else []
     rows += [(f"  {name}", json.dumps(value, ensure_ascii=False)) for name, value in _shown_arguments(context)]
     fields(rows)
     if form.get("fields"):
         questions = [(one.get("name"), one.get("type"), one.get("label"), _default(one)) for one in form["fields"]]
         table(("field", "type", "label", "now"), questions)
+
+
+def _count(votes: VoteCount | None) -> str:
+    """How many have said yes, of how many that must; empty where one is enough."""
+    if votes is None:
+        return ""
+    by = f" ({', '.join(votes.given)})" if votes.given else ""
+    return f"{len(votes.given)} of {votes.needed}{by}"
 
 
 def _shown_arguments(context: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -157,5 +170,7 @@ def _print_responded(responded: Responded, *, as_json: bool) -> None:
         typer.echo("taken; the log has not answered yet")
     else:
         typer.echo(shown(responded.event))
+        if responded.votes is not None:
+            typer.echo(f"yes: {_count(responded.votes)}")
         if responded.next_request_id is not None:
             typer.echo(f"the new call waits for its own approval: aetheris approve {responded.next_request_id}")

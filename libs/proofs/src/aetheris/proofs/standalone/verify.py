@@ -46,11 +46,11 @@ MAX_BYTES = 256 * 1024 * 1024
 MAX_CONTINUED = 16  # jobs behind one, each continuing the next
 EVENT_TYPES = set(
     "job_created decision_snapshot plan_generated node_finished state_checkpointed tool_invocation_started "
-    "tool_invocation_finished command_committed state_changed policy_allowed approval_requested approval_decided "
-    "invocation_rejected invocation_cancel_requested retry_scheduled invocation_in_doubt invocation_probed "
-    "worker_ended invocation_parked invocation_reopened effect_confirmed confirmation_failed step_compensated "
-    "signal_received job_waiting wait_completed job_paused job_resumed cancel_requested job_stopping job_completed "
-    "job_failed job_cancelled violation_found birth_repeated job_sealed".split()
+    "tool_invocation_finished command_committed state_changed policy_allowed approval_requested approval_voted "
+    "approval_decided invocation_rejected invocation_cancel_requested retry_scheduled invocation_in_doubt "
+    "invocation_probed worker_ended invocation_parked invocation_reopened effect_confirmed confirmation_failed "
+    "step_compensated signal_received job_waiting wait_completed job_paused job_resumed cancel_requested "
+    "job_stopping job_completed job_failed job_cancelled violation_found birth_repeated job_sealed".split()
 )
 
 
@@ -411,6 +411,7 @@ class Call:
     sure: bool = False  # it certainly took no effect
     asks: int = 1  # the token that an approval must carry: a person's retry of what needed one needs another
     asked: Record | None = None
+    votes: dict[str, Record] = field(default_factory=dict[str, Record])  # by voter; the first of each
     decided: Record | None = None
     parked: Record | None = None
     allowed: set[str] = field(default_factory=set[str])  # tool versions, by policy
@@ -565,6 +566,15 @@ class Job:
         if is_number(token(request), call.asks):
             call.asked = call.asked or request
 
+    def approval_voted(self, vote: Record, call: Call) -> None:
+        """A yes where several must say it; who may not give it has given none."""
+        asked, who = call.asked, vote.text("approver")
+        if asked is None or call.decided or not is_number(token(vote), call.asks):
+            return
+        wrong = self.own_or_unfit(vote, asked, who)
+        if not any(asked.body.get(name) != vote.body.get(name) for name in BOUND_TO) and not any(wrong.values()):
+            call.votes.setdefault(who, vote)
+
     def approval_decided(self, decision: Record, call: Call) -> None:
         """The first one about a request stands: by whom was asked, about what was asked."""
         if decision.text("decision") == "edit":
@@ -575,27 +585,27 @@ class Job:
         if call.asked is None:
             self.found += broken(decision, unasked_decision=True)
             return
-        asked, who = call.asked, decision.text("approver")
-        bound_to = ("node_id", "args_hash", "tool_version", "rule")
-        edits = [one for one in self.edits if one.node == asked.node and one.at < asked.at and makes(one, asked)]
-        editors = {asked.text("edited_by"), *(one.text("approver") for one in edits[-1:])} - {""}
-        yes, may_own = decision.text("decision") == "approve", asked.body.get("self_approval") is True
+        asked, who, needed = call.asked, decision.text("approver"), call.asked.body.get("approvals")
+        yes = decision.text("decision") == "approve"
+        given = [name for name in listed(decision.body.get("votes")) if name in call.votes]
+        wrong = self.own_or_unfit(decision, asked, who)
         self.found += broken(
             decision,
-            decision_differs=any(asked.body.get(name) != decision.body.get(name) for name in bound_to),
-            own_edit=yes and not may_own and who in editors,
+            decision_differs=any(asked.body.get(name) != decision.body.get(name) for name in BOUND_TO),
+            votes_missing=yes and isinstance(needed, int) and len(set(given)) < needed,
+            **wrong | {"own_edit": yes and wrong["own_edit"]},
         )
-        self.check_who(decision, asked, who)
+
+    def own_or_unfit(self, word: Record, asked: Record, who: str) -> dict[str, bool]:
+        """What keeps somebody from saying yes to a request."""
+        edits = [one for one in self.edits if one.node == asked.node and one.at < asked.at and makes(one, asked)]
+        editors = {asked.text("edited_by"), *(one.text("approver") for one in edits[-1:])} - {""}
+        may_own = asked.body.get("self_approval") is True
+        return {**unfit(self.created, asked.body, word, who), "own_edit": not may_own and who in editors}
 
     def check_who(self, word: Record, rule: Record | None, who: str) -> None:
         """The gate, by the rule as a record has it: not who submitted the job, and whom it names."""
-        says = rule.body if rule else {"self_approval": True}
-        own, may = self.created is not None and who == self.created.text("submitted_by"), says.get("approvers")
-        self.found += broken(
-            word,
-            self_approval=own and says.get("self_approval") is not True,
-            not_an_approver=isinstance(may, list) and not any(fnmatchcase(who, str(pattern)) for pattern in may),
-        )
+        self.found += broken(word, **unfit(self.created, rule.body if rule else {"self_approval": True}, word, who))
 
     def check_resolver(self, word: Record, call: Call, who: str) -> None:
         """By the rule that is recorded where it was parked, else by that of its request."""
@@ -789,6 +799,7 @@ class Job:
         self.check_resolver(reopened, call, str(who))
         if call.asked or self.entry(call.tries[-1].start.node).irreversible:
             call.asks, call.asked, call.decided, call.allowed = call.token, None, None, set()
+            call.votes = {}
 
     def invocation_probed(self, answer: Record, call: Call) -> None:
         one = next((one for one in call.tries if one.start.nonce == answer.nonce), None)
@@ -937,7 +948,7 @@ class Job:
 HANDLED = {
     name: getattr(Job, name)
     for name in (
-        "plan_generated approval_requested approval_decided policy_allowed tool_invocation_started "
+        "plan_generated approval_requested approval_voted approval_decided policy_allowed tool_invocation_started "
         "tool_invocation_finished command_committed invocation_rejected invocation_parked invocation_reopened "
         "invocation_in_doubt invocation_probed worker_ended job_waiting wait_completed node_finished step_compensated "
         "job_paused job_resumed cancel_requested"
@@ -969,6 +980,25 @@ def is_founded(call: Call, last: Try, reopened: Record) -> bool:
 
 def seconds(value: Any, otherwise: float) -> float:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else otherwise
+
+
+BOUND_TO = ("node_id", "args_hash", "tool_version", "rule")  # what a decision repeats of its request
+
+
+def unfit(created: Record | None, says: dict[str, Any], word: Record, who: str) -> dict[str, bool]:
+    """The gate: not who submitted the job, and whom, of what kind and with which role, the rule names."""
+    of = mapping(mapping(word.body.get("continues")).get("said_by")) if word.type == "job_created" else {}
+    said = of or mapping(word.body.get("principal"))
+    may, kinds, roles = (says.get(f"approver{name}") for name in ("s", "_kinds", "_roles"))
+    own, tenant = created is not None and who == created.text("submitted_by"), created and created.text("tenant")
+    foreign = said.get("id", who) != who or said.get("tenant") not in (None, tenant)
+    named = not isinstance(may, list) or any(fnmatchcase(who, str(pattern)) for pattern in may)
+    such = not isinstance(kinds, list) or said.get("kind") in kinds
+    role = not isinstance(roles, list) or any(one in listed(said.get("roles")) for one in roles)
+    return {
+        "self_approval": own and says.get("self_approval") is not True,
+        "not_an_approver": not (named and such and role) or foreign,
+    }
 
 
 def is_approved(call: Call, start: Record) -> bool:
@@ -1337,13 +1367,7 @@ class Step:
         """The gate of the job that it is about: not who submitted that one, and whom the rule names."""
         call, who = self.doubt, created.text("submitted_by")
         rule = (call.parked if call.parked and call.parked.text("rule") else call.asked) if call else None
-        says, own = rule.body if rule else {}, job.created is not None and who == job.created.text("submitted_by")
-        may = says.get("approvers")
-        return broken(
-            created,
-            self_approval=own and says.get("self_approval") is not True,
-            not_an_approver=isinstance(may, list) and not any(fnmatchcase(who, str(pattern)) for pattern in may),
-        )
+        return broken(created, **unfit(job.created, rule.body if rule else {}, created, who))
 
     def as_said(self, word: dict[str, Any]) -> dict[str, Any]:
         """What is adopted of a call that a person says happened."""
@@ -1462,7 +1486,7 @@ def finding(rule: str, record: Record | None = None) -> dict[str, Any]:
 def derived(job: Job, report: dict[str, Any]) -> dict[str, Any]:
     """What a bundle says again, for its readers."""
     created, shown = job.created.body if job.created else {}, ("revision", "plan_hash", "planner", "planner_version")
-    kinds = ("policy_allowed", "approval_requested", "approval_decided", "invocation_rejected")
+    kinds = ("policy_allowed", "approval_requested", "approval_voted", "approval_decided", "invocation_rejected")
     approvals = sorted((record for kind in kinds for record in job.by_type[kind]), key=lambda record: record.at)
     summary = ("execution_hash", "event_chain_root_hash", "outcome_hash", "event_count")
     proofs = ("tool_invocation_ledger_proof", "replay_proof_result")

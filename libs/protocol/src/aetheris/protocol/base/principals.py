@@ -42,3 +42,15 @@ class RecordedPrincipal(BaseModel):
     id: str
     kind: PrincipalKind
     roles: tuple[Role, ...]
+    tenant: str | None = None
+    """Absent where it stands beside."""
+
+
+def speaker(by: str, tenant: str, said: RecordedPrincipal | None) -> RecordedPrincipal:
+    """Who says something, for the gate: a service without roles, where nothing that fits is said beside his name."""
+    if said is None or said.id != by or said.tenant not in (None, tenant):
+        return RecordedPrincipal(id=by, kind=PrincipalKind.SERVICE, roles=(), tenant=tenant)
+    return said.model_copy(update={"tenant": tenant})
+
+
+NOBODY = RecordedPrincipal(id="", kind=PrincipalKind.SERVICE, roles=())

@@ -64,6 +64,7 @@ _SIGNED: Mapping[Party, tuple[str, ...]] = {
     Party.LEDGER: (
         "policy_allowed",
         "approval_requested",
+        "approval_voted",
         "approval_decided",
         "invocation_rejected",
         "invocation_cancel_requested",

@@ -192,6 +192,7 @@ def _ask_anew(job: JobState, state: KeyState) -> None:
     elif entry is None or not entry.irreversible:
         return
     state.asks, state.requested, state.decision, state.allowed_versions = state.fencing_token, None, None, frozenset()
+    state.votes = ()
 
 
 def _parked(job: JobState, e: ev.InvocationParked, offset: int) -> bool:
@@ -229,6 +230,17 @@ def _approval_requested(job: JobState, e: ev.ApprovalRequested, offset: int) -> 
     if state.node_id != e.node_id or state.requested is not None or e.generation != state.asks:
         return False
     state.requested = e
+    return True
+
+
+def _voted(job: JobState, e: ev.ApprovalVoted, offset: int) -> bool:
+    """Kept for who counts them; what may start follows from decisions alone."""
+    state = job.keys.get(e.idempotency_key)
+    if state is None or state.node_id != e.node_id or state.requested is None or state.decision is not None:
+        return False
+    if e.generation != state.asks or any(vote.approver == e.approver for vote in state.votes):
+        return False
+    state.votes += (e,)
     return True
 
 
@@ -383,6 +395,7 @@ _RULES: Mapping[type[Event], _Rule] = cast(
         ev.InvocationRejected: _rejected,
         ev.PolicyAllowed: _allowed,
         ev.ApprovalRequested: _approval_requested,
+        ev.ApprovalVoted: _voted,
         ev.ApprovalDecided: _decided,
         ev.InvocationInDoubt: _in_doubt,
         ev.InvocationProbed: _probed,

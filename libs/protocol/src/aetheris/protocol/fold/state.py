@@ -85,6 +85,8 @@ class KeyState:
     allowed_versions: frozenset[str] = frozenset()
     decision: ev.ApprovalDecided | None = None
     requested: ev.ApprovalRequested | None = None
+    votes: tuple[ev.ApprovalVoted, ...] = ()
+    """Who has said yes to the open request, each once; nothing starts by that."""
     asks: int = 1
     """The token that an approval must carry: a human's retry of what needed one needs another, under its own."""
     answered: tuple[tuple[ev.ApprovalRequested, ev.ApprovalDecided | None], ...] = ()

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from aetheris.protocol.base.principals import RecordedPrincipal
 from aetheris.protocol.base.references import adopted_name
 from aetheris.protocol.messages.event_values import BlobRef
 
@@ -92,6 +93,8 @@ class Continues(BaseModel):
     depth: int = 1
     adopted: tuple[Adopted, ...] = ()
     settled: tuple[StepSettlement, ...] = ()
+    said_by: RecordedPrincipal | None = None
+    """Who has settled those: who submits the new job."""
     uses: tuple[Use, ...] = ()
     given: tuple[Given, ...] = ()
 

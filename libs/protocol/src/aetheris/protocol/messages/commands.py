@@ -4,6 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from aetheris.protocol.base.principals import RecordedPrincipal, speaker
 from aetheris.protocol.base.stretches import Stretch
 from aetheris.protocol.messages.adoption import Continues
 from aetheris.protocol.messages.event_values import ConfirmationMode
@@ -29,6 +30,18 @@ class JobCommand(Message):
     job_id: str
     by: str
     tenant: str
+    principal: RecordedPrincipal | None = None
+    """What he was who said it; a decision by somebody of whom this is not said counts as a service's without roles."""
+
+    @property
+    def speaker(self) -> RecordedPrincipal:
+        """Who says it, for the gate."""
+        return speaker(self.by, self.tenant, self.principal)
+
+    @property
+    def recorded_principal(self) -> RecordedPrincipal | None:
+        """What the log keeps of him; None where nothing was said."""
+        return self.speaker if self.principal is not None else None
 
 
 class Submit(JobCommand):
@@ -184,6 +197,9 @@ class OpenRequest(BaseModel):
     created_at: str
     expires_at: str | None = None
     asked: dict[str, Any] | None = None
+    approvals: int | None = None
+    """How many must say yes, where that is more than one; `votes` names who has."""
+    votes: tuple[str, ...] = ()
 
 
 class ListedPause(BaseModel):
@@ -238,6 +254,7 @@ class Ended(BaseModel):
     incarnation: str
     how: str
     by: str | None = None
+    principal: RecordedPrincipal | None = None
     evidence: str | None = None
 
 

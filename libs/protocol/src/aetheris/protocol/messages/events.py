@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, Role
 from aetheris.protocol.messages.adoption import Adopted, Continues
 from aetheris.protocol.messages.event_values import (
     After,
@@ -150,6 +151,7 @@ class ToolInvocationFinished(KeyEvent):
     outcome: Outcome
     via: Via
     by: str | None = None
+    principal: RecordedPrincipal | None = None
     evidence: Any = None
     result: Any = None
     result_ref: BlobRef | None = None
@@ -192,12 +194,35 @@ class ApprovalRequested(KeyEvent):
     form: dict[str, Any]
     expires_at: str | None = None
     approvers: tuple[str, ...] | None = None
-    self_approval: bool = False
+    approver_roles: tuple[Role, ...] | None = None
+    approver_kinds: tuple[PrincipalKind, ...] | None = None
+    approvals: int | None = Field(default=None, ge=2)
+    """How many different principals must say yes; absent: one."""
+    self_approval: bool | None = None
     edited_by: str | None = None
     """Who made this call of another by an edit."""
     cost: float | None = None
     token: int | None = None
     """The generation from which on it counts: absent (1), or that which a human's retry began."""
+
+    @property
+    def generation(self) -> int:
+        """The token, where absent is 1."""
+        return 1 if self.token is None else self.token
+
+
+class ApprovalVoted(KeyEvent):
+    """A yes that may not be enough by itself: the rule asks for several. Nothing starts by it."""
+
+    event_type: ClassVar[str] = "approval_voted"
+    args_hash: str
+    tool_version: str
+    rule: str
+    approver: str
+    principal: RecordedPrincipal | None = None
+    comment: str | None = None
+    token: int | None = None
+    """Its request's."""
 
     @property
     def generation(self) -> int:
@@ -212,6 +237,9 @@ class ApprovalDecided(KeyEvent):
     rule: str
     decision: Decision
     approver: str
+    principal: RecordedPrincipal | None = None
+    votes: tuple[str, ...] | None = None
+    """Whose yes it rests on, where the rule asks for several: each has an approval_voted before it."""
     comment: str | None = None
     data: dict[str, Any] | None = None
     token: int | None = None
@@ -229,6 +257,7 @@ class InvocationRejected(KeyEvent):
     detail: str | None = None
     duplicate_of: DuplicateOf | None = None
     by: str | None = None
+    principal: RecordedPrincipal | None = None
     comment: str | None = None
 
 
@@ -272,6 +301,7 @@ class WorkerEnded(Event):
     incarnation: str
     how: str
     by: str | None = None
+    principal: RecordedPrincipal | None = None
     evidence: str | None = None
 
 
@@ -283,6 +313,8 @@ class InvocationParked(KeyEvent):
     reason: str
     rule: str | None = None
     approvers: tuple[str, ...] | None = None
+    approver_roles: tuple[Role, ...] | None = None
+    approver_kinds: tuple[PrincipalKind, ...] | None = None
     self_approval: bool | None = None
     evidence: tuple[Any, ...] = ()
 
@@ -292,6 +324,7 @@ class InvocationReopened(KeyEvent):
     invocation_id: str
     next_token: int
     by: Literal["probe", "policy", "human"]
+    principal: RecordedPrincipal | None = None
     evidence: tuple[Any, ...] = ()
 
 
@@ -307,6 +340,8 @@ class JobWaiting(Event):
     form: dict[str, Any] | None = None
     rule: str | None = None
     approvers: tuple[str, ...] | None = None
+    approver_roles: tuple[Role, ...] | None = None
+    approver_kinds: tuple[PrincipalKind, ...] | None = None
     self_approval: bool | None = None
 
 
@@ -320,6 +355,7 @@ class WaitCompleted(Event):
     output_hash: str | None = None
     command_id: str | None = None
     by: str | None = None
+    principal: RecordedPrincipal | None = None
     comment: str | None = None
 
 

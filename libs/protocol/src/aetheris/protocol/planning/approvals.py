@@ -1,16 +1,17 @@
 """Requests to humans: their ids, who may answer, and what an edit makes of a call (docs/approvals.md)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from aetheris.protocol.base.canonical import canonical
 from aetheris.protocol.base.ids import NAME, execution_id
 from aetheris.protocol.base.keys import args_hash, idempotency_key
+from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal
 from aetheris.protocol.base.references import references
 from aetheris.protocol.fold.state import JobState, KeyState
-from aetheris.protocol.messages.events import ApprovalRequested, InvocationParked, JobWaiting
+from aetheris.protocol.messages.events import ApprovalRequested, ApprovalVoted, InvocationParked, JobWaiting
 from aetheris.protocol.plan.forms import AnswerRefused, FormField, answers
-from aetheris.protocol.planning.gate import Deciders, HumanAction, gate
+from aetheris.protocol.planning.gate import Deciders, HumanAction, Matter, counted, gate
 from aetheris.protocol.planning.schemas import ArgsRefused, Schema, check_args
 
 _SEPARATOR = ":"
@@ -47,28 +48,101 @@ _WORDS: Mapping[str, HumanAction] = {
 def deciders_of(asked: ApprovalRequested | InvocationParked | JobWaiting) -> Deciders:
     """Who may decide, as the log has it. Forms of a plan may be answered by who submitted it."""
     is_form = isinstance(asked, JobWaiting) and asked.wait_type == "human"
-    return Deciders(asked.rule, asked.approvers, bool(asked.self_approval) or is_form)
+    return Deciders(
+        asked.rule,
+        asked.approvers,
+        bool(asked.self_approval) or is_form,
+        asked.approver_roles,
+        asked.approver_kinds,
+        (asked.approvals or 1) if isinstance(asked, ApprovalRequested) else 1,
+    )
 
 
-def may_not_answer(asked: ApprovalRequested | JobWaiting, action: str, submitted_by: str, who: str) -> str | None:
+def recorded(deciders: Deciders) -> dict[str, Any]:
+    """What the log keeps of who may decide; only what is so."""
+    return {
+        "rule": deciders.rule,
+        "approvers": _kept(deciders.approvers),
+        "approver_roles": _kept(deciders.roles),
+        "approver_kinds": _kept(deciders.kinds),
+        "self_approval": deciders.self_approval or None,
+    }
+
+
+def _kept(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    return tuple(names) if names is not None else None
+
+
+class Owned(Protocol):
+    """What says whose a job is: its creation, or its row in the list."""
+
+    @property
+    def tenant(self) -> str:
+        """Whose it is."""
+        ...
+
+    @property
+    def submitted_by(self) -> str:
+        """By his name."""
+        ...
+
+
+def may_not_answer(
+    asked: ApprovalRequested | JobWaiting,
+    action: str,
+    job: Owned,
+    who: RecordedPrincipal,
+    votes: Sequence[ApprovalVoted] = (),
+) -> str | None:
     """Why somebody may not answer a request with this action; None if he may."""
     if isinstance(asked, JobWaiting):
-        return gate(deciders_of(asked), who, HumanAction.ANSWER, submitted_by=submitted_by)
-    settlement = _WORDS[action]
-    return gate(deciders_of(asked), who, settlement, submitted_by=submitted_by, edited_by=asked.edited_by)
+        return gate(deciders_of(asked), who, HumanAction.ANSWER, _matter(job))
+    return gate(deciders_of(asked), who, _WORDS[action], matter_of(asked, job, votes))
 
 
-def may_not_resolve(state: KeyState, submitted_by: str, who: str) -> str | None:
+def may_not_resolve(job: JobState, state: KeyState, who: RecordedPrincipal) -> str | None:
     """Why somebody may not say what became of a call; None if he may."""
     recorded = state.parked or state.requested
     rule = state.started.rule if state.started is not None else None
-    deciders = deciders_of(recorded) if recorded is not None else Deciders(rule)
-    return gate(deciders, who, HumanAction.RESOLVE, submitted_by=submitted_by)
+    deciders = deciders_of(recorded) if recorded is not None else unnamed(rule, irreversible=_irreversible(job, state))
+    return gate(deciders, who, HumanAction.RESOLVE, _matter(job.created))
 
 
-def may_not_accept(asked: JobWaiting, submitted_by: str, who: str) -> str | None:
+def unnamed(rule: str | None, *, irreversible: bool) -> Deciders:
+    """Who may decide where nothing is known of a rule: of what can't be undone, a person."""
+    return Deciders(rule, kinds=(PrincipalKind.PERSON,) if irreversible else None)
+
+
+def may_not_accept(asked: JobWaiting, job: Owned, who: RecordedPrincipal) -> str | None:
     """Why somebody may not let a job go on although what it did could not be confirmed; None if he may."""
-    return gate(deciders_of(asked), who, HumanAction.ACCEPT, submitted_by=submitted_by)
+    return gate(deciders_of(asked), who, HumanAction.ACCEPT, _matter(job))
+
+
+def matter_of(asked: ApprovalRequested, job: Owned, votes: Sequence[ApprovalVoted]) -> Matter:
+    """What a yes to a request would be about, behind these votes."""
+    return Matter(job.tenant, job.submitted_by, asked.edited_by, tuple(map(voter, votes)))
+
+
+def votes_that_count(asked: ApprovalRequested, job: Owned, votes: Sequence[ApprovalVoted]) -> tuple[str, ...]:
+    """The names of those whose votes are for a yes."""
+    return tuple(one.id for one in counted(deciders_of(asked), matter_of(asked, job, votes)))
+
+
+def voter(vote: ApprovalVoted) -> RecordedPrincipal:
+    """Who has voted; of whom nothing fitting is said beside his name, as a service without roles."""
+    said = vote.principal
+    if said is None or said.id != vote.approver:
+        return RecordedPrincipal(id=vote.approver, kind=PrincipalKind.SERVICE, roles=())
+    return said
+
+
+def _irreversible(job: JobState, state: KeyState) -> bool:
+    entry = job.entry(state.node_id)
+    return entry is not None and entry.irreversible
+
+
+def _matter(job: Owned) -> Matter:
+    return Matter(job.tenant, job.submitted_by)
 
 
 def arguments_of(requested: ApprovalRequested) -> dict[str, Any] | None:

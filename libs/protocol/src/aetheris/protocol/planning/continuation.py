@@ -10,6 +10,7 @@ from typing import Any, Literal
 from aetheris.protocol.base.canonical import InvalidArgs, digest
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.keys import content_key
+from aetheris.protocol.base.principals import NOBODY, RecordedPrincipal
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.references import UnresolvedReference, adopted_name, point, resolve
 from aetheris.protocol.fold.job_log import fold_event, logged_events
@@ -91,7 +92,9 @@ class StepVerdict:
     result: Any = None
 
 
-def continues(ended: EndedJob, by: str = "", settle: Mapping[str, StepVerdict] | None = None) -> Continues:
+def continues(
+    ended: EndedJob, by: RecordedPrincipal = NOBODY, settle: Mapping[str, StepVerdict] | None = None
+) -> Continues:
     """What a continuation of a job adopts; `settle`: what `by`, who asks for it, says of its unsure steps.
 
     Raises:
@@ -115,7 +118,8 @@ def continues(ended: EndedJob, by: str = "", settle: Mapping[str, StepVerdict] |
     happened = (_as_adopted(job, action) for action in words if action.verdict == "happened")
     adopted = [*(before.adopted if before is not None else ()), *_adopted(job), *happened]
     sealed = SealOf(event_count=seal.event_count, root=seal.root, outcome_hash=seal.outcome_hash, key_id=seal.key_id)
-    return Continues(job_id=job.job_id, seal=sealed, depth=depth, adopted=tuple(adopted), settled=words)
+    known = Continues(job_id=job.job_id, seal=sealed, depth=depth, adopted=tuple(adopted), settled=words)
+    return known.model_copy(update={"said_by": by}) if words else known
 
 
 def result_of(job: JobState, known: Continues, name: str) -> Any:
@@ -151,7 +155,7 @@ def unfounded(command: Submit, ended: EndedJob | None) -> str | None:
         return "there is no such job"
     try:
         settle = {one.node_id: StepVerdict(one.verdict, one.evidence, one.result) for one in continuation.settled}
-        known = continues(ended, command.by, settle)
+        known = continues(ended, command.speaker, settle)
         if continuation.model_copy(update={"uses": (), "given": ()}) != known:
             return "what it adopts, or the seal that it names, is not that job's"
         check_not_done(continuation, command.tenant, command.plan or {})
@@ -250,7 +254,7 @@ def _is_used(job: JobState, known: Continues, node: Any, use: Use) -> bool:
         return False
 
 
-def _words(job: JobState, by: str, settle: Mapping[str, StepVerdict]) -> Iterator[StepSettlement]:
+def _words(job: JobState, by: RecordedPrincipal, settle: Mapping[str, StepVerdict]) -> Iterator[StepSettlement]:
     """A word about each unsure step and about no other, by somebody who may say it."""
     unsure = {node_id: key for node_id in job.entries if (key := _unsure_key(job, node_id)) is not None}
     unsaid = [node_id for node_id in unsure if node_id not in settle]
@@ -263,7 +267,7 @@ def _words(job: JobState, by: str, settle: Mapping[str, StepVerdict]) -> Iterato
     for node_id, reported in sorted(settle.items()):
         key = unsure[node_id]
         entry, state = job.entry(node_id), job.keys[key]
-        refused = may_not_resolve(state, job.created.submitted_by, by)
+        refused = may_not_resolve(job, state, by)
         if refused is not None:
             raise NotEntitled(refused)
         if entry is None or entry.node.compensates is not None or state.partial:

@@ -4,10 +4,12 @@ One pure function. The gateway asks it before anything is written, the ledger be
 have one of their own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
+
+from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, Role
 
 
 class HumanAction(StrEnum):
@@ -20,6 +22,8 @@ class HumanAction(StrEnum):
     RESOLVE = "resolve its calls in doubt"
     ACCEPT = "accept what could not be confirmed"
     CONTINUE = "continue it"
+    RELEASE = "release a tool"
+    END_WORKER = "say that a worker has ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +35,60 @@ class Deciders:
     """Patterns of names: * and ? as in file names."""
     self_approval: bool = False
     """Whether who asked for it, by submitting the job or by editing the call, may decide as well."""
+    roles: Sequence[Role] | None = None
+    """Any of them will do."""
+    kinds: Sequence[PrincipalKind] | None = None
+    approvals: int = 1
+    """How many different principals must say yes."""
 
 
-def gate(
-    deciders: Deciders, who: str, action: HumanAction, *, submitted_by: str | None = None, edited_by: str | None = None
-) -> str | None:
-    """Why `who` may not say this, as a clear sentence; None where he may.
+@dataclass(frozen=True, slots=True)
+class Matter:
+    """What is decided: whose it is, who asked for it, and who has said yes already."""
 
-    `submitted_by` submitted the job that it is about, `edited_by` the last edit of the very call that it is about.
-    """
+    tenant: str | None = None
+    """None: it is no tenant's alone."""
+    submitted_by: str | None = None
+    """Of the job that it is about."""
+    edited_by: str | None = None
+    """By whom the last edit of the very call is that it is about."""
+    votes: Sequence[RecordedPrincipal] = ()
+
+
+def gate(deciders: Deciders, who: RecordedPrincipal, action: HumanAction, matter: Matter) -> str | None:
+    """Why he may not say this, as a clear sentence that names the rule and what it asks for; None where he may."""
+    return next(_refusals(deciders, who, action, matter), None)
+
+
+def counted(deciders: Deciders, matter: Matter) -> tuple[RecordedPrincipal, ...]:
+    """Of the votes for a yes those that count: of different principals, each let through by the gate."""
+    found: list[RecordedPrincipal] = []
+    for vote in matter.votes:
+        so_far = Matter(matter.tenant, matter.submitted_by, matter.edited_by, tuple(found))
+        if gate(deciders, vote, HumanAction.APPROVE, so_far) is None:
+            found.append(vote)
+    return tuple(found)
+
+
+def _refusals(deciders: Deciders, who: RecordedPrincipal, action: HumanAction, matter: Matter) -> Iterator[str]:
+    if matter.tenant is not None and who.tenant != matter.tenant:
+        yield "the job is another tenant's"
     if not deciders.self_approval:
-        if who == submitted_by:
-            return f"who submitted the job may not {action}: somebody else must"
-        if who == edited_by and action is HumanAction.APPROVE:
-            return "who edited the call may not approve it: somebody else must"
-    if deciders.approvers is not None and not any(fnmatchcase(who, pattern) for pattern in deciders.approvers):
-        return f"others are named to {action}"
-    return None
+        if who.id == matter.submitted_by:
+            yield f"who submitted the job may not {action}: somebody else must"
+        if who.id == matter.edited_by and action is HumanAction.APPROVE:
+            yield "who edited the call may not approve it: somebody else must"
+    if action is HumanAction.APPROVE and any(vote.id == who.id for vote in matter.votes):
+        yield f"who has approved this already is counted once: {deciders.approvals} different ones must"
+    yield from _not_named(deciders, who, action)
+
+
+def _not_named(deciders: Deciders, who: RecordedPrincipal, action: HumanAction) -> Iterator[str]:
+    """What the rule asks for beside that it is somebody else."""
+    by = f" by rule {deciders.rule}" if deciders.rule is not None else ""
+    if deciders.kinds is not None and who.kind not in deciders.kinds:
+        yield f"only a {' or a '.join(deciders.kinds)} may {action}{by}; this is a principal of kind {who.kind}"
+    if deciders.approvers is not None and not any(fnmatchcase(who.id, pattern) for pattern in deciders.approvers):
+        yield f"others are named to {action}{by}: {', '.join(deciders.approvers) or 'nobody'}"
+    if deciders.roles is not None and not set(deciders.roles) & set(who.roles):
+        yield f"the role {' or '.join(deciders.roles)} is needed to {action}{by}"

@@ -1,6 +1,6 @@
 """What happens without each of the rules: the simulation must catch every one of these (docs/simulation.md)."""
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -10,6 +10,7 @@ from aetheris.ledger.core import settlement
 from aetheris.ledger.core.live_jobs import CurrentInvocation, DecisionContext, TimedDecision
 from aetheris.ledger.core.settlement import JobKey
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry
+from aetheris.protocol.messages.events import ApprovalVoted
 from aetheris.tool_executor.core.partition import DeclaredInvocation
 
 Replace = Callable[[Any], Any]
@@ -141,6 +142,20 @@ def _also_ended(real: Callable[..., Any]) -> Callable[..., Any]:
             job.ended_workers = kept
 
     return why_void
+
+
+def _twice(real: Callable[..., Any]) -> Callable[..., Any]:
+    """One yes is taken for two."""
+    return lambda *what: 2 * real(*what)
+
+
+def _whoever_voted(_: Callable[..., Any]) -> Callable[..., Any]:
+    """Every vote counts, whose it ever is."""
+
+    def names(_asked: object, _job: object, votes: Sequence[ApprovalVoted]) -> tuple[str, ...]:
+        return tuple(vote.approver for vote in votes)
+
+    return names
 
 
 def _no_requests(_: Any) -> Any:
@@ -283,6 +298,21 @@ ABLATIONS: tuple[Ablation, ...] = (
         "what a process has called, in whichever of its partitions' lives, is no stray",
         100,
         {"aetheris.tool_executor.core.partition.Partition.strays": _whatever_was_begun},
+    ),
+    Ablation(
+        "with one yes for two",
+        "as many different principals say yes as the rule asks for",
+        300,
+        {"aetheris.ledger.core.votes.votes_that_count": _twice},
+    ),
+    Ablation(
+        "with anybody's yes",
+        "only who may say yes is counted, and once",
+        300,
+        {
+            "aetheris.ledger.core.approvals.may_not_answer": _always(None),
+            "aetheris.ledger.core.votes.votes_that_count": _whoever_voted,
+        },
     ),
     Ablation(
         "without the guard beyond a job",

@@ -30,6 +30,7 @@ from aetheris.protocol.messages.events import (
 from aetheris.protocol.plan.graph import DuplicateScope, EffectClass, undo_id
 from aetheris.protocol.plan.prompts import TURN
 from aetheris.protocol.planning.turns import took_nothing
+from aetheris.testkit.simulation.ballots import Ballots
 from aetheris.testkit.simulation.external_system import ExternalCall, ExternalEffect, SimulatedExternalSystem
 from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.quarantines import ToolReport, report_of
@@ -62,6 +63,7 @@ class SimulationObserver:
         self._undoes: dict[tuple[str, str], int] = {}
         """(job_id, node_id) → the revision that it came with, if it undoes a node."""
         self._allowed_at: dict[str, int] = {}
+        self._ballots = Ballots()
         self._sent: set[str] = set()
         self._said: dict[tuple[str, str, str], str | None] = {}
         """(job_id, worker_id, incarnation) → who said that it has ended."""
@@ -105,6 +107,8 @@ class SimulationObserver:
             raise Broken("nothing_starts_behind_a_pause", f"{call.invocation_id} of {call.node_id} at {at}")
         if call.irreversible and not self._allowed_at.get(call.key, at) < at:
             raise Broken("irreversible_only_when_allowed", f"{call.invocation_id} of {call.node_id} at {at}")
+        if call.irreversible and not self._ballots.enough(call.key):
+            raise Broken("no_call_without_its_votes", f"{call.invocation_id} of {call.node_id} at {at}")
 
     @property
     def called(self) -> Container[str]:
@@ -122,6 +126,7 @@ class SimulationObserver:
         )
 
     def _note(self, event: Event, offset: int) -> None:
+        self._ballots.note(event, self.jobs[event.job_id].created.submitted_by)
         match event:
             case ToolInvocationStarted():
                 self._started.setdefault(event.invocation_id, event)

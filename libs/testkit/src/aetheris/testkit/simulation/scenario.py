@@ -99,6 +99,7 @@ POLICIES: tuple[Policy, ...] = tuple(
         '[[rules]]\nname = "ask"\ntools = ["*"]\nirreversible = true\neffect = "approval"\n'
         '[[rules]]\nname = "rest"\ntools = ["*"]\neffect = "allow"',
         '[[rules]]\nname = "ask"\ntools = ["*"]\nirreversible = true\neffect = "approval"\nexpires_s = 40\n'
+        "approvals = 2\n"
         '[[rules]]\nname = "few"\ntools = ["mail"]\neffect = "allow"\nbudget = {calls = 1}\n'
         '[[rules]]\nname = "rest"\ntools = ["*"]\neffect = "allow"',
         '[[rules]]\nname = "never"\ntools = ["wipe"]\neffect = "deny"\n'

@@ -7,6 +7,7 @@ from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem, F
 from aetheris.gateway.core.wire import payload_of
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.ids import execution_id
+from aetheris.protocol.base.principals import RecordedPrincipal
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import event_type_of
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry
@@ -129,18 +130,20 @@ def check_resolvable(state: KeyState, verdict: str) -> None:
         raise ConflictProblem("illegal_transition", message, state=status.value)
 
 
-def check_resolver(job: JobState, state: KeyState, by: str) -> None:
+def check_resolver(job: JobState, state: KeyState, by: RecordedPrincipal) -> None:
     """Whether he is the one to settle it.
 
     Raises:
         Forbidden: somebody else may.
     """
-    refused = may_not_resolve(state, job.created.submitted_by, by)
+    refused = may_not_resolve(job, state, by)
     if refused is not None:
         raise ForbiddenProblem("not_an_approver", refused)
 
 
-def signal_received(job: JobState, correlation_key: str, payload: Any, by: str) -> ev.SignalReceived | None:
+def signal_received(
+    job: JobState, correlation_key: str, payload: Any, by: RecordedPrincipal
+) -> ev.SignalReceived | None:
     """The signal of this key and payload that the log has; None where it may be sent.
 
     Raises:
@@ -150,7 +153,7 @@ def signal_received(job: JobState, correlation_key: str, payload: Any, by: str) 
     """
     asked = job.open_waits.get(("confirmation", None))
     if asked is not None and accepts(job, correlation_key):
-        refused = may_not_accept(asked, job.created.submitted_by, by)
+        refused = may_not_accept(asked, job.created, by)
         if refused is not None:
             raise ForbiddenProblem("not_an_approver", refused)
         return None

@@ -101,12 +101,13 @@ def resolve(execution_id: str, wanted: ResolveBody, caller: Principal, job: JobS
     state = job.begun
     key = _known(answers.key_to_resolve(state, execution_id))
     answers.check_resolvable(state.keys[key], wanted.verdict)
-    answers.check_resolver(state, state.keys[key], caller.id)
+    answers.check_resolver(state, state.keys[key], caller.recorded)
     command = Resolve.model_validate(
         {
             "job_id": job.job_id,
             "by": caller.id,
             "tenant": caller.tenant,
+            "principal": caller.recorded,
             "execution_id": execution_id,
             "verdict": wanted.verdict,
             "evidence": wanted.evidence,
@@ -140,13 +141,14 @@ def signal(wanted: SignalBody, caller: Principal, job: JobSnapshot) -> Decision:
     name, payload = wanted.correlation_key, wanted.payload
     found = Commanded(job_id=job.job_id, correlation_key=name)
     _check_may_signal(caller, job.begun, name)
-    stands = answers.signal_received(job.begun, name, payload, caller.id)
+    stands = answers.signal_received(job.begun, name, payload, caller.recorded)
     if stands is not None:
         return Stands(found.model_copy(update={"event": stands.event_type, "command_id": stands.command_id}))
     command = Signal(
         job_id=job.job_id,
         by=caller.id,
         tenant=caller.tenant,
+        principal=caller.recorded,
         correlation_key=name,
         payload=payload,
         as_of=job.end - 1,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from aetheris.protocol.base.principals import PrincipalKind, Role
+from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +15,11 @@ class Principal:
     roles: frozenset[Role]
     lacks: tuple[Role, ...] = ()
     """Of what is asked: any of these would reach the jobs of others too. Empty where they are in reach."""
+
+    @property
+    def recorded(self) -> RecordedPrincipal:
+        """As it stands beside its name in what it causes."""
+        return RecordedPrincipal(id=self.id, kind=self.kind, roles=tuple(sorted(self.roles)), tenant=self.tenant)
 
     def reaches(self, submitted_by: str) -> bool:
         """Whether a job of its tenant is one that it may ask this about."""

@@ -1,13 +1,14 @@
 """Requests to humans: found in a job, shown, answers checked field by field, and what the log says of an answer."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from aetheris.gateway.core.answers import ObservedEvent, contract_status, ended
 from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem, ForbiddenProblem, NotFoundProblem
-from aetheris.protocol.api import Action, RequestStanding, Responded
+from aetheris.protocol.api import Action, RequestStanding, Responded, VoteCount
 from aetheris.protocol.base.canonical import canonical
+from aetheris.protocol.base.principals import RecordedPrincipal
 from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
@@ -21,12 +22,14 @@ from aetheris.protocol.planning.approvals import (
     had_before,
     may_not_answer,
     request_id,
+    votes_that_count,
 )
 from aetheris.protocol.planning.continuation import edited_to
 from aetheris.protocol.planning.outcome import step_status
 from aetheris.protocol.planning.schemas import Schema
 
 Requested = ev.ApprovalRequested | ev.JobWaiting
+Given = ev.ApprovalDecided | ev.ApprovalVoted | ev.WaitCompleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,19 @@ class HumanResponse:
     action: Action
     data: dict[str, Any]
     comment: str | None
-    by: str
+    who: RecordedPrincipal
+
+    @property
+    def by(self) -> str:
+        """His name."""
+        return self.who.id
+
+
+class Owner(NamedTuple):
+    """Whose the job is that it is about."""
+
+    tenant: str
+    submitted_by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +60,7 @@ class Question:
     """A request as the log has it: the server uses this, and nothing that a client says of it."""
 
     asked: Requested
-    submitted_by: str
+    owner: Owner
     tool: str = ""
     tool_version: str = ""
 
@@ -60,13 +75,13 @@ class Question:
         return self.asked.idempotency_key or ""
 
 
-def question(asked: ev.Event, submitted_by: str) -> Question | None:
+def question(asked: ev.Event, owner: Owner) -> Question | None:
     """The request in an event; None where it has none."""
     if not isinstance(asked, ev.ApprovalRequested | ev.JobWaiting) or asked.form is None:
         return None
     tool = asked.form.get("context", {}).get("tool", "")
     version = asked.tool_version if isinstance(asked, ev.ApprovalRequested) else ""
-    return Question(asked, submitted_by, tool, version)
+    return Question(asked, owner, tool, version)
 
 
 def asked_in(kind: Literal["approval", "human"], payload: Mapping[str, Any]) -> Requested:
@@ -80,7 +95,7 @@ def find(job: JobState, request: str) -> tuple[Question, KeyState] | None:
         for asked, then in _asked_about(state):
             token = asked.generation if isinstance(asked, ev.ApprovalRequested) else 1
             if request_id(job.job_id, state.node_id, key, token) == request:
-                found = question(asked, job.created.submitted_by)
+                found = question(asked, Owner(job.created.tenant, job.created.submitted_by))
                 return (found, then) if found is not None else None
     return None
 
@@ -114,7 +129,7 @@ def check(question: Question, response: HumanResponse, schema: Schema | None) ->
         BadRequest: naming the field.
         Forbidden: somebody else may answer.
     """
-    refused = may_not_answer(question.asked, response.action, question.submitted_by, response.by)
+    refused = may_not_answer(question.asked, response.action, question.owner, response.who)
     if refused is not None:
         raise ForbiddenProblem("not_an_approver", refused)
     try:
@@ -183,6 +198,8 @@ def stands(job: JobState, question: Question, state: KeyState, response: HumanRe
             reason=RejectReason.APPROVAL,
         )
     given = _given(state, question)
+    if given is None and response.action == "approve":
+        given = next((vote for vote in state.votes if vote.approver == response.by), None)
     if given is not None:
         if not _same(given, question, response):
             raise _answered(given)
@@ -206,7 +223,7 @@ def _given(state: KeyState, question: Question) -> ev.ApprovalDecided | ev.WaitC
     return state.wait_ended
 
 
-def _same(given: ev.ApprovalDecided | ev.WaitCompleted, question: Question, response: HumanResponse) -> bool:
+def _same(given: Given, question: Question, response: HumanResponse) -> bool:
     """A repeat: by the same name, to the same effect."""
     if isinstance(given, ev.WaitCompleted):
         return (
@@ -214,7 +231,10 @@ def _same(given: ev.ApprovalDecided | ev.WaitCompleted, question: Question, resp
             and response.action == "approve"
             and _equal(given.payload, _filled(question, response))
         )
-    if (given.decision.value, given.approver) != (response.action, response.by):
+    if isinstance(given, ev.ApprovalVoted):
+        return True
+    said_by = given.votes or (given.approver,)
+    if given.decision.value != response.action or response.by not in said_by:
         return False
     shown = arguments_of(question.asked) if isinstance(question.asked, ev.ApprovalRequested) else None
     return response.action != "edit" or _equal(given.data, {**(shown or {}), **response.data})
@@ -231,9 +251,10 @@ def _equal(one: Any, other: Any) -> bool:
     return canonical(one) == canonical(other)
 
 
-def _answered(given: ev.ApprovalDecided | ev.WaitCompleted) -> ConflictProblem:
-    if isinstance(given, ev.WaitCompleted):
-        return ConflictProblem("answered", f"it was answered by {given.by}", by=given.by)
+def _answered(given: Given) -> ConflictProblem:
+    if not isinstance(given, ev.ApprovalDecided):
+        by = given.by if isinstance(given, ev.WaitCompleted) else given.approver
+        return ConflictProblem("answered", f"it was answered by {by}", by=by)
     message = f"it was answered by {given.approver}: {given.decision.value}"
     return ConflictProblem("answered", message, by=given.approver, decision=given.decision.value)
 
@@ -246,6 +267,8 @@ def settles(question: Question, response: HumanResponse, command_id: str, event:
     """
     of_this = event.idempotency_key == question.key
     mine = event.caused_by == command_id
+    if event.event_type == "approval_voted" and of_this and mine:
+        return True
     if event.event_type == "approval_decided" and of_this:
         if not mine:
             raise ConflictProblem("answered", "somebody else has answered it")
@@ -300,13 +323,22 @@ def standing_of(job: JobState, question: Question, state: KeyState) -> RequestSt
     return RequestStanding(**{name: found[name] for name in ("job_id", "node_id", "status", "execution_state")})
 
 
-def responded(response: HumanResponse, command_id: str | None, event: ObservedEvent | None) -> Responded:
+def responded(
+    response: HumanResponse, command_id: str | None, event: ObservedEvent | None, votes: VoteCount | None = None
+) -> Responded:
     """What became of an answer; `event` is what the log said to it, None if nothing in time."""
     found: dict[str, Any] = {"request_id": response.request_id, "action": response.action}
-    found |= {"event": event.event_type if event is not None else None, "command_id": command_id}
+    found |= {"event": event.event_type if event is not None else None, "command_id": command_id, "votes": votes}
     if event is not None and event.event_type == "approval_requested" and event.form is not None:
         found["next_request_id"] = event.form.get("id")
     return Responded(**found)
+
+
+def votes_on(asked: Requested, owner: Owner, votes: Sequence[ev.ApprovalVoted]) -> VoteCount | None:
+    """Who has said yes so far, of how many; None where one is enough."""
+    if not isinstance(asked, ev.ApprovalRequested) or asked.approvals is None:
+        return None
+    return VoteCount(given=votes_that_count(asked, owner, votes), needed=asked.approvals)
 
 
 def view(job: JobState, question: Question, state: KeyState) -> Mapping[str, Any]:
@@ -319,8 +351,11 @@ def view(job: JobState, question: Question, state: KeyState) -> Mapping[str, Any
         "status": standing(job, question, state),
         "execution_state": step_status(state, over=job.terminal is not None).value,
     }
+    votes = votes_on(question.asked, question.owner, state.votes)
+    if votes is not None:
+        found["votes"] = votes.model_dump()
     if isinstance(given, ev.ApprovalDecided):
-        found["answer"] = given.model_dump(mode="json", include={"decision", "approver", "comment", "data"})
+        found["answer"] = given.model_dump(mode="json", include={"decision", "approver", "votes", "comment", "data"})
     elif given is not None:
         body = {"decision": "approve", "approver": given.by, "comment": given.comment, "data": given.payload}
         found["answer"] = body

@@ -13,7 +13,7 @@ from aetheris.gateway.core.access import missing
 from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem, ForbiddenProblem
 from aetheris.protocol import api
 from aetheris.protocol.base.canonical import canonical, digest
-from aetheris.protocol.base.principals import Role
+from aetheris.protocol.base.principals import RecordedPrincipal, Role, speaker
 from aetheris.protocol.base.references import UnresolvedReference
 from aetheris.protocol.messages.adoption import Continues
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, Submit
@@ -34,6 +34,8 @@ class SubmissionRequest:
     idempotency_key: str | None
     may_settle: bool = False
     """Whether he may say what became of steps in doubt, as far as his roles say."""
+    principal: RecordedPrincipal | None = None
+    """What he is, where that is known."""
 
 
 OF_A_GOAL = ("model", "tools", "system", "planning", "max_tokens", "limits")
@@ -98,7 +100,7 @@ def continue_command(
         raise missing(Role.RESOLVE, about="settling a step")
     try:
         settle = {name: StepVerdict(one.verdict, one.evidence, one.result) for name, one in wanted.settle.items()}
-        known = continuation.continues(ended, asked.by, settle)
+        known = continuation.continues(ended, speaker(asked.by, asked.tenant, asked.principal), settle)
         if asks_on:
             plan, given = continuations.asked_on(job, known, registry, models)
             known = known.model_copy(update={"given": given})
@@ -132,6 +134,7 @@ def continue_command(
         idempotency_key=asked.idempotency_key,
         options=JobOptions.model_validate(wanted.options.model_dump()),
         continues=known,
+        principal=known.said_by,
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from aetheris.ledger.core import settlement
+from aetheris.ledger.core import settlement, votes
 from aetheris.ledger.core.budgets import due_after
 from aetheris.ledger.core.decisions import Emit, IdentifiedEvent, Now
 from aetheris.ledger.core.duplicate_index import scope_key
@@ -16,10 +16,10 @@ from aetheris.protocol.base import recordable
 from aetheris.protocol.fold.state import JobState, KeyState, PlanEntry
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Respond
-from aetheris.protocol.messages.event_values import Decision, RejectReason
+from aetheris.protocol.messages.event_values import RejectReason
 from aetheris.protocol.plan.forms import AnswerRefused, fields_of
 from aetheris.protocol.plan.graph import dependencies
-from aetheris.protocol.planning.approvals import edited, had_before, may_not_answer, request_id
+from aetheris.protocol.planning.approvals import edited, had_before, may_not_answer, recorded, request_id
 from aetheris.protocol.planning.continuation import done_before
 from aetheris.protocol.planning.invocation import Invocation, call_with
 from aetheris.protocol.planning.schemas import Schema
@@ -90,13 +90,10 @@ def answer(
     """What a human's answer becomes, or why it decides nothing and the request stays open."""
     job_key = JobKey(job.state, key, job.state.keys[key])
     requested = job_key.state.requested
-    created = job.state.created
-    if command.tenant != created.tenant:
-        return "the job is another tenant's"
     open_request = requested and request_id(job.state.job_id, job_key.state.node_id, key, requested.generation)
     if requested is None or command.request_id != open_request:
         return "another request about the call is open"
-    may_not = may_not_answer(requested, command.action, created.submitted_by, command.by)
+    may_not = may_not_answer(requested, command.action, job.state.created, command.speaker, job_key.state.votes)
     if may_not is not None:
         return may_not
     if is_past(requested, now):
@@ -106,13 +103,13 @@ def answer(
         mismatch = _rejected(job_key, RejectReason.APPROVAL_MISMATCH, "the plan has changed", command_id)
         return settlement.emit(job_key, mismatch)
     if command.action == "approve":
-        return settlement.emit(job_key, _decided(job_key, requested, command, command_id))
+        return votes.yes(job_key, requested, command, command_id)
     if command.action == "edit":
         if job_key.state.needs_yes:
             return "what was tried may have acted: other arguments would be a second call of the step"
         return _edit(job, job_key, entry, command, command_id, context=context, now=now)
     no = _rejected(job_key, RejectReason.APPROVAL, "a human said no", command_id)
-    return settlement.emit(job_key, _decided(job_key, requested, command, command_id), no)
+    return settlement.emit(job_key, votes.decided(job_key, requested, command, command_id), no)
 
 
 def expired(job_key: JobKey, requested: ev.ApprovalRequested, caused_by: str | None = None) -> Emit:
@@ -158,7 +155,7 @@ def _edit(
         return f"{done.node_id} of {done.job_id}, which the job continues, did just that"
     new = JobKey(job.state, call.key, KeyState(call.node_id))
     verdict = context.policy.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(job.state, call))
-    decided = _decided(job_key, requested, command, command_id, data=args)
+    decided = votes.decided(job_key, requested, command, command_id, data=args)
     old = _rejected(job_key, RejectReason.EDITED, "a human edited the call", command_id)
     over = _refusal(job, job_key, call, verdict)
     if over is not None:
@@ -207,7 +204,11 @@ def _as_before(requested: ev.ApprovalRequested, context: DecisionContext) -> Rul
         tools=("*",),
         effect=PolicyEffect.APPROVAL,
         approvers=requested.approvers,
-        self_approval=requested.self_approval,
+        approver_roles=requested.approver_roles,
+        approver_kinds=requested.approver_kinds,
+        persons=False if requested.approver_kinds is None else None,
+        approvals=requested.approvals or 1,
+        self_approval=bool(requested.self_approval),
     )
 
 
@@ -223,7 +224,7 @@ def _requested(
     caused_by: str | None = None,
     edited_by: str | None = None,
 ) -> tuple[IdentifiedEvent, IdentifiedEvent]:
-    token = job_key.state.asks
+    token, deciders = job_key.state.asks, rule.deciders(irreversible=call.entry.irreversible)
     request = request_id(job_key.job.job_id, call.node_id, job_key.key, token)
     requested = ev.ApprovalRequested(
         job_id=job_key.job.job_id,
@@ -232,11 +233,10 @@ def _requested(
         idempotency_key=job_key.key,
         args_hash=call.args_hash,
         tool_version=call.entry.tool_version,
-        rule=rule.name,
+        **recorded(deciders),
+        approvals=deciders.approvals if deciders.approvals > 1 else None,
         form=_form(request, job_key, call, context, created_at=form_at, expires_at=expires_at),
         expires_at=expires_at,
-        approvers=rule.approvers,
-        self_approval=rule.self_approval,
         edited_by=edited_by,
         cost=cost,
         token=_named(token),
@@ -313,31 +313,6 @@ def _pinned_schema(entry: PlanEntry, context: DecisionContext) -> Schema | None:
         return None
     found = context.registered(entry.node.tool_name, entry.pin.version)
     return found.schema_ if found is not None and found.schema_hash == entry.pin.schema_hash else None
-
-
-def _decided(
-    job_key: JobKey,
-    requested: ev.ApprovalRequested,
-    command: Respond,
-    command_id: str,
-    data: dict[str, Any] | None = None,
-) -> IdentifiedEvent:
-    """The answer, bound to what was shown: arguments, version and rule are the request's."""
-    event = ev.ApprovalDecided(
-        job_id=job_key.job.job_id,
-        caused_by=command_id,
-        node_id=job_key.state.node_id,
-        idempotency_key=job_key.key,
-        args_hash=requested.args_hash,
-        tool_version=requested.tool_version,
-        rule=requested.rule,
-        decision=Decision(command.action),
-        approver=command.by,
-        comment=command.comment,
-        data=data,
-        token=requested.token,
-    )
-    return written(event, job_key.key, command_id)
 
 
 def _rejected(job_key: JobKey, reason: RejectReason, detail: str, caused_by: str | None) -> IdentifiedEvent:

@@ -1,10 +1,11 @@
 """Requests to humans about calls: open from the log's word on, until it has another."""
 
-from aetheris.ledger.core import confirmations
+from aetheris.ledger.core import confirmations, votes
 from aetheris.ledger.core.adjudication import is_closed
 from aetheris.ledger.core.decisions import Now
 from aetheris.ledger.core.due_times import DueTimes
 from aetheris.ledger.core.live_jobs import LiveJob, LiveJobs, PendingApproval
+from aetheris.ledger.core.settlement import JobKey
 from aetheris.ledger.core.timer_queue import Item
 from aetheris.protocol.fold.state import KeyStatus
 from aetheris.protocol.messages import events as ev
@@ -37,6 +38,13 @@ class AskedHumans:
         job.asked[key] = PendingApproval(entry, due_s)
         self._due.put(due_s, Item("request", event.job_id, key))
         self._due.supersede(job, key, now)
+
+    def count(self, job: LiveJob, event: ev.ApprovalVoted, now: Now) -> None:
+        """A vote has been folded: whether it was the last one that was needed is looked at now."""
+        key = event.idempotency_key
+        asked = job.asked.get(key)
+        if asked is not None and votes.tallied(JobKey(job.state, key, job.state.keys[key])) is not None:
+            self._due.put_off(asked, now.mono_s, Item("request", job.state.job_id, key))
 
     def decide(self, job: LiveJob, event: ev.ApprovalDecided, now: Now) -> None:
         """A human has answered: what he lets through is judged again."""

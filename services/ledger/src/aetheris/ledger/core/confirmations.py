@@ -14,7 +14,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Signal, Verification
 from aetheris.protocol.messages.event_values import RejectReason, WaitType
 from aetheris.protocol.plan.graph import Confirmation, dependencies
-from aetheris.protocol.planning.approvals import deciders_of, may_not_accept
+from aetheris.protocol.planning.approvals import deciders_of, may_not_accept, recorded
 from aetheris.protocol.planning.confirmation import Tally
 
 LONGEST_PAUSE_S = 60.0
@@ -116,7 +116,7 @@ def awaits(job: JobState, command: Signal) -> bool:
 def may_accept(job: JobState, command: Signal) -> bool:
     """Whether he is the one to say it."""
     waiting, created = job.open_waits[WAIT, None], job.created
-    return command.tenant == created.tenant and may_not_accept(waiting, created.submitted_by, command.by) is None
+    return may_not_accept(waiting, created, command.speaker) is None
 
 
 def accepted(job: JobState, command: Signal, command_id: str) -> ev.WaitCompleted:
@@ -129,6 +129,7 @@ def accepted(job: JobState, command: Signal, command_id: str) -> ev.WaitComplete
         payload=command.payload,
         command_id=command_id,
         by=command.by,
+        principal=command.recorded_principal,
     )
 
 
@@ -141,7 +142,9 @@ def accept(job: LiveJob, context: DecisionContext) -> None:
     """What a human has let pass keeps nothing any more, until the job has waited again; only what was his to decide."""
     found = job.resumed
     if found is not None:
-        found.failed = {key for key in found.failed if deciders(job.state.keys[key], context) != job.accepting}
+        found.failed = {
+            key for key in found.failed if deciders(job.state, job.state.keys[key], context) != job.accepting
+        }
 
 
 def _comparable(job: JobState, keys: Iterable[str], context: DecisionContext) -> Iterator[tuple[str, WorkerLife]]:
@@ -245,9 +248,9 @@ def _refused(job_key: JobKey, job: JobState, failed: Iterable[str]) -> Emit:
 
 def _asked_human(job: JobState, found: Resumed, failed: Iterable[str], context: DecisionContext) -> Emit:
     """Who decides about such calls is asked; where two rules name others, one after the other."""
-    whom = deciders(job.keys[min(failed)], context)
+    whom = deciders(job, job.keys[min(failed)], context)
     key = f"confirm-{found.offset}"
     earlier = sum(named == key or str(named).startswith(f"{key}-") for _, _, named in job.waits)
     key = f"{key}-{earlier + 1}" if earlier else key
-    event = ev.JobWaiting(job_id=job.job_id, wait_type=WAIT, correlation_key=key, **settlement.recorded(whom))
+    event = ev.JobWaiting(job_id=job.job_id, wait_type=WAIT, correlation_key=key, **recorded(whom))
     return Emit(job.job_id, (written(event, key),))

@@ -100,7 +100,11 @@ def _exhausted(
     if _on_in_doubt(job_key, entry, context) == "fail":
         return settlement.failed(job_key, f"failed, not sure: {reason}", *before)
     return settlement.parked(
-        job_key, reason, deciders(job_key.state, context), ({"cause": _cause(invocation)}, *evidence), *before
+        job_key,
+        reason,
+        deciders(job_key.job, job_key.state, context),
+        ({"cause": _cause(invocation)}, *evidence),
+        *before,
     )
 
 

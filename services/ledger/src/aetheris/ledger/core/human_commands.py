@@ -9,6 +9,7 @@ from aetheris.ledger.core.approvals import answer
 from aetheris.ledger.core.decisions import Decision, Emit, Now
 from aetheris.ledger.core.live_jobs import LiveJob, LiveJobs, Waiting
 from aetheris.ledger.core.settlement import JobKey
+from aetheris.ledger.core.votes import only_votes
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.fold.state import KeyState, KeyStatus
 from aetheris.protocol.messages.commands import CancelContract, Resolve, Respond, Signal, StepCommand
@@ -96,10 +97,8 @@ class HumanCommands:
         key = job.parked.get(command.execution_id)
         if key is None:
             return []
-        job_key, created = JobKey(job.state, key, job.state.keys[key]), job.state.created
-        if command.tenant != created.tenant:
-            return self._turn_down(held, "the job is another tenant's")
-        may_not = may_not_resolve(job_key.state, created.submitted_by, command.by)
+        job_key = JobKey(job.state, key, job.state.keys[key])
+        may_not = may_not_resolve(job.state, job_key.state, command.speaker)
         if may_not is not None:
             return self._turn_down(held, may_not)
         return [_RESOLUTIONS[command.verdict](job_key, command, held.id)]
@@ -119,8 +118,9 @@ class HumanCommands:
             return []
         if isinstance(emit, str):
             return self._turn_down(held, emit)
-        job.asked.pop(key, None)
-        job.awaited.pop(command.request_id, None)
+        if not only_votes(emit):
+            job.asked.pop(key, None)
+            job.awaited.pop(command.request_id, None)
         return [emit]
 
     def _turn_down(self, held: _PendingCommand, why: str) -> list[Decision]:

@@ -1,6 +1,6 @@
 """What is due, in a round's two phases: what must be fetched for it, then what is decided (docs/architecture.md)."""
 
-from aetheris.ledger.core import settlement
+from aetheris.ledger.core import settlement, votes
 from aetheris.ledger.core.adjudication import adjudicate, again, is_closed, wait_goes_on
 from aetheris.ledger.core.approvals import expired, is_past
 from aetheris.ledger.core.decisions import Decision, Facts, Now, ToFetch
@@ -136,6 +136,10 @@ class Judgement:
                 return TimedDecision()
             why = "the job is stopping" if closed else "the plan has changed"
             return TimedDecision((settlement.rejected(job_key, RejectReason.CANCELLED, why),))
+        agreed = votes.tallied(job_key)
+        if agreed is not None:
+            del job.asked[item.name]
+            return TimedDecision((agreed,))
         if not is_past(job_key.state.requested, now):
             self._due.put_off(asked, now.due_at(job_key.state.requested.expires_at), item)
             return TimedDecision()

@@ -1,7 +1,7 @@
 """What the ledger remembers of a live job beside its fold; all of it is made again from the log."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from aetheris.ledger.core.budgets import Account
@@ -40,11 +40,16 @@ class DecisionContext:
         return entry is not None and entry.verifier
 
 
-def deciders(state: KeyState, context: DecisionContext) -> Deciders:
-    """Who may decide about a call that has started: whom its request named, or the rule that let it run names."""
+def deciders(job: JobState, state: KeyState, context: DecisionContext) -> Deciders:
+    """Who may decide about a call that has started: whom its request named, or the rule that let it run names.
+
+    One word is enough there: a further try has to be approved anew.
+    """
     if state.requested is not None:
-        return deciders_of(state.requested)
-    return context.policy.deciders(state.started.rule if state.started is not None else None)
+        return replace(deciders_of(state.requested), approvals=1)
+    entry, rule = job.entry(state.node_id), state.started.rule if state.started is not None else None
+    irreversible = entry is not None and entry.irreversible
+    return replace(context.policy.deciders(rule, irreversible=irreversible), approvals=1)
 
 
 @dataclass(slots=True)

@@ -12,8 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from aetheris.protocol.base.conditions import Condition
 from aetheris.protocol.base.faults import StrangeKey, first_fault, only_array, toml_error_line, toml_line
+from aetheris.protocol.base.principals import PrincipalKind, Role
+from aetheris.protocol.planning.approvals import unnamed
 from aetheris.protocol.planning.gate import Deciders
 
+MOST_APPROVALS = 20
+
+_ABOUT_HUMANS = frozenset(
+    {"approvers", "approver_roles", "approver_kinds", "persons", "approvals", "expires_s", "self_approval"}
+)
 NO_RULE = "(no rule matches)"
 
 Facts = Mapping[str, Any]
@@ -88,25 +95,41 @@ class Rule(_Strict):
     effect: PolicyEffect
     approvers: tuple[str, ...] | None = Field(default=None, min_length=1, description="Patterns of who may approve")
     expires_s: float | None = Field(default=None, gt=0, description="How long an answer is awaited")
+    approver_roles: tuple[Role, ...] | None = Field(
+        default=None, min_length=1, description="Roles of who may approve: any of them will do"
+    )
+    approver_kinds: tuple[PrincipalKind, ...] | None = Field(
+        default=None, min_length=1, description="What who may approve is: person, agent, service"
+    )
+    persons: bool | None = Field(
+        default=None, description="Whether only persons may approve; where nothing is said: what can't be undone"
+    )
+    approvals: int = Field(default=1, ge=1, le=MOST_APPROVALS, description="How many different ones must say yes")
     self_approval: bool = Field(default=False, description="Whether who submitted the job may decide about its calls")
     budget: Budget | None = None
     rate: Rate | None = None
 
     @model_validator(mode="after")
     def _fits_its_effect(self) -> "Rule":
-        about_humans = self.model_fields_set & {"approvers", "expires_s", "self_approval"}
+        about_humans = self.model_fields_set & _ABOUT_HUMANS
         if about_humans and self.effect is PolicyEffect.DENY:
             raise ValueError(f"{', '.join(sorted(about_humans))}: not with effect deny")
+        if self.approvals > 1 and self.effect is not PolicyEffect.APPROVAL:
+            raise ValueError("approvals: only with effect approval")
+        if self.persons and self.approver_kinds is not None:
+            raise ValueError("persons: not with approver_kinds, which says who they are")
         if self.is_limited and self.effect is PolicyEffect.DENY:
             raise ValueError("budget, rate: not with effect deny")
         if self.when is not None:
             _ = self._condition
         return self
 
-    @property
-    def deciders(self) -> Deciders:
+    def deciders(self, *, irreversible: bool) -> Deciders:
         """Who may decide about its calls: approve them, say what became of them, have them tried again."""
-        return Deciders(self.name, self.approvers, self.self_approval)
+        kinds = self.approver_kinds
+        if kinds is None and (irreversible if self.persons is None else self.persons):
+            kinds = (PrincipalKind.PERSON,)
+        return Deciders(self.name, self.approvers, self.self_approval, self.approver_roles, kinds, self.approvals)
 
     @property
     def is_limited(self) -> bool:
@@ -176,10 +199,12 @@ class Policy:
                 return PolicyVerdict(rule, PolicyEffect.DENY, f"{rule.name}: can't be judged ({type(error).__name__})")
         return PolicyVerdict(_DENY, PolicyEffect.DENY, NO_RULE)
 
-    def deciders(self, name: str | None) -> Deciders:
-        """Whom a rule names; where it stands no more, everybody but who submitted the job."""
+    def deciders(self, name: str | None, *, irreversible: bool) -> Deciders:
+        """Whom a rule names; where it stands no more, everybody, or every person, but who submitted the job."""
         rule = self._named.get(name or "")
-        return rule.deciders if rule is not None else Deciders(name)
+        return (
+            rule.deciders(irreversible=irreversible) if rule is not None else unnamed(name, irreversible=irreversible)
+        )
 
     def plain(self, tool: str) -> str | None:
         """The rule that allows a call that can be undone, whatever its arguments are, so that it may ride in a run."""

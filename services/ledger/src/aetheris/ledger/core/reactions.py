@@ -41,7 +41,7 @@ class Reactions:
                 self._due.retry(job, event.idempotency_key, now)
             case ev.InvocationCancelRequested():
                 self._due.hurry_free(job, event.idempotency_key, now)
-            case ev.PolicyAllowed() | ev.ApprovalRequested() | ev.ApprovalDecided():
+            case ev.PolicyAllowed() | ev.ApprovalRequested() | ev.ApprovalVoted() | ev.ApprovalDecided():
                 self._follow_approval(job, event, now, at_s)
             case ev.JobWaiting():
                 self._begin_wait(job, event, now)
@@ -53,7 +53,11 @@ class Reactions:
                 self._follow_job(job, event, now)
 
     def _follow_approval(
-        self, job: LiveJob, event: ev.PolicyAllowed | ev.ApprovalRequested | ev.ApprovalDecided, now: Now, at_s: float
+        self,
+        job: LiveJob,
+        event: ev.PolicyAllowed | ev.ApprovalRequested | ev.ApprovalVoted | ev.ApprovalDecided,
+        now: Now,
+        at_s: float,
     ) -> None:
         match event:
             case ev.PolicyAllowed():
@@ -63,6 +67,8 @@ class Reactions:
                 self._humans.charge(job, event, at_s)
                 self._requests.discharge(job, event.node_id)
                 self._humans.begin(job, event, now)
+            case ev.ApprovalVoted():
+                self._humans.count(job, event, now)
             case ev.ApprovalDecided():
                 self._humans.decide(job, event, now)
 

@@ -10,11 +10,13 @@ from aetheris.ledger.core.decisions import Emit, IdentifiedEvent
 from aetheris.ledger.core.live_jobs import WorkerLife
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.ids import event_id
+from aetheris.protocol.base.principals import RecordedPrincipal
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import CancelContract, Ended, Resolve
+from aetheris.protocol.messages.commands import CancelContract, Ended, JobCommand, Resolve
 from aetheris.protocol.messages.event_values import BlobRef, DuplicateOf, Outcome, RejectReason, Via
 from aetheris.protocol.messages.events import Event
+from aetheris.protocol.planning.approvals import recorded
 from aetheris.protocol.planning.gate import Deciders
 
 MAX_STORED_BYTES = 512 * 1024
@@ -141,17 +143,22 @@ def found(job_key: JobKey, invocation_id: str, probed: ev.InvocationProbed) -> E
 
 def happened(job_key: JobKey, command: Resolve, command_id: str) -> Emit:
     """A human says that the call took effect."""
-    extra = {"by": command.by, "evidence": command.evidence, "caused_by": command_id}
+    extra = {**_said(command), "evidence": command.evidence, "caused_by": command_id}
     return _happened(job_key, job_key.invocation_id, Via.HUMAN, _Result(command.result), cause=command_id, extra=extra)
 
 
 def not_executed(job_key: JobKey, command: Resolve, command_id: str) -> Emit:
     """A human says that it didn't; the fold keeps it as not sure."""
-    body = {"by": command.by, "evidence": command.evidence, "caused_by": command_id}
+    body = {**_said(command), "evidence": command.evidence, "caused_by": command_id}
     event = _finished(
         job_key, job_key.invocation_id, Outcome.PERMANENT, Via.HUMAN, {**body, "error": "resolved as not executed"}
     )
     return emit(job_key, written(event, job_key.invocation_id, Via.HUMAN, Outcome.PERMANENT, command_id))
+
+
+def _said(command: JobCommand) -> dict[str, Any]:
+    """Who says it, as it is recorded."""
+    return {"by": command.by, "principal": command.recorded_principal}
 
 
 def cancelled(job_key: JobKey, cancel: ev.CancelRequested) -> Emit:
@@ -173,6 +180,7 @@ def reopened(
     evidence: tuple[Any, ...],
     *before: IdentifiedEvent,
     caused_by: str | None = None,
+    principal: RecordedPrincipal | None = None,
 ) -> Emit:
     """The key is free for another try."""
     event = ev.InvocationReopened(
@@ -182,6 +190,7 @@ def reopened(
         invocation_id=job_key.invocation_id,
         next_token=job_key.state.fencing_token + 1,
         by=by,
+        principal=principal,
         evidence=evidence,
         caused_by=caused_by,
     )
@@ -191,7 +200,7 @@ def reopened(
 def retry_by_hand(job_key: JobKey, command: Resolve, command_id: str) -> Emit:
     """A human wants another try."""
     evidence = ({"by": command.by, "evidence": command.evidence},)
-    return reopened(job_key, "human", evidence, caused_by=command_id)
+    return reopened(job_key, "human", evidence, caused_by=command_id, principal=command.recorded_principal)
 
 
 def parked(
@@ -208,12 +217,6 @@ def parked(
         evidence=evidence,
     )
     return emit(job_key, *before, written(event, job_key.invocation_id))
-
-
-def recorded(deciders: Deciders) -> dict[str, Any]:
-    """What the log keeps of who may decide; only what is so."""
-    approvers = tuple(deciders.approvers) if deciders.approvers is not None else None
-    return {"rule": deciders.rule, "approvers": approvers, "self_approval": deciders.self_approval or None}
 
 
 def in_doubt(job_key: JobKey, cause: str) -> tuple[IdentifiedEvent, ...]:
@@ -294,6 +297,7 @@ def worker_ended(job_id: str, life: WorkerLife, end: Ended) -> Emit:
         incarnation=incarnation,
         how=end.how,
         by=end.by,
+        principal=end.principal,
         evidence=end.evidence,
     )
     return Emit(job_id, (written(event, worker_id, incarnation),))

@@ -49,12 +49,9 @@ def begun(job_key: JobKey, call: Invocation, now: Now) -> Emit:
 
 def answered(job_key: JobKey, waiting: ev.JobWaiting, command: Respond, command_id: str) -> Emit | str:
     """What a human said to a form of the plan, or why it decides nothing."""
-    created = job_key.job.created
     if waiting.form is None:
         return UNFIT
-    if command.tenant != created.tenant:
-        return "the job is another tenant's"
-    may_not = may_not_answer(waiting, command.action, created.submitted_by, command.by)
+    may_not = may_not_answer(waiting, command.action, job_key.job.created, command.speaker)
     if may_not is not None:
         return may_not
     if command.action == "reject":
@@ -65,7 +62,7 @@ def answered(job_key: JobKey, waiting: ev.JobWaiting, command: Respond, command_
         data = None
     if data is None:
         return UNFIT
-    return settlement.emit(job_key, ended(job_key, waiting, data, command_id, by=command.by, comment=command.comment))
+    return settlement.emit(job_key, ended(job_key, waiting, data, command_id, said=command))
 
 
 def refused(job_key: JobKey, command: Respond, command_id: str) -> IdentifiedEvent:
@@ -78,6 +75,7 @@ def refused(job_key: JobKey, command: Respond, command_id: str) -> IdentifiedEve
         reason=RejectReason.APPROVAL,
         detail="a human said no",
         by=command.by,
+        principal=command.recorded_principal,
         comment=command.comment,
     )
     return written(event, job_key.key, event.reason)
@@ -89,8 +87,7 @@ def ended(
     payload: Any,
     command_id: str | None = None,
     *,
-    by: str | None = None,
-    comment: str | None = None,
+    said: Respond | None = None,
 ) -> IdentifiedEvent:
     """What was waited for has come; the payload is the node's result."""
     result, data = recordable.result(payload)
@@ -104,8 +101,9 @@ def ended(
         payload=result,
         output_hash=hashlib.sha256(data).hexdigest(),
         command_id=command_id,
-        by=by,
-        comment=comment,
+        by=said.by if said is not None else None,
+        principal=said.recorded_principal if said is not None else None,
+        comment=said.comment if said is not None else None,
     )
     return written(event, job_key.key, command_id or waiting.wait_type)
 

@@ -17,6 +17,7 @@ from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectClass, Kind
 from aetheris.protocol.plan.prompts import Brief
 from aetheris.protocol.planning.answers import NOTHING_SPENT, Spent, is_decided
+from aetheris.protocol.planning.approvals import votes_that_count
 from aetheris.protocol.planning.invocation import is_done, needs
 from aetheris.protocol.planning.turns import may_go_without
 
@@ -201,6 +202,8 @@ class JobProgress:
                 self._spend(event)
             if isinstance(event, ev.ApprovalRequested) and event.idempotency_key in self.asking:
                 self._ask(event.idempotency_key, "approval", event, event.form)
+            elif isinstance(event, ev.ApprovalVoted):
+                self._count(event.idempotency_key)
         elif isinstance(event, ev.NodeFinished):
             self._follow_node(event)
         elif isinstance(event, ev.PlanGenerated):
@@ -302,7 +305,15 @@ class JobProgress:
             created_at=str(form.get("created_at", "")),
             expires_at=form.get("expires_at"),
             asked=asked if len(json.dumps(asked)) <= SMALL_REQUEST_BYTES else None,
+            approvals=event.approvals if isinstance(event, ev.ApprovalRequested) else None,
         )
+
+    def _count(self, key: str) -> None:
+        """Who has said yes to an open request is in the list, too."""
+        state, listed = self.job.keys[key], self.requests.get(key)
+        if listed is not None and state.requested is not None:
+            votes = votes_that_count(state.requested, self.job.created, state.votes)
+            self.requests[key] = listed.model_copy(update={"votes": votes})
 
     def _follow_settlement(self, node_id: str) -> None:
         if node_id in self.ended or node_id not in self.graph.declared:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import event_id, execution_id
+from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, Role
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus
 from aetheris.protocol.fold.workers import HUMAN
@@ -35,6 +36,10 @@ Said = Literal["approve", "edit", "reject"]
 
 HUMANS = ("bob", "carol")
 """Who answers; neither submitted anything, and what one has edited the other approves."""
+
+ROBOT = "robot"
+VOTERS = (*HUMANS, "dan", "ann", ROBOT)
+"""Who answers where two must say yes: the last two may not, for one submitted the job and the other is no person."""
 
 
 class Human:
@@ -118,6 +123,7 @@ class Human:
                 job_id=job_id,
                 by="bob",
                 tenant=TENANT,
+                principal=principal("bob"),
                 correlation_key=correlation_key,
                 payload={"v": correlation_key},
                 as_of=self._as_of(job_id),
@@ -168,7 +174,7 @@ class Human:
             if waiting.wait_type in ("signal", "confirmation") and name and self._unsaid("signal", job.job_id, name):
                 yield ScheduledAction(f"human signals {name}", self._signalling(job.job_id, name))
         for key, state in job.keys.items():
-            for by in HUMANS:
+            for by in VOTERS if _needs_votes(state) else HUMANS:
                 if _is_asked(state) and self._decides() and self._unsaid("decide", key, by, str(state.asks)):
                     yield ScheduledAction(f"{by} answers about {state.node_id}", self._answering(job, key, state, by))
             if (
@@ -234,13 +240,15 @@ class Human:
     def _decide(self, job: JobState, key: str, state: KeyState, by: str) -> None:
         """Yes, no, or an edit; the first word that the ledger takes up counts."""
         tape = self._around.tape
-        action: Said = "reject" if tape.chance(0.15) else "approve"
+        action: Said = "reject" if tape.chance(0.15) and by not in ("ann", ROBOT) else "approve"
         data: dict[str, Any] = {}
         may_edit = state.requested is not None and not state.needs_yes
+        may_edit = may_edit and by not in ("ann", ROBOT)
         if action == "approve" and may_edit and not self._around.calm and tape.chance(0.15):
             action, data = "edit", {"for": f"as {by} has it"}
         self._around.say(f"    {by} says of {state.node_id}: {action}")
-        self._respond(job, _request(job, key, state), by, action, data)
+        for _ in range(2 if _needs_votes(state) and tape.chance(0.3) else 1):
+            self._respond(job, _request(job, key, state), by, action, data)
 
     def _respond(self, job: JobState, request: str, by: str, action: Said, data: dict[str, Any]) -> None:
         self._command(
@@ -248,6 +256,7 @@ class Human:
                 job_id=job.job_id,
                 by=by,
                 tenant=TENANT,
+                principal=principal(by),
                 request_id=request,
                 action=action,
                 data=data,
@@ -271,6 +280,7 @@ class Human:
                 job_id=job.job_id,
                 by="bob",
                 tenant=TENANT,
+                principal=principal("bob"),
                 execution_id=execution_id(job.job_id, state.node_id, key),
                 verdict=verdict,
                 evidence="looked",
@@ -295,6 +305,16 @@ class Human:
     def _event(self, event: Event, *cause: str) -> None:
         writer = self._writers[self._number(event.job_id)]
         writer.append([WholeBatch(Topic.JOBS_EVENTS, ((event_id(event.job_id, event.event_type, *cause), event),))])
+
+
+def principal(name: str) -> RecordedPrincipal:
+    """Somebody who may do everything in his tenant, as far as his roles say."""
+    kind = PrincipalKind.AGENT if name == ROBOT else PrincipalKind.PERSON
+    return RecordedPrincipal(id=name, kind=kind, roles=tuple(Role), tenant=TENANT)
+
+
+def _needs_votes(state: KeyState) -> bool:
+    return state.requested is not None and state.requested.approvals is not None
 
 
 def _is_asked(state: KeyState) -> bool:

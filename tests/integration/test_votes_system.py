@@ -1,0 +1,101 @@
+"""On the real system: two of two persons, whatever agents and editors say, and whichever ledger counts."""
+
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from aetheris.cli.app import app
+from aetheris.protocol.base.principals import PrincipalKind
+from tests.testkit.approvers import respond
+from tests.testkit.attempts import fresh
+from tests.testkit.external_server import until
+from tests.testkit.policies import ALLOW_REST, ruled_by
+from tests.testkit.rig import Rig, running_rig
+from tests.testkit.system import System
+from tests.testkit.tokens import entry_of, write_tokens
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+
+PEOPLE = {"ann": "acme", "bob": "acme", "carol": "acme", "dan": "acme"}
+POLICY = f"""
+[[rules]]
+name = "two"
+tools = ["poke_irreversible"]
+effect = "approval"
+approvals = 2
+{ALLOW_REST}"""
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
+    folder: Path = tmp_path_factory.mktemp("votes")
+    robot = entry_of("robot", "acme", kind=PrincipalKind.AGENT)
+    write_tokens(folder / "data", PEOPLE, robot)
+    with running_rig(folder, ruled_by(folder, POLICY)) as running:
+        yield running
+
+
+def ask(system: System, tag: str) -> tuple[str, str]:
+    """A job that waits for two, and the request's id."""
+    job = system.submit({"id": "pay", "tool": "poke_irreversible", "args": {"tag": tag}})
+    until(lambda: any(step.get("request_id") for step in system.job(job)["steps"]), 60.0)
+    return job, system.job(job)["steps"][0]["request_id"]
+
+
+def listed(system: System, request: str) -> str:
+    shown = CliRunner().invoke(app, ["approvals", "--data", str(system.data), "--limit", "200"])
+    return next(line for line in shown.stdout.splitlines() if request in line)
+
+
+def test_a_call_starts_when_two_persons_have_said_yes(rig: Rig) -> None:
+    tag = fresh("two")
+    job, request = ask(rig.system, tag)
+    refused = respond(rig.system, "robot", request)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "not_an_approver")
+    assert "only a person may approve this by rule two" in refused.json()["error"]["message"]
+    first = respond(rig.system, "bob", request)
+    assert first.status_code == 200, first.text
+    assert (first.json()["event"], first.json()["votes"]) == ("approval_voted", {"given": ["bob"], "needed": 2})
+    assert respond(rig.system, "bob", request).status_code == 200, "the same answer again"
+    until(lambda: "1 of 2 (bob)" in listed(rig.system, request), 30.0)
+    rig.system.kill("ledger-0")
+    assert rig.external.count(tag) == 0
+    second = respond(rig.system, "carol", request)
+    assert second.json()["votes"] == {"given": ["bob", "carol"], "needed": 2}, second.text
+    rig.system.wait_ended([job])
+    assert rig.external.count(tag) == 1
+    assert len(rig.system.events(job, "approval_voted")) == 2
+    (decided,) = rig.system.events(job, "approval_decided")
+    assert decided["data"]["votes"] == ["bob", "carol"]
+    assert decided["data"]["principal"]["kind"] == "person"
+    late = respond(rig.system, "dan", request)
+    assert (late.status_code, late.json()["error"]["code"]) == (409, "answered")
+    rig.system.verified(job)
+
+
+def test_two_at_the_same_moment_are_two(rig: Rig) -> None:
+    tag = fresh("at-once")
+    job, request = ask(rig.system, tag)
+    with ThreadPoolExecutor(2) as both:
+        answers = list(both.map(lambda who: respond(rig.system, who, request), ("bob", "carol")))
+    assert [answer.status_code for answer in answers] == [200, 200], [answer.text for answer in answers]
+    rig.system.wait_ended([job])
+    assert (rig.external.count(tag), len(rig.system.events(job, "approval_decided"))) == (1, 1)
+    rig.system.verified(job)
+
+
+def test_one_no_decides_and_an_edit_begins_anew(rig: Rig) -> None:
+    tag, changed = fresh("edited"), fresh("changed")
+    job, request = ask(rig.system, tag)
+    assert respond(rig.system, "bob", request).status_code == 200
+    edited = respond(rig.system, "carol", request, "edit", data={"tag": changed})
+    again = edited.json()["next_request_id"]
+    assert respond(rig.system, "carol", again).status_code == 403, "the editor"
+    assert respond(rig.system, "bob", again).json()["votes"] == {"given": ["bob"], "needed": 2}
+    assert respond(rig.system, "dan", again, "reject").status_code == 200
+    rig.system.wait_ended([job])
+    assert (rig.external.count(tag), rig.external.count(changed)) == (0, 0)
+    rig.system.verified(job)
