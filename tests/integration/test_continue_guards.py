@@ -8,6 +8,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import Respond
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import ExternalServer, until
+from tests.testkit.principals import said_by
 from tests.testkit.rig import Rig, poke, running_rig
 from tests.testkit.system import System
 
@@ -47,7 +48,12 @@ def test_an_edit_cannot_make_of_a_call_what_the_earlier_job_did(system: System, 
     answer = system.api.post("/ecs/respond", json=edit, headers=system.approver)
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "duplicate_of"), answer.text
     assert answer.json()["error"]["details"] == {"duplicate_of": "a", "job_id": job}
-    body = {"job_id": second, "by": "approver", "tenant": system.data_of(job, "job_created")[0]["tenant"], "as_of": -1}
+    body = {
+        "job_id": second,
+        **said_by("approver"),
+        "tenant": system.data_of(job, "job_created")[0]["tenant"],
+        "as_of": -1,
+    }
     system.forge(Topic.JOBS_COMMANDS, second, Respond.model_validate(body | edit), "/gateway/rogue")
     lines = system.data / "logs" / "ledger-0.log"
     until(lambda: "which the job continues, did just that" in lines.read_text(), 30)

@@ -59,7 +59,16 @@ SEALS = [f"seals {name}" for name in ("checkpoint", "inclusion", "consistency", 
 RIGS = ("demo", "chaos", "bench")
 """What aetheris-rigs brings."""
 TOKENS = ["token add", "token ls", "token revoke"]
-COMMANDS = [*PLACES.keys() - {"dlq", "seals", "token"}, *RIGS, "dlq ls", "dlq show", "dlq redrive", *SEALS, *TOKENS]
+COMMANDS = [
+    *PLACES.keys() - {"dlq", "seals", "token", "policy"},
+    *RIGS,
+    "policy test",
+    "dlq ls",
+    "dlq show",
+    "dlq redrive",
+    *SEALS,
+    *TOKENS,
+]
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

@@ -46,6 +46,7 @@ PLACES = {
     "workers": "workers",
     "limits": "limits",
     "audit": "audit",
+    "policy": "policy",
     "token": "token",
     "subscribe": "subscribe",
     "mcp": "mcp",

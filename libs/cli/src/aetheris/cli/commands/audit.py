@@ -1,20 +1,16 @@
 """`aetheris audit`: who came, what he was shown and what he was refused; and whether the records are whole."""
 
-import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
 
 from aetheris.cli import local
-from aetheris.cli.console import CommandError, Exit, Json, end, errors_as_exits, print_json, progress, table
+from aetheris.cli.console import Exit, Json, end, errors_as_exits, print_json, progress, table
 from aetheris.cli.gateway import connected
+from aetheris.cli.since import since_time
 from aetheris.protocol.messages.accesses import AccessChains
 from aetheris.sdk.client import Client
-
-_AGO = re.compile(r"([1-9][0-9]{0,4})([mhd])")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 def audit(
@@ -29,7 +25,7 @@ def audit(
     """Show who logged in, was refused, read, took evidence away, saw requests, answered; 1 if records were changed."""
     with errors_as_exits(as_json=as_json):
         with connected(data, who) as client:
-            chains, found = _read(client, _time(since))
+            chains, found = _read(client, since_time(since))
         rows = [one for one in found if _is_wanted(one, tenant, principal)]
         if as_json:
             print_json({"records": rows, "checked": chains.count, "faults": chains.faults})
@@ -70,21 +66,3 @@ def _what(one: Mapping[str, Any]) -> Iterator[str]:
     yield from (str(one[name]) for name in ("route", "subject") if one.get(name))
     if one.get("count", 1) != 1:
         yield f"{one['count']} times"
-
-
-def _time(since: str | None) -> str | None:
-    """As the gateway takes it; raises CommandError."""
-    ago = _AGO.fullmatch(since or "")
-    if ago is not None:
-        return (datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).isoformat()
-    if since is None or _is_time(since):
-        return since
-    rule = "--since: such as 2h or 30d, or a time with its offset (RFC 3339)"
-    raise CommandError(Exit.BAD_INPUT, "bad_request", rule, field="--since")
-
-
-def _is_time(text: str) -> bool:
-    try:
-        return datetime.fromisoformat(text).tzinfo is not None
-    except ValueError:
-        return False

@@ -42,6 +42,15 @@ class Decision(StrEnum):
     REJECT = "reject"
 
 
+class Observed(BaseModel):
+    """What a rule that only observes would have done with a call: deny it, or ask somebody."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    rule: str
+    would: Literal["deny", "approval"]
+
+
 class Answer(StrEnum):
     """What the external system says of an external key."""
 

@@ -16,6 +16,7 @@ from aetheris.protocol.messages.event_values import (
     ConfirmationMode,
     Decision,
     DuplicateOf,
+    Observed,
     Outcome,
     RejectReason,
     Via,
@@ -183,6 +184,8 @@ class PolicyAllowed(KeyEvent):
     args_hash: str
     tool_version: str
     rule: str
+    observed: tuple[Observed, ...] | None = None
+    """What rules that only observe would have done."""
     cost: float | None = None
 
 
@@ -191,6 +194,7 @@ class ApprovalRequested(KeyEvent):
     args_hash: str
     tool_version: str
     rule: str
+    observed: tuple[Observed, ...] | None = None
     form: dict[str, Any]
     expires_at: str | None = None
     approvers: tuple[str, ...] | None = None
@@ -256,6 +260,7 @@ class InvocationRejected(KeyEvent):
     reason: RejectReason
     detail: str | None = None
     duplicate_of: DuplicateOf | None = None
+    observed: tuple[Observed, ...] | None = None
     by: str | None = None
     principal: RecordedPrincipal | None = None
     comment: str | None = None

@@ -12,7 +12,7 @@ from aetheris.ledger.core.decisions import DuplicateLine, Emit, Facts, Grant, No
 from aetheris.ledger.core.doubt import caught_up
 from aetheris.ledger.core.duplicate_index import claim, duplicate, scope_key
 from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob, Pending, Reopened, TimedDecision, Waiting
-from aetheris.ledger.core.policy import PolicyEffect, Rule
+from aetheris.ledger.core.policy import PolicyEffect, PolicyVerdict, Rule
 from aetheris.ledger.core.settlement import JobKey, written
 from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.ids import derived, execution_id
@@ -66,7 +66,8 @@ def adjudicate(
         return TimedDecision((waits.begun(job_key, call, now),), again_s)
     verdict = context.policy.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(job.state, call))
     if verdict.effect is PolicyEffect.DENY:
-        return TimedDecision((settlement.rejected(job_key, RejectReason.POLICY, verdict.detail),), again_s)
+        refused = settlement.rejected(job_key, RejectReason.POLICY, verdict.detail, observed=verdict.observed)
+        return TimedDecision((refused,), again_s)
     hurdle = _hurdle(job_key, entry, call.content_key) or _done_elsewhere(
         job_key, entry, call.content_key, context, now
     )
@@ -81,7 +82,7 @@ def adjudicate(
     if line is not None:
         return TimedDecision((DuplicateLine(line),), again_s)
     held = hold(job, job_key, pending.nodes, context, now)
-    return held or _within(job, job_key, call, verdict.rule, pending, context=context, now=now)
+    return held or _within(job, job_key, call, verdict, pending, context=context, now=now)
 
 
 def _leave(job_key: JobKey, again_s: float) -> TimedDecision:
@@ -262,9 +263,17 @@ def _approved_otherwise(job_key: JobKey, call: Invocation) -> str | None:
 
 
 def _within(
-    job: LiveJob, job_key: JobKey, call: Invocation, rule: Rule, pending: Pending, *, context: DecisionContext, now: Now
+    job: LiveJob,
+    job_key: JobKey,
+    call: Invocation,
+    verdict: PolicyVerdict,
+    pending: Pending,
+    *,
+    context: DecisionContext,
+    now: Now,
 ) -> TimedDecision:
     """Budget and rate of the rule, before its word is written."""
+    rule = verdict.rule
     if not rule.is_limited or job_key.state.requested is not None:
         charge = job.account(rule.name).taken.get(job_key.key) if rule.is_limited else None
         cost = None
@@ -281,7 +290,7 @@ def _within(
             account.ask(job_key.key, cost, now)
     if charge is not None and not charge.is_within:
         return _over(job_key, rule, charge.cost, context, now)
-    return _allow(job_key, call, rule, pending, cost, context=context, now=now)
+    return _allow(job_key, call, verdict, pending, cost, context=context, now=now)
 
 
 def _over(job_key: JobKey, rule: Rule, cost: float | None, context: DecisionContext, now: Now) -> TimedDecision:
@@ -293,7 +302,7 @@ def _over(job_key: JobKey, rule: Rule, cost: float | None, context: DecisionCont
 def _allow(
     job_key: JobKey,
     call: Invocation,
-    rule: Rule,
+    verdict: PolicyVerdict,
     pending: Pending,
     cost: float | None,
     *,
@@ -301,16 +310,17 @@ def _allow(
     now: Now,
 ) -> TimedDecision:
     """Approval where the rule wants it, the policy's word where the call was looked at, else the grant."""
-    version = call.entry.tool_version
+    rule, version = verdict.rule, call.entry.tool_version
     again_s = now.mono_s + context.limits.lease_ttl_s
     approved = job_key.state.decision is not None
     if rule.effect is PolicyEffect.APPROVAL and not approved:
         if job_key.state.requested is not None:
             return TimedDecision()
-        return TimedDecision((ask_human(job_key, call, rule, cost, context=context, now=now),), again_s)
+        asking = ask_human(job_key, call, rule, cost, context=context, now=now, observed=verdict.observed)
+        return TimedDecision((asking,), again_s)
     needs_word = call.entry.irreversible or context.policy.plain(call.entry.node.tool_name) is None
     if needs_word and not approved and version not in job_key.state.allowed_versions:
-        return TimedDecision((_policy_allows(job_key, call, rule, cost),), again_s)
+        return TimedDecision((_policy_allows(job_key, call, verdict, cost),), again_s)
     elsewhere = _wait_for_another(job_key, call.node_id, pending, context)
     if elsewhere is not None:
         return TimedDecision(elsewhere, again_s)
@@ -404,16 +414,17 @@ def _schedule(job_key: JobKey, free: Reopened, context: DecisionContext, now: No
     return TimedDecision((settlement.retry_scheduled(job_key, due.isoformat()),))
 
 
-def _policy_allows(job_key: JobKey, call: Invocation, rule: Rule, cost: float | None) -> Emit:
+def _policy_allows(job_key: JobKey, call: Invocation, verdict: PolicyVerdict, cost: float | None) -> Emit:
     """In the log before the grant: an irreversible call starts only behind it, and budgets count it."""
-    version = call.entry.tool_version
+    rule, version = verdict.rule.name, call.entry.tool_version
     event = ev.PolicyAllowed(
         job_id=job_key.job.job_id,
         node_id=call.node_id,
         idempotency_key=job_key.key,
         args_hash=call.args_hash,
         tool_version=version,
-        rule=rule.name,
+        rule=rule,
+        observed=verdict.observed or None,
         cost=cost,
     )
-    return settlement.emit(job_key, written(event, job_key.key, version, rule.name))
+    return settlement.emit(job_key, written(event, job_key.key, version, rule))

@@ -16,7 +16,7 @@ from aetheris.protocol.base import recordable
 from aetheris.protocol.fold.state import JobState, KeyState, PlanEntry
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Respond
-from aetheris.protocol.messages.event_values import RejectReason
+from aetheris.protocol.messages.event_values import Observed, RejectReason
 from aetheris.protocol.plan.forms import AnswerRefused, fields_of
 from aetheris.protocol.plan.graph import dependencies
 from aetheris.protocol.planning.approvals import edited, had_before, may_not_answer, recorded, request_id
@@ -57,7 +57,14 @@ def policy_facts(job: JobState, call: Invocation) -> dict[str, Any]:
 
 
 def ask_human(
-    job_key: JobKey, call: Invocation, rule: Rule, cost: float | None, *, context: DecisionContext, now: Now
+    job_key: JobKey,
+    call: Invocation,
+    rule: Rule,
+    cost: float | None,
+    *,
+    context: DecisionContext,
+    now: Now,
+    observed: tuple[Observed, ...] = (),
 ) -> Emit:
     """approval_requested and job_waiting: from here on the log waits, not the request.
 
@@ -73,6 +80,7 @@ def ask_human(
         form_at=now.wall.isoformat(),
         expires_at=due_after(now, rule.expires_s),
         edited_by=next((asked.edited_by for asked, _ in reversed(job_key.state.answered)), None),
+        observed=observed,
     )
     return settlement.emit(job_key, *asking)
 
@@ -173,6 +181,7 @@ def _edit(
         expires_at=due_after(now, rule.expires_s),
         caused_by=command_id,
         edited_by=command.by,
+        observed=verdict.observed,
     )
     return settlement.emit(job_key, decided, asking[0], old, asking[1])
 
@@ -223,6 +232,7 @@ def _requested(
     expires_at: str | None,
     caused_by: str | None = None,
     edited_by: str | None = None,
+    observed: tuple[Observed, ...] = (),
 ) -> tuple[IdentifiedEvent, IdentifiedEvent]:
     token, deciders = job_key.state.asks, rule.deciders(irreversible=call.entry.irreversible)
     request = request_id(job_key.job.job_id, call.node_id, job_key.key, token)
@@ -234,6 +244,7 @@ def _requested(
         args_hash=call.args_hash,
         tool_version=call.entry.tool_version,
         **recorded(deciders),
+        observed=observed or None,
         approvals=deciders.approvals if deciders.approvals > 1 else None,
         form=_form(request, job_key, call, context, created_at=form_at, expires_at=expires_at),
         expires_at=expires_at,

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from aetheris.protocol.base.conditions import Condition
 from aetheris.protocol.base.faults import StrangeKey, first_fault, only_array, toml_error_line, toml_line
 from aetheris.protocol.base.principals import PrincipalKind, Role
+from aetheris.protocol.messages.event_values import Observed
 from aetheris.protocol.planning.approvals import unnamed
 from aetheris.protocol.planning.gate import Deciders
 
@@ -34,6 +35,8 @@ class PolicyEffect(StrEnum):
     ALLOW = "allow"
     DENY = "deny"
     APPROVAL = "approval"
+    OBSERVE = "observe"
+    """Nothing: what it would have done is recorded, and the rules behind it decide."""
 
 
 class PolicyError(Exception):
@@ -93,6 +96,9 @@ class Rule(_Strict):
     irreversible: bool | None = Field(default=None, description="Only calls that can't (true) or can (false) be undone")
     when: str | None = Field(default=None, description="A condition over args, job, tool and node, in CEL")
     effect: PolicyEffect
+    would: Literal["deny", "approval"] | None = Field(
+        default=None, description="With effect observe: what it would have done"
+    )
     approvers: tuple[str, ...] | None = Field(default=None, min_length=1, description="Patterns of who may approve")
     expires_s: float | None = Field(default=None, gt=0, description="How long an answer is awaited")
     approver_roles: tuple[Role, ...] | None = Field(
@@ -114,12 +120,14 @@ class Rule(_Strict):
         about_humans = self.model_fields_set & _ABOUT_HUMANS
         if about_humans and self.effect is PolicyEffect.DENY:
             raise ValueError(f"{', '.join(sorted(about_humans))}: not with effect deny")
-        if self.approvals > 1 and self.effect is not PolicyEffect.APPROVAL:
+        if (self.would is not None) is not self.observes:
+            raise ValueError("would: with effect observe, and only there")
+        if self.approvals > 1 and self.effect is not PolicyEffect.APPROVAL and self.would != "approval":
             raise ValueError("approvals: only with effect approval")
         if self.persons and self.approver_kinds is not None:
             raise ValueError("persons: not with approver_kinds, which says who they are")
-        if self.is_limited and self.effect is PolicyEffect.DENY:
-            raise ValueError("budget, rate: not with effect deny")
+        if self.is_limited and self.effect in (PolicyEffect.DENY, PolicyEffect.OBSERVE):
+            raise ValueError(f"budget, rate: not with effect {self.effect}")
         if self.when is not None:
             _ = self._condition
         return self
@@ -137,9 +145,19 @@ class Rule(_Strict):
         return self.budget is not None or self.rate is not None
 
     @property
+    def observes(self) -> bool:
+        """Whether it decides nothing."""
+        return self.effect is PolicyEffect.OBSERVE
+
+    @property
     def judges_each_call(self) -> bool:
         """Whether each call must be judged by itself, with its arguments: it can't ride in a run."""
-        return self.when is not None or self.is_limited
+        return self.when is not None or self.is_limited or self.observes
+
+    @property
+    def observed(self) -> Observed:
+        """What it would have done."""
+        return Observed(rule=self.name, would=self.would or "deny")
 
     def covers(self, tool: str, irreversible: bool) -> bool:
         """Whether the rule is about calls of `tool`."""
@@ -170,6 +188,8 @@ class PolicyVerdict:
     rule: Rule
     effect: PolicyEffect
     detail: str
+    observed: tuple[Observed, ...] = ()
+    """What rules before it would have done that only observe."""
 
 
 class Policy:
@@ -188,16 +208,20 @@ class Policy:
         A condition that can't be judged denies the call: nothing runs because a rule failed.
         """
         found: Facts | None = None
+        observed: list[Observed] = []
         for rule in self._candidates(tool, irreversible):
-            if rule.when is None:
-                return PolicyVerdict(rule, rule.effect, rule.name)
-            found = facts() if found is None else found
-            try:
-                if rule.holds(found):
-                    return PolicyVerdict(rule, rule.effect, rule.name)
-            except Exception as error:  # noqa: BLE001  whatever a condition stumbles over; the value stays out of it
-                return PolicyVerdict(rule, PolicyEffect.DENY, f"{rule.name}: can't be judged ({type(error).__name__})")
-        return PolicyVerdict(_DENY, PolicyEffect.DENY, NO_RULE)
+            if rule.when is not None and found is None:
+                found = facts()
+            fault = _fault(rule, found or {})
+            if fault == DIFFERS:
+                continue
+            if rule.observes:  # what can't be judged it would have denied
+                observed.append(rule.observed if fault is None else Observed(rule=rule.name, would="deny"))
+            elif fault is not None:
+                return PolicyVerdict(rule, PolicyEffect.DENY, f"{rule.name}: {fault}", tuple(observed))
+            else:
+                return PolicyVerdict(rule, rule.effect, rule.name, tuple(observed))
+        return PolicyVerdict(_DENY, PolicyEffect.DENY, NO_RULE, tuple(observed))
 
     def deciders(self, name: str | None, *, irreversible: bool) -> Deciders:
         """Whom a rule names; where it stands no more, everybody, or every person, but who submitted the job."""
@@ -226,9 +250,20 @@ class Policy:
         for rule in (*self.rules, _DENY):
             if rule.covers(tool, irreversible):
                 found.append(rule)
-                if rule.when is None:
+                if rule.when is None and not rule.observes:
                     break
         return found
+
+
+DIFFERS = "(another call)"
+
+
+def _fault(rule: Rule, facts: Facts) -> str | None:
+    """None where a rule is about a call; DIFFERS where its condition says no, else why nobody can say."""
+    try:
+        return None if rule.when is None or rule.holds(facts) else DIFFERS
+    except Exception as error:  # noqa: BLE001  whatever a condition stumbles over; the value stays out of it
+        return f"can't be judged ({type(error).__name__})"
 
 
 def parse(text: str) -> Policy:

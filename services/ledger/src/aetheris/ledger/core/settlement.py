@@ -14,7 +14,7 @@ from aetheris.protocol.base.principals import RecordedPrincipal
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import CancelContract, Ended, JobCommand, Resolve
-from aetheris.protocol.messages.event_values import BlobRef, DuplicateOf, Outcome, RejectReason, Via
+from aetheris.protocol.messages.event_values import BlobRef, DuplicateOf, Observed, Outcome, RejectReason, Via
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.approvals import recorded
 from aetheris.protocol.planning.gate import Deciders
@@ -275,7 +275,13 @@ def called_off(job_key: JobKey, command: CancelContract, command_id: str) -> Emi
     return emit(job_key, written(finished, job_key.invocation_id, Via.HUMAN, Outcome.PERMANENT, command_id))
 
 
-def rejected(job_key: JobKey, reason: RejectReason, detail: str, duplicate_of: DuplicateOf | None = None) -> Emit:
+def rejected(
+    job_key: JobKey,
+    reason: RejectReason,
+    detail: str,
+    duplicate_of: DuplicateOf | None = None,
+    observed: tuple[Observed, ...] = (),
+) -> Emit:
     """The call is not to start."""
     event = ev.InvocationRejected(
         job_id=job_key.job.job_id,
@@ -284,6 +290,7 @@ def rejected(job_key: JobKey, reason: RejectReason, detail: str, duplicate_of: D
         reason=reason,
         detail=detail,
         duplicate_of=duplicate_of,
+        observed=observed or None,
     )
     return emit(job_key, written(event, job_key.key, reason))
 
