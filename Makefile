@@ -123,7 +123,7 @@ bench-spans: setup ## what 50,000 spans a minute cost; ten minutes on a quiet ma
 	@$(RUN)/python -m tests.bench.spans
 
 system-deps: .uv/.ready ## what only the gate needs (Debian)
-	@{ command -v kcat && command -v faketime && command -v chromium && command -v go && command -v prometheus && command -v iptables && command -v ip; } >/dev/null || { apt-get update -qq && apt-get install -y -qq kcat faketime chromium golang-go prometheus iptables iproute2; }
+	@{ command -v kcat && command -v faketime && command -v chromium && command -v go && command -v prometheus && command -v iptables && command -v ip && command -v softhsm2-util; } >/dev/null || { apt-get update -qq && apt-get install -y -qq kcat faketime chromium golang-go prometheus iptables iproute2 softhsm2; }
 	@command -v kubectl >/dev/null || .uv/bin/python deploy/kubectl.py
 
 system-deps-deploy: system-deps ## what only `make deploy-full` needs (Debian)

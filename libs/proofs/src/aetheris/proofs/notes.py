@@ -11,10 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from aetheris.proofs.merkle import consistency_holds, inclusion_holds, leaf_hash
+from aetheris.proofs.seals import SigningKey
 from aetheris.proofs.trust import TrustedKey
 
 PROOF_VERSION = "c2sp.org/tlog-proof@v1"
@@ -71,7 +72,7 @@ class ConsistencyProof:
         return "\n".join([f"old {self.old}", *map(_base64, self.path)]) + "\n\n" + self.checkpoint
 
 
-def sign_checkpoint(origin: str, size: int, root: bytes, private_key: Ed25519PrivateKey) -> str:
+def sign_checkpoint(origin: str, size: int, root: bytes, private_key: SigningKey) -> str:
     """A checkpoint, signed under its origin's name.
 
     Raises:

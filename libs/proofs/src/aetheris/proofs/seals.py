@@ -4,15 +4,27 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from aetheris.proofs.canonical import canonical
 
 PAYLOAD_TYPE = "application/vnd.aetheris.seal+json"
+
+
+class SigningKey(Protocol):
+    """What can sign with Ed25519, wherever the key is: an Ed25519PrivateKey is one, a token's key is."""
+
+    def public_key(self) -> Ed25519PublicKey:
+        """What checks its signatures."""
+        ...
+
+    def sign(self, data: bytes, /) -> bytes:
+        """A signature, 64 bytes."""
+        ...
 
 
 def seal_payload(
@@ -33,7 +45,7 @@ def seal_payload(
     }
 
 
-def sign(payload: Mapping[str, Any], private_key: Ed25519PrivateKey) -> dict[str, Any]:
+def sign(payload: Mapping[str, Any], private_key: SigningKey) -> dict[str, Any]:
     """A payload with its key_id and its signature (base64)."""
     named = {**payload, "key_id": key_id(private_key.public_key())}
     signature = private_key.sign(_signed_bytes(named))

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from aetheris.runtime.base.refusal import StartRefused
 
-KEYS = ("AETHERIS_SEAL_KEY", "AETHERIS_INTERNAL_KEY", "AETHERIS_HTTP_KEY")
+KEYS = ("AETHERIS_SEAL_KEY", "AETHERIS_SEAL_KEY_URI", "AETHERIS_INTERNAL_KEY", "AETHERIS_HTTP_KEY")
 """Settings that name a private key; what loads tools is given none."""
 
 TOOLS = ("AETHERIS_TOOLS", "AETHERIS_SECRETS", "AETHERIS_MCP", "AETHERIS_MODELS", "AETHERIS_SHELL_PROGRAMS")

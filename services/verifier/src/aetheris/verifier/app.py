@@ -16,7 +16,7 @@ from aetheris.runtime.worker.handler import Cadence, Inputs
 from aetheris.runtime.worker.loop import Pace, PartitionWorker
 from aetheris.verifier.handlers import VerifierDependencies, VerifierPartition
 from aetheris.verifier.http import api
-from aetheris.verifier.keys import load_seal_keys
+from aetheris.verifier.keys import LISTED, seal_keys, signing_key
 from aetheris.verifier.proofs import Proofs
 from aetheris.verifier.seallog import SealLog
 from aetheris.verifier.settings import VerifierSettings
@@ -36,11 +36,12 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
     """Audit, seal and prove until `stop` is set.
 
     Raises:
-        InternalKeyMissing, SealKeyMissing, SealKeyUnusable: what the settings name can't be used.
+        InternalKeyMissing, SealKeyMissing, SealKeyUnusable, TokenKeyUnusable: what the settings name can't be used.
         WorkerIdTaken: another process lives under this name.
         Exception: whatever escaped; the next process restores from the log.
     """
-    keys = load_seal_keys(settings.seal_key, settings.seal_keys, settings.data, dev=settings.dev)
+    own = signing_key(settings.seal_key, settings.seal_key_uri, settings.data, dev=settings.dev)
+    keys = seal_keys(own, settings.seal_keys or settings.data / "keys" / LISTED)
     internal = InternalKey.load(settings.internal_key, settings.data, dev=settings.dev)
     async with (
         runtime(settings, "verifier", stop, with_redis=False) as parts,

@@ -37,6 +37,7 @@ from aetheris.verifier.core.partition import AuditedJob, Partition, sealed
 from aetheris.verifier.keys import SealKeys
 from aetheris.verifier.proofs import Proofs, StillReading, UnknownJob
 from aetheris.verifier.reports import report_on
+from aetheris.verifier.token_key import KeyAway
 
 SOURCE = "aetheris/verifier"
 
@@ -234,19 +235,25 @@ class VerifierPartition(PartitionHandler):
         self._deps.worker.call_at(self._number, due_s)
 
     async def _sealed(self, job: AuditedJob) -> JobSealed | None:
-        """Its seal; none while a large result can't be asked for, and it is tried again."""
+        """Its seal; none while a large result or the key can't be asked for, and it is tried again."""
         job.sealing = True
         await asyncio.sleep(0)  # a report takes a millisecond, and many jobs may end together
         judge = partial(report_on, job.audit, self._deps.keys.trusted, self._deps.runtime.blobs)
         try:
             report = judge() if job.audit.is_brief else await asyncio.to_thread(judge)
         except BlobsUnreachable as error:
-            _log.warning("a job can't be sealed yet", job_id=job.job_id, reason=str(error))
-            job.sealing = False
-            self._deps.worker.call_at(self._number, self._deps.runtime.clock.monotonic() + AGAIN_S)
-            return None
+            return self._not_yet(job, error.code, str(error))
         await self._report(job, report.violations)
-        return sealed(job, report, self._deps.keys.sign, self._deps.runtime.clock.now().isoformat())
+        sign = partial(sealed, job, report, self._deps.keys.sign, self._deps.runtime.clock.now().isoformat())
+        try:
+            return await asyncio.to_thread(sign) if self._deps.keys.is_elsewhere else sign()
+        except KeyAway as error:
+            return self._not_yet(job, error.code, str(error))
+
+    def _not_yet(self, job: AuditedJob, code: str, reason: str) -> None:
+        _log.warning("a job can't be sealed yet", job_id=job.job_id, code=code, reason=reason)
+        job.sealing = False
+        self._deps.worker.call_at(self._number, self._deps.runtime.clock.monotonic() + AGAIN_S)
 
     def _draft(self, topic: Topic, body: Event, cause: str) -> Draft:
         identity = event_id(body.job_id, body.event_type, cause)

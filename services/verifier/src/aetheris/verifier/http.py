@@ -16,6 +16,7 @@ from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, BlobsUnreacha
 from aetheris.runtime.log.interface import LogError
 from aetheris.verifier.proofs import Proofs, StillReading, UnknownJob
 from aetheris.verifier.seallog import NotLogged, SealLogForked
+from aetheris.verifier.token_key import KeyAway
 from aetheris.verifier.wire import record_json
 
 MAX_LEAVES = 10_000
@@ -96,6 +97,6 @@ def _answer_errors(app: FastAPI) -> None:
     answer(BadEvidence, 409, lambda error: error.rule if error.rule == "not_sealed" else "stream_broken")
     for missing in (BlobMissing, BlobCorrupt):
         answer(missing, 409, lambda error: error.code)
-    for unavailable in (StillReading, SealLogForked, BlobsUnreachable):
+    for unavailable in (StillReading, SealLogForked, BlobsUnreachable, KeyAway):
         answer(unavailable, 503, lambda error: error.code)
     answer(LogError, 503, lambda _error: "event_store_unreachable")

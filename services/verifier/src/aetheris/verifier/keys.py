@@ -1,4 +1,4 @@
-"""The keys that seal: Ed25519, the private one in a file that only this service reads (docs/evidence.md)."""
+"""The keys that seal: Ed25519, the private one in a file of this service alone, or in a token (docs/evidence.md)."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -13,17 +13,18 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from aetheris.proofs.notes import sign_checkpoint
-from aetheris.proofs.seals import sign
+from aetheris.proofs.seals import SigningKey, sign
 from aetheris.proofs.trust import BadKeys, TrustedKey, read_keys
 from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.keys.files import make_key
+from aetheris.verifier.token_key import KeyUri, TokenKey
 
 LISTED = "seal-keys.json"
 PUBLIC = "seal.pub"
 
 
 class SealKeyMissing(StartRefused):
-    """No key to seal with: set AETHERIS_SEAL_KEY to a PEM file with an Ed25519 private key."""
+    """No key to seal with: set AETHERIS_SEAL_KEY to a PEM file with an Ed25519 key, or AETHERIS_SEAL_KEY_URI."""
 
     code = "seal_key_missing"
 
@@ -37,12 +38,17 @@ class SealKeyUnusable(StartRefused):
 class SealKeys:
     """The key that signs, and every key whose seals count: the one that signs now, and those before it."""
 
-    def __init__(self, private_key: Ed25519PrivateKey, listed: Sequence[TrustedKey] = ()) -> None:
+    def __init__(self, private_key: SigningKey, listed: Sequence[TrustedKey] = ()) -> None:
         self._private_key = private_key
         own = TrustedKey(private_key.public_key())
         known = {own.key_id: own} | {key.key_id: key for key in listed}
         self.current = known[own.key_id]
         self.trusted = tuple(known.values())
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether signing waits for a token: it belongs into a thread, and may raise KeyAway."""
+        return isinstance(self._private_key, TokenKey)
 
     def sign(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         """The payload with its key_id and signature."""
@@ -58,27 +64,43 @@ class SealKeys:
         return sign_checkpoint(origin, size, root, self._private_key)
 
 
-def load_seal_keys(path: Path | None, listed: Path | None, data: Path, *, dev: bool) -> SealKeys:
-    """The key of `path` and the public keys listed; in dev, those of the data folder, made once.
+def signing_key(path: Path | None, uri: str | None, data: Path, *, dev: bool) -> SigningKey:
+    """The key of a file, or that of a token; in dev, one of the data folder, made once.
 
     Raises:
-        SealKeyMissing: no path is set, or it holds no Ed25519 key.
+        SealKeyMissing: neither is named, or the file holds no Ed25519 key.
+        SealKeyUnusable: both are named.
+        TokenKeyUnusable: the token, or what the URI says of it.
+    """
+    if path is not None and uri is not None:
+        raise SealKeyUnusable("AETHERIS_SEAL_KEY and AETHERIS_SEAL_KEY_URI both name a key: which one seals?")
+    if uri is not None:
+        return TokenKey(KeyUri.parse(uri))
+    return load_private_key(path) if path is not None else _made_once(data / "keys", dev=dev)
+
+
+def seal_keys(own: SigningKey, listed: Path) -> SealKeys:
+    """The key that seals, among the public keys listed.
+
+    Raises:
         SealKeyUnusable: the list can't be read, or says that the key no longer signs.
     """
-    folder = data / "keys"
-    if path is None:
-        if not dev:
-            raise SealKeyMissing(SealKeyMissing.__doc__)
-        path = folder / "seal.pem"
-        if not path.exists():
-            make_key(path)
-        own = load_private_key(path).public_key()
-        path.with_name(PUBLIC).write_bytes(own.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    listed = folder / LISTED if listed is None else listed
-    keys = SealKeys(load_private_key(path), _listed(listed))
+    keys = SealKeys(own, _listed(listed))
     if keys.current.revoked_at is not None or keys.current.valid_until is not None:
-        raise SealKeyUnusable(f"{listed} says that the key of {path} has ended: name another in AETHERIS_SEAL_KEY")
+        raise SealKeyUnusable(f"{listed} says that key {keys.current.key_id} has ended: another must seal")
     return keys
+
+
+def _made_once(folder: Path, *, dev: bool) -> Ed25519PrivateKey:
+    if not dev:
+        raise SealKeyMissing(SealKeyMissing.__doc__)
+    path = folder / "seal.pem"
+    if not path.exists():
+        make_key(path)
+    key = load_private_key(path)
+    pem = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    path.with_name(PUBLIC).write_bytes(pem)
+    return key
 
 
 def load_private_key(path: Path) -> Ed25519PrivateKey:

@@ -16,6 +16,9 @@ class VerifierSettings(HttpSettings):
         EVERY, ge=1, description="Records of a partition after which a job that was there before gets a checkpoint"
     )
     seal_key: Path | None = Field(None, description="Ed25519 private key (PEM); dev makes one in the data folder")
+    seal_key_uri: str | None = Field(
+        None, description="The same in a token that keeps it: pkcs11:token=…;object=…?module-path=…&pin-source=file:…"
+    )
     seal_keys: Path | None = Field(
         None, description="Public keys of all seals, with times; default: keys/seal-keys.json in the data folder"
     )
