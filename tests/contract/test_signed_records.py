@@ -14,6 +14,7 @@ from aetheris.proofs import signatures as proofs
 from aetheris.proofs import words as proofs_words
 from aetheris.proofs.writers import signer
 from aetheris.protocol.base import signing, writers
+from aetheris.protocol.base.ed25519 import verify
 from aetheris.protocol.base.signing import SignedPlace
 from aetheris.protocol.base.words import TryWord, invocation_id_of, is_word_of, word
 from aetheris.protocol.base.writers import KnownBy, Party
@@ -21,7 +22,7 @@ from aetheris.protocol.messages.commands import MESSAGES
 from aetheris.protocol.messages.event_values import Outcome, Via
 from aetheris.protocol.messages.events import EVENTS
 from aetheris.runtime.keys.files import certified
-from aetheris.runtime.keys.signing import Signer, raw_public_key, verify
+from aetheris.runtime.keys.signing import Signer, raw_public_key
 
 ROOT = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32, 64)))

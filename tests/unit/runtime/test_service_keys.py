@@ -9,10 +9,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from aetheris.protocol.base.ed25519 import verify
 from aetheris.protocol.base.signing import SignedPlace, is_signed, read_signed
 from aetheris.protocol.base.writers import Party
 from aetheris.runtime.keys.files import KeyUnusable, load_key, load_service_key, make_installation, make_key
-from aetheris.runtime.keys.signing import CertificateEnded, Signer, verify
+from aetheris.runtime.keys.signing import CertificateEnded, Signer
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 SERVICES = (Party.PLANNER, Party.LEDGER)

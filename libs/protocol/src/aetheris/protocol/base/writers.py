@@ -121,6 +121,15 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
 """(topic, type) → rule, of what is no event."""
 
 
+def signed_types(party: Party) -> frozenset[str]:
+    """The types of events that a party signs all of; some of a type that is told apart may need none."""
+    apart = {
+        Party.PLANNER: ("job_waiting", "wait_completed"),
+        Party.LEDGER: ("tool_invocation_finished", "invocation_in_doubt"),
+    }
+    return frozenset((*_SIGNED.get(party, ()), *apart.get(party, ())))
+
+
 def rule_of(
     event_type: str,
     *,

@@ -67,6 +67,8 @@ class JobCreated(Event):
     options: JobOptions | None = None
     brief: Brief | None = None
     continues: Continues | None = None
+    installation: str | None = None
+    """The key id of the root under which the job's records are signed, for its life; None: they are not."""
 
     @property
     def adopted(self) -> Mapping[str, Adopted]:

@@ -12,11 +12,12 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
+from aetheris.protocol.base.ed25519 import verify
 from aetheris.protocol.base.signing import Certificate, is_certified, key_id_of, read_certificate
 from aetheris.protocol.base.writers import Party
 from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.keys.key_file import write_once
-from aetheris.runtime.keys.signing import raw_public_key, verify
+from aetheris.runtime.keys.signing import raw_public_key
 
 ROOT = "root.pem"
 _FOR_OTHERS = stat.S_IRWXG | stat.S_IRWXO

@@ -1,11 +1,9 @@
-"""Signing and verifying with Ed25519: what `aetheris.protocol.base.signing` leaves to whoever has keys."""
+"""Signing with Ed25519: what `aetheris.protocol.base.signing` leaves to whoever has keys."""
 
 from collections.abc import Sequence
 from datetime import datetime
-from functools import lru_cache
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aetheris.protocol.base import signing
 from aetheris.protocol.base.signing import Certificate, RecordSignature, SignedPlace
@@ -42,20 +40,6 @@ class Signer:
         ]
 
 
-def verify(public_key: bytes, signature: bytes, message: bytes) -> bool:
-    """Whether a raw public key signed a message."""
-    try:
-        _loaded(public_key).verify(signature, message)
-    except (InvalidSignature, ValueError):
-        return False
-    return True
-
-
 def raw_public_key(private_key: Ed25519PrivateKey) -> bytes:
     """The 32 bytes of its public key."""
     return private_key.public_key().public_bytes_raw()
-
-
-@lru_cache(maxsize=256)
-def _loaded(public_key: bytes) -> Ed25519PublicKey:
-    return Ed25519PublicKey.from_public_bytes(public_key)

@@ -1,0 +1,155 @@
+"""Whose records are: of a signed job, those count that their writer has signed (docs/adr/0009-signed-records.md).
+
+Stands before the fold: what is void here is not folded, as if it did not lie there. What a job's records say decides
+alone, so everybody who reads the same prefix comes to the same; only which roots a process knows is its own affair.
+"""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, cast
+
+from aetheris.protocol.base.ed25519 import verify
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.signing import (
+    Certificate,
+    RecordSignature,
+    SignedPlace,
+    born_of,
+    is_certified,
+    is_signed,
+    read_certificate,
+    read_signed,
+)
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import KnownBy, Party, WriterRule, rule_of
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.events import Event
+
+REMEMBERED = 10_000
+"""Sealed jobs whose keys are still known: what is said behind a seal is judged, too."""
+
+
+class Standing(Enum):
+    """What a record is worth."""
+
+    COUNTS = "counts"
+    VOID = "void"
+    UNKNOWN_ROOT = "unknown_root"
+    """A birth under a root that this process was not told of: its job waits, and nothing of it is void."""
+
+
+@dataclass(slots=True)
+class JobSigners:
+    """Of a signed job: its root's key id, the hash of its birth, and the keys that were certified in it."""
+
+    installation: str
+    born: str
+    keys: dict[str, Certificate] = field(default_factory=dict[str, Certificate])
+
+
+class Provenance:
+    """Judges the records of jobs, each job's in log order.
+
+    `roots`: key ids of the roots whose births count. If there are any, births without a root are void; where there are
+    none, births under a root are of an unknown one. None: whatever root a birth names, and births without one.
+    """
+
+    def __init__(self, roots: Collection[str] | None = None) -> None:
+        self._roots = roots
+        self._jobs: dict[str, JobSigners | None] = {}
+        """None: a job whose records are not signed."""
+        self._sealed: dict[str, None] = {}
+
+    def judge(self, record: Record, event: Event) -> Standing:
+        """What the next record is worth, of which `event` is the payload."""
+        job_id = event.job_id
+        if isinstance(event, ev.JobCreated):
+            return Standing.COUNTS if job_id in self._jobs else self._birth(record, event)
+        job = self._jobs.get(job_id)
+        if job is not None and not self._is_their_writers(job, record, event):
+            return Standing.VOID
+        if isinstance(event, ev.JobSealed | ev.BirthRepeated):
+            self._remember_for_a_while(job_id)
+        return Standing.COUNTS
+
+    def signers_of(self, job_id: str) -> JobSigners | None:
+        """The keys of a signed job; None for any other."""
+        return self._jobs.get(job_id)
+
+    def forget(self, job_id: str) -> None:
+        """A job is sealed, and nothing of it is judged here any more."""
+        self._jobs.pop(job_id, None)
+
+    def _birth(self, record: Record, event: ev.JobCreated) -> Standing:
+        if event.installation is None:
+            if self._roots:
+                return Standing.VOID
+            self._jobs[event.job_id] = None
+            return Standing.COUNTS
+        if self._roots is not None and event.installation not in self._roots:
+            return Standing.UNKNOWN_ROOT
+        job = JobSigners(event.installation, born_of(record.value))
+        if not _is_signed_by(job, Party.PLANNER, record, event):
+            return Standing.VOID
+        self._jobs[event.job_id] = job
+        return Standing.COUNTS
+
+    def _is_their_writers(self, job: JobSigners, record: Record, event: Event) -> bool:
+        rule = writer_of(event)
+        if rule is None:
+            return False
+        return rule.known_by is not KnownBy.SIGNATURE or _is_signed_by(job, rule.writer, record, event)
+
+    def _remember_for_a_while(self, job_id: str) -> None:
+        if job_id in self._jobs:
+            self._sealed[job_id] = None
+        if len(self._sealed) > REMEMBERED:
+            oldest = next(iter(self._sealed))
+            del self._sealed[oldest], self._jobs[oldest]
+
+
+def writer_of(event: Event) -> WriterRule | None:
+    """Who may write this, and by what it is known; None: nobody."""
+    if isinstance(event, ev.ToolInvocationFinished):
+        return rule_of(event.event_type, via=event.via, outcome=event.outcome)
+    if isinstance(event, ev.InvocationInDoubt):
+        has_word = getattr(event, "word", None) is not None
+        return rule_of(event.event_type, returned=event.returned, has_word=has_word)
+    if isinstance(event, ev.JobWaiting | ev.WaitCompleted):
+        return rule_of(event.event_type, wait_type=event.wait_type)
+    return rule_of(event.event_type)
+
+
+def place_of(installation: str, event_type: str, job_id: str, born: str | None) -> SignedPlace:
+    """Where an event counts. What makes a job known, or says of one that it was born before, has no birth to name."""
+    is_of_birth = event_type in (ev.JobCreated.event_type, ev.BirthRepeated.event_type)
+    return SignedPlace(installation, Topic.JOBS_EVENTS.value, event_type, job_id, None if is_of_birth else born)
+
+
+def _is_signed_by(job: JobSigners, writer: Party, record: Record, event: Event) -> bool:
+    found = read_signed(record.value)
+    if found is None:
+        return False
+    payload, signature = found
+    certificate = job.keys.get(signature.key_id) or _carried(job, payload, signature)
+    if certificate is None or certificate.service != writer:
+        return False
+    place = place_of(job.installation, event.event_type, event.job_id, job.born)
+    if not is_signed(place, payload, signature, certificate.public_key, verify):
+        return False
+    job.keys[signature.key_id] = certificate
+    return True
+
+
+def _carried(job: JobSigners, payload: bytes, signature: RecordSignature) -> Certificate | None:
+    """The certificate that a record has with it, if it is of its key and under the job's root."""
+    try:
+        body: Any = json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+    certificate = read_certificate(cast("dict[str, Any]", body).get("certificate")) if isinstance(body, dict) else None
+    if certificate is None or certificate.key_id != signature.key_id:
+        return None
+    return certificate if is_certified(certificate, job.installation, verify) else None

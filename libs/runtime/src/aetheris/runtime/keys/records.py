@@ -1,0 +1,136 @@
+"""What a service writes into jobs.events, signed: a round at a time, all of it under one signature or two."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from aetheris.protocol.base.canonical import canonical
+from aetheris.protocol.base.records import Draft, Group
+from aetheris.protocol.base.signing import SignedPlace, born_of
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import Party, signed_types
+from aetheris.protocol.fold.provenance import Provenance, place_of
+from aetheris.protocol.messages.events import BirthRepeated, JobCreated
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.keys.signing import Signer
+
+_BIRTH, _REPEATED = JobCreated.event_type, BirthRepeated.event_type
+
+
+class RecordSigner:
+    """Of a process: signs what the table asks of the parties that it is (docs/adr/0009-signed-records.md)."""
+
+    def __init__(self, signers: Mapping[Party, Signer], clock: Clock) -> None:
+        self._clock = clock
+        self._by_type = {name: signer for party, signer in signers.items() for name in signed_types(party)}
+
+    def signed(self, groups: Sequence[Group], provenance: Provenance) -> Sequence[Group]:
+        """The groups, with their records signed that are of signed jobs, or begin one.
+
+        `provenance` has judged what this process has read; a job that it does not know keeps its records as they are.
+
+        Raises:
+            CertificateEnded.
+        """
+        if not any(self._signer(draft) is not None for group in groups for draft in group):
+            return groups
+        born = {draft.key: draft for draft in self._births(groups)}
+        begun = [tuple(born.get(one.key, one) if _type(one) == _BIRTH else one for one in group) for group in groups]
+        places = [self._places(group, provenance, born) for group in begun]
+        signed = self._signed([one for found in places for one in found.values()])
+        taken = iter(signed)
+        return [
+            tuple(next(taken) if at in found else one for at, one in enumerate(group))
+            for group, found in zip(begun, places, strict=True)
+        ]
+
+    def _births(self, groups: Sequence[Group]) -> list[Draft]:
+        """Signed first: what follows them names them by their bytes."""
+        found = [_begun(draft, signer) for draft, signer in self._asked(groups) if _type(draft) == _BIRTH]
+        return self._signed(found)
+
+    def _asked(self, groups: Sequence[Group]) -> Iterator[tuple[Draft, Signer]]:
+        for group in groups:
+            for draft in group:
+                signer = self._signer(draft)
+                if signer is not None:
+                    yield draft, signer
+
+    def _places(self, group: Group, provenance: Provenance, born: Mapping[bytes, Draft]) -> "dict[int, _ToSign]":
+        """What is to be signed of a group, by its place there; a group brings the certificates that its job lacks."""
+        found: dict[int, _ToSign] = {}
+        carried: set[str] = set()
+        for at, draft in enumerate(group):
+            signer, name = self._signer(draft), _type(draft)
+            if signer is None or name == _BIRTH:
+                carried |= {signer.certificate.key_id} if signer is not None else set()
+                continue
+            job = provenance.signers_of(draft.key.decode())
+            birth = born.get(draft.key)
+            if job is None and birth is None and name != _REPEATED:
+                continue
+            installation = signer.certificate.installation if job is None else job.installation
+            known = carried if birth is not None or job is None else carried | job.keys.keys()
+            value = draft.value if signer.certificate.key_id in known else _with_certificate(draft.value, signer)
+            carried.add(signer.certificate.key_id)
+            named = born_of(birth.value) if birth is not None else job.born if job is not None else None
+            place = place_of(installation, name, draft.key.decode(), named)
+            found[at] = _ToSign(replace(draft, value=value), place, signer)
+        return found
+
+    def _signed(self, records: "Sequence[_ToSign]") -> list[Draft]:
+        """In their order; one signature for all of a key."""
+        signed: dict[int, Draft] = {}
+        now = self._clock.now()
+        for signer in dict.fromkeys(one.signer for one in records):
+            own = [(at, one) for at, one in enumerate(records) if one.signer is signer]
+            values = signer.sign([(one.place, one.draft.value) for _, one in own], now)
+            signed |= {at: replace(one.draft, value=value) for (at, one), value in zip(own, values, strict=True)}
+        return [signed[at] for at in range(len(records))]
+
+    def _signer(self, draft: Draft) -> Signer | None:
+        return self._by_type.get(_type(draft)) if draft.topic == Topic.JOBS_EVENTS else None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordKeys:
+    """Of a process: the key ids of the roots whose jobs it knows, and what it signs with, if it does."""
+
+    roots: Collection[str] = ()
+    signer: RecordSigner | None = None
+
+    def provenance(self) -> Provenance:
+        """A judge of a partition's records, from here on."""
+        return Provenance(self.roots)
+
+    def signed(self, groups: Sequence[Group], provenance: Provenance) -> Sequence[Group]:
+        """The groups, signed where that is asked for; raises CertificateEnded."""
+        return groups if self.signer is None else self.signer.signed(groups, provenance)
+
+
+UNSIGNED = RecordKeys()
+"""Of a process that knows no root, and signs nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ToSign:
+    draft: Draft
+    place: SignedPlace
+    signer: Signer
+
+
+def _begun(draft: Draft, signer: Signer) -> _ToSign:
+    installation = signer.certificate.installation
+    value = draft.value[:-1] + b',"installation":' + canonical(installation) + b"}"
+    place = place_of(installation, _BIRTH, draft.key.decode(), None)
+    return _ToSign(replace(draft, value=_with_certificate(value, signer)), place, signer)
+
+
+def _with_certificate(value: bytes, signer: Signer) -> bytes:
+    return value[:-1] + b',"certificate":' + canonical(signer.certificate.to_json()) + b"}"
+
+
+def _type(draft: Draft) -> str:
+    for name, value in draft.headers:
+        if name == "ce_type":
+            return value.decode().split(".")[2]
+    return ""
