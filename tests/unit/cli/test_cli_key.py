@@ -59,8 +59,9 @@ SEALS = [f"seals {name}" for name in ("checkpoint", "inclusion", "consistency", 
 RIGS = ("demo", "chaos", "bench")
 """What aetheris-rigs brings."""
 TOKENS = ["token add", "token ls", "token revoke"]
+ROOTS = ["root new", "root certify", "root show"]
 COMMANDS = [
-    *PLACES.keys() - {"dlq", "seals", "token", "policy"},
+    *PLACES.keys() - {"dlq", "seals", "token", "policy", "root"},
     *RIGS,
     "policy test",
     "dlq ls",
@@ -68,6 +69,7 @@ COMMANDS = [
     "dlq redrive",
     *SEALS,
     *TOKENS,
+    *ROOTS,
 ]
 
 

@@ -68,7 +68,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     return Installation(tmp_path_factory.mktemp("others"))
 
 
-class Job:
+class SignedJob:
     """A job's log, and a reader of it; `write` is what a service does, `judge` what every reader does."""
 
     def __init__(self, installation: Installation, job_id: str = "job-1") -> None:
@@ -121,7 +121,7 @@ def event_in(record: Record) -> Event:
 
 
 def test_what_its_services_write_counts(ours: Installation) -> None:
-    job = Job(ours)
+    job = SignedJob(ours)
     assert job.write(Party.LEDGER, allowed()) == [COUNTS]
     assert job.write(Party.LEDGER, allowed(version="2")) == [COUNTS]
     assert job.write(Party.PLANNER, ev.JobCompleted(job_id="job-1")) == [COUNTS]
@@ -130,7 +130,7 @@ def test_what_its_services_write_counts(ours: Installation) -> None:
 
 
 def test_a_certificate_is_carried_until_it_is_known(ours: Installation) -> None:
-    job = Job(ours)
+    job = SignedJob(ours)
     job.write(Party.LEDGER, allowed())
     job.write(Party.LEDGER, allowed(version="2"))
     assert [b'"certificate":' in one.value for one in job.records] == [True, False, True, False]
@@ -138,7 +138,7 @@ def test_a_certificate_is_carried_until_it_is_known(ours: Installation) -> None:
 
 def test_every_group_can_stand_without_the_others(ours: Installation) -> None:
     """One may be refused by the brokers: the certificate that it has with it is then in no record."""
-    job, keys = Job(ours), ours.keys(Party.LEDGER)
+    job, keys = SignedJob(ours), ours.keys(Party.LEDGER)
     _, (second,) = keys.signed([(drafted(allowed()),), (drafted(allowed(version="2")),)], job.provenance)
     assert job.judge(second) is COUNTS
 
@@ -154,7 +154,7 @@ def test_a_round_of_many_jobs_is_signed_together(ours: Installation) -> None:
 
 @pytest.mark.parametrize("event_type", sorted(signed_types(Party.LEDGER) | signed_types(Party.PROBER)))
 def test_without_a_signature_it_is_void(ours: Installation, event_type: str) -> None:
-    job = Job(ours)
+    job = SignedJob(ours)
     event = example(event_type)
     assert job.judge(drafted(event), event) is VOID
     assert job.judge(replace(drafted(event), value=drafted(event).value[:-1] + b',"sig":{"key":"x"}}'), event) is VOID
@@ -164,7 +164,7 @@ def test_without_a_signature_it_is_void(ours: Installation, event_type: str) -> 
 @pytest.mark.parametrize("party", SERVICES)
 def test_only_its_writers_signature_counts(ours: Installation, event_type: str, party: Party) -> None:
     """Each service has a key under the same root, and signs what is another's."""
-    job, event = Job(ours), example(event_type)
+    job, event = SignedJob(ours), example(event_type)
     value = by_hand(job, party, event)
     rule = writer_of(event)
     expected = COUNTS if rule is not None and rule.writer is party else VOID
@@ -182,7 +182,7 @@ def example(event_type: str) -> Event:
     return model.model_construct(None, **(filled | {"wait_type": "timer"} | more.get(event_type, {})))
 
 
-def by_hand(job: Job, party: Party, event: Event) -> bytes:
+def by_hand(job: SignedJob, party: Party, event: Event) -> bytes:
     """What a service's key signs that signs whatever it is given."""
     held = load_service_key(job.installation.folder, party)
     signers = job.provenance.signers_of(event.job_id)
@@ -195,7 +195,7 @@ def by_hand(job: Job, party: Party, event: Event) -> bytes:
 
 def test_what_a_job_was_given_counts_in_no_other(ours: Installation) -> None:
     """Its key, and its birth: a job of the same name elsewhere has another."""
-    one, two, again = Job(ours), Job(ours, "job-2"), Job(ours)
+    one, two, again = SignedJob(ours), SignedJob(ours, "job-2"), SignedJob(ours)
     one.write(Party.LEDGER, allowed())
     given = one.records[-1]
     moved = Draft(given.topic, b"job-2", given.value.replace(b'"job-1"', b'"job-2"'), given.headers)
@@ -208,7 +208,7 @@ def test_what_a_job_was_given_counts_in_no_other(ours: Installation) -> None:
 
 
 def test_a_yes_under_another_type_is_none(ours: Installation) -> None:
-    job = Job(ours)
+    job = SignedJob(ours)
     job.write(Party.LEDGER, allowed())
     given = job.records[-1]
     headers = tuple(
@@ -219,7 +219,7 @@ def test_a_yes_under_another_type_is_none(ours: Installation) -> None:
 
 
 def test_another_roots_certificates_are_worth_nothing_in_our_jobs(ours: Installation, others: Installation) -> None:
-    job = Job(ours)
+    job = SignedJob(ours)
     held = load_service_key(others.folder, Party.LEDGER)
     signers = job.provenance.signers_of("job-1")
     assert signers is not None
@@ -257,21 +257,21 @@ def test_only_the_planner_brings_jobs_into_being(ours: Installation, party: Part
 
 def test_a_second_birth_decides_nothing_about_the_first(ours: Installation) -> None:
     """A planner that woke up late has written its own: what rests on that one is void."""
-    job, late = Job(ours), Provenance({ours.id})
+    job, late = SignedJob(ours), Provenance({ours.id})
     (group,) = ours.keys(Party.PLANNER).signed([(drafted(created(agent="x")), drafted(plan()))], late)
     assert [job.judge(one) for one in group] == [COUNTS, VOID]
     assert job.write(Party.LEDGER, allowed()) == [COUNTS]
 
 
 def test_a_repeat_of_a_birth_is_said_by_a_planner_that_has_forgotten_the_job(ours: Installation) -> None:
-    job, event = Job(ours), ev.BirthRepeated(job_id="job-1", birth=0)
+    job, event = SignedJob(ours), ev.BirthRepeated(job_id="job-1", birth=0)
     assert job.judge(drafted(event)) is VOID
     ((signed,),) = ours.keys(Party.PLANNER).signed([(drafted(event),)], Provenance({ours.id}))
     assert job.judge(signed) is COUNTS
 
 
 def test_behind_a_seal_forged_records_stay_void(ours: Installation) -> None:
-    job = Job(ours)
+    job = SignedJob(ours)
     seal = ev.JobSealed.model_construct(job_id="job-1", event_count=1, root="", tenant="t", sealed_at="", key_id="")
     assert job.judge(replace(drafted(seal), value=by_hand(job, Party.AUDITOR, seal)), seal) is COUNTS
     assert job.judge(drafted(allowed())) is VOID
@@ -300,7 +300,7 @@ def test_a_service_signs_nothing_when_its_certificate_has_ended(ours: Installati
 
 def test_reports_of_tries_are_not_this_tables_to_judge(ours: Installation) -> None:
     """They are known by their word; what nobody may say is void."""
-    job = Job(ours)
+    job = SignedJob(ours)
     said = {"invocation_id": "n", "output_hash": "h", "outcome": "success"}
     own = key_event(ev.ToolInvocationFinished, via="executor", **said)
     assert job.judge(drafted(own)) is COUNTS
@@ -315,7 +315,7 @@ def test_reports_of_tries_are_not_this_tables_to_judge(ours: Installation) -> No
 @settings(max_examples=150, deadline=None)
 def test_a_changed_byte_is_found(ours: Installation, data: st.DataObject) -> None:
     """Of whatever record, wherever: but where JSON says the same, the signature holds for one text alone."""
-    job = Job(ours)
+    job = SignedJob(ours)
     job.write(Party.LEDGER, allowed())
     value = bytearray(job.records[-1].value)
     at = data.draw(st.integers(0, len(value) - 1))

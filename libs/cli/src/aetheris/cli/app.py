@@ -58,6 +58,7 @@ PLACES = {
     "verify": "proofs",
     "export": "proofs",
     "seals": "seals",
+    "root": "root",
     "key": "keys",
     "dlq": "dlq",
 }

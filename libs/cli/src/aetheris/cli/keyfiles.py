@@ -1,12 +1,19 @@
-"""The sealing keys of a data folder: a new private key, and what the old one's word still counts for."""
+"""Files of keys: those that seal, of a data folder, and what an old one's word still counts for; public ones."""
 
 import os
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
 
 from aetheris.cli.console import CommandError, Exit
 from aetheris.proofs.trust import BadKeys, TrustedKey, read_keys, write_keys
@@ -28,9 +35,13 @@ def rotate(folder: Path, *, revoke: bool) -> tuple[str, str]:
     ended = known[old.key_id]
     known[old.key_id] = replace(ended, revoked_at=now) if revoke else replace(ended, valid_until=now)
     known[new.key_id] = replace(new, valid_from=now)
-    _put(listed, write_keys(known.values()).encode(), 0o644)
-    _put(private, made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), 0o600)
+    put(listed, write_keys(known.values()).encode(), 0o644)
+    put(private, _pem(made), 0o600)
     return old.key_id, new.key_id
+
+
+def _pem(key: Ed25519PrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def _private(path: Path) -> Ed25519PrivateKey:
@@ -50,8 +61,28 @@ def _listed(path: Path) -> list[TrustedKey]:
         raise CommandError(Exit.BAD_INPUT, error.code, f"{path}: {error}", file=str(path)) from None
 
 
-def _put(path: Path, content: bytes, mode: int) -> None:
-    """Whole or not at all."""
+def fresh_key() -> bytes:
+    """A new private key, PEM."""
+    return _pem(Ed25519PrivateKey.generate())
+
+
+def raw_key_in(path: Path) -> bytes:
+    """The 32 bytes of the public key in a PEM file.
+
+    Raises:
+        CommandError: it holds none.
+    """
+    try:
+        key = load_pem_public_key(path.read_bytes())
+    except (OSError, ValueError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PublicKey):
+        raise CommandError(Exit.BAD_INPUT, "bad_public_key", f"{path} holds no Ed25519 public key", file=str(path))
+    return key.public_bytes_raw()
+
+
+def put(path: Path, content: bytes, mode: int) -> None:
+    """Whole or not at all, in place of what is there."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.touch(mode=mode)
     beside.write_bytes(content)

@@ -123,7 +123,7 @@ def writer_of(event: Event) -> WriterRule | None:
 
 
 def place_of(installation: str, event_type: str, job_id: str, born: str | None) -> SignedPlace:
-    """Where an event counts. What makes a job known, or says of one that it was born before, has no birth to name."""
+    """Where an event counts. What makes a job known, or says that it was created before, has no creation to name."""
     is_of_birth = event_type in (ev.JobCreated.event_type, ev.BirthRepeated.event_type)
     return SignedPlace(installation, Topic.JOBS_EVENTS.value, event_type, job_id, None if is_of_birth else born)
 

@@ -8,7 +8,7 @@ from aetheris.protocol.base.principals import RecordedPrincipal, speaker
 from aetheris.protocol.base.stretches import Stretch
 from aetheris.protocol.messages.adoption import Continues
 from aetheris.protocol.messages.event_values import ConfirmationMode
-from aetheris.protocol.messages.events import by_name
+from aetheris.protocol.messages.self_named import by_name
 from aetheris.protocol.plan.graph import DuplicateScope, EffectClass, JobOptions, OnInDoubt
 from aetheris.protocol.plan.prompts import Brief, ModelName
 

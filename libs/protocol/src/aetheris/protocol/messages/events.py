@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -22,10 +22,9 @@ from aetheris.protocol.messages.event_values import (
     Via,
     WaitType,
 )
+from aetheris.protocol.messages.self_named import by_name
 from aetheris.protocol.plan.graph import EffectKind, JobOptions, TaskGraph
 from aetheris.protocol.plan.prompts import Brief
-
-M = TypeVar("M", bound=BaseModel)
 
 
 class Payload(BaseModel):
@@ -489,16 +488,6 @@ class JobSealed(Event):
 
 
 TERMINAL = (JobCompleted, JobFailed, JobCancelled)
-
-
-def by_name(base: type[M], attribute: str) -> dict[str, type[M]]:
-    """Every subclass that names itself in a class variable, under that name."""
-    found: dict[str, type[M]] = {}
-    for kind in base.__subclasses__():
-        if attribute in kind.__dict__:
-            found[getattr(kind, attribute)] = kind
-        found |= by_name(kind, attribute)
-    return found
 
 
 EVENTS: dict[str, type[Event]] = by_name(Event, "event_type")
