@@ -1,5 +1,6 @@
 """On the real system: two of two persons, whatever agents and editors say, and whichever ledger counts."""
 
+import json
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from aetheris.cli.app import app
-from aetheris.protocol.base.principals import PrincipalKind
+from aetheris.protocol.base.principals import ORDINARY, PrincipalKind
 from tests.testkit.approvers import respond
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
@@ -33,7 +34,8 @@ approvals = 2
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
     folder: Path = tmp_path_factory.mktemp("votes")
     robot = entry_of("robot", "acme", kind=PrincipalKind.AGENT)
-    write_tokens(folder / "data", PEOPLE, robot)
+    weak = entry_of("weak", "acme", roles=ORDINARY)
+    write_tokens(folder / "data", PEOPLE, robot, weak)
     with running_rig(folder, ruled_by(folder, POLICY)) as running:
         yield running
 
@@ -99,3 +101,32 @@ def test_one_no_decides_and_an_edit_begins_anew(rig: Rig) -> None:
     rig.system.wait_ended([job])
     assert (rig.external.count(tag), rig.external.count(changed)) == (0, 0)
     rig.system.verified(job)
+
+
+def test_in_an_emergency_one_decides_alone_and_everybody_can_see_it(rig: Rig) -> None:
+    tag = fresh("alone")
+    job, request = ask(rig.system, tag)
+    assert respond(rig.system, "bob", request, break_glass=True).status_code == 400, "without a reason"
+    weak = respond(rig.system, "weak", request, break_glass=True, comment="it burns")
+    assert (weak.status_code, rig.external.count(tag)) == (403, 0)
+    assert respond(rig.system, "bob", request, break_glass=True, comment="it burns").status_code == 200
+    rig.system.wait_ended([job])
+    assert rig.external.count(tag) == 1
+    report = rig.system.report(job)
+    assert (report["violations"], [one["by"] for one in report["glass_broken"]]) == ([], ["bob"])
+    lines = (rig.system.data / "logs" / "ledger-0.log").read_text().splitlines()
+    assert [line for line in lines if "broke the glass" in line and job in line]
+    shown = CliRunner().invoke(app, ["audit", "--as", "bob", "--data", str(rig.system.data)])
+    assert "broke_glass" in shown.stdout
+
+
+def test_another_policy_is_tried_on_what_the_log_has(rig: Rig, tmp_path: Path) -> None:
+    job = rig.system.submit({"id": "pay", "tool": "poke_probeable", "args": {"tag": fresh("tried")}})
+    rig.system.wait_ended([job])
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[rules]]\nname = "no"\ntools = ["poke_probeable"]\neffect = "deny"\n' + ALLOW_REST)
+    before = rig.external.count()
+    shown = CliRunner().invoke(app, ["policy", "test", str(policy), "--data", str(rig.system.data), "--json"])
+    found = [one for one in json.loads(shown.stdout)["differences"] if one["job_id"] == job]
+    assert [(one["then"], one["now"], one["now_by"]) for one in found] == [("allow", "deny", "no")], shown.output
+    assert rig.external.count() == before

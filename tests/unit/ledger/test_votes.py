@@ -136,3 +136,17 @@ def test_roles_that_a_rule_asks_for_are_recorded_and_needed() -> None:
     assert ledger.core.ignored[-1].why == "the role audit is needed to approve this by rule pay"
     respond(ledger, "approve", by="carol", name="v-2")
     assert len(ledger.grants) == 1
+
+
+def test_in_an_emergency_one_decides_alone_and_an_operator_hears_of_it() -> None:
+    ledger = asked(TWO + 'approvers = ["carol"]\n')
+    emergency = {"id": "bob", "kind": "person", "roles": ["break_glass"], "breaks_glass": True}
+    respond(ledger, "approve", name="v-1", principal=emergency | {"roles": ["approve"]})
+    assert (ledger.grants, ledger.core.emergencies) == ([], [])
+    respond(ledger, "approve", name="v-2", principal=emergency, comment="the bank closes")
+    decided = state(ledger).decision
+    assert decided is not None
+    assert (decided.votes, decided.approver, len(ledger.grants)) == (None, "bob", 1)
+    assert [event.event_type for event in ledger.core.emergencies] == ["approval_decided"]
+    assert decided.principal is not None
+    assert decided.principal.breaks_glass

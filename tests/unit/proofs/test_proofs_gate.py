@@ -243,3 +243,35 @@ def test_one_no_decides_whoever_said_yes() -> None:
     vote(log, "bob")
     log.decide("reject", approver="carol")
     assert rules(log) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "broken"),
+    [
+        ({}, []),
+        ({"roles": ["approve"]}, ["not_an_approver"]),
+        ({"kind": "agent"}, ["not_an_approver"]),
+        ({"tenant": "other"}, ["not_an_approver"]),
+        ({"id": "carol"}, ["not_an_approver"]),
+        ({"breaks_glass": False}, ["not_an_approver", "not_an_approver", "votes_missing"]),
+    ],
+)
+def test_who_decides_alone_in_an_emergency_must_be_one_who_may_and_is_listed(
+    said: dict[str, Any], broken: list[str]
+) -> None:
+    log = Log(node("a"), tools={"refund": tool("opaque", irreversible=True)})
+    log.ask(approvals=3, approvers=["carol"], approver_kinds=["service"])
+    principal = {"id": "bob", **WHO, "roles": ["break_glass"], "breaks_glass": True} | said
+    log.decide("approve", approver="bob", principal=principal)
+    report = verified(log.records)
+    assert sorted(one.rule for one in report.violations) == broken
+    listed = [(one["what"], one["node_id"], one["by"]) for one in report.to_json()["glass_broken"]]
+    assert listed == ([("approval_decided", "a", principal["id"])] if principal["breaks_glass"] else [])
+
+
+def test_who_submitted_the_job_breaks_no_glass_of_it() -> None:
+    log = Log(node("a"), tools={"refund": tool("opaque", irreversible=True)})
+    log.ask()
+    principal = {"id": "me", **WHO, "roles": ["break_glass"], "breaks_glass": True}
+    log.decide("approve", approver="me", principal=principal)
+    assert rules(log) == ["self_approval"]

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, Role, speaker
+from aetheris.cli import token_files
+from aetheris.protocol.base.principals import ORDINARY, PrincipalKind, RecordedPrincipal, Role, speaker
 from aetheris.protocol.planning.gate import Deciders, HumanAction, Matter, counted, gate
 from tests.testkit.principals import person
 
@@ -96,3 +97,29 @@ def test_a_yes_is_counted_once_for_each_who_may_give_it() -> None:
     again = gate(rule, bob, HumanAction.APPROVE, Matter("acme", "ann", None, (bob,)))
     assert again == "who has approved this already is counted once: 2 different ones must"
     assert gate(rule, bob, HumanAction.REJECT, Matter("acme", "ann", None, (bob,))) is None, "he may change his mind"
+
+
+def alone(who: str, *roles: Role, kind: PrincipalKind = PrincipalKind.PERSON) -> RecordedPrincipal:
+    return RecordedPrincipal(id=who, kind=kind, roles=roles, tenant="acme", breaks_glass=True)
+
+
+@pytest.mark.parametrize("action", WORDS)
+def test_in_an_emergency_whom_the_rule_names_counts_for_nothing_and_whose_it_is_still_does(action: HumanAction) -> None:
+    strict = Deciders("pay", ("carol",), roles=(Role.AUDIT,), kinds=(PrincipalKind.SERVICE,), approvals=5)
+    bob = alone("bob", Role.BREAK_GLASS)
+    assert gate(strict, bob, action, OF_ANN) is None
+    assert gate(strict, bob.model_copy(update={"breaks_glass": None}), action, OF_ANN) is not None
+    assert gate(strict, alone("bob", Role.APPROVE), action, OF_ANN) == (
+        "the role break_glass is needed to decide in an emergency"
+    )
+    robot_s = gate(strict, alone("bob", Role.BREAK_GLASS, kind=PrincipalKind.AGENT), action, OF_ANN)
+    assert robot_s == "only a person may decide in an emergency; this is a principal of kind agent"
+    assert gate(strict, alone("ann", Role.BREAK_GLASS), action, OF_ANN) is not None
+    assert gate(strict, bob, action, Matter("other", "ann")) == "the job is another tenant's"
+    edited = gate(strict, bob, action, Matter("acme", "ann", "bob"))
+    assert (edited is not None) is (action is HumanAction.APPROVE)
+
+
+def test_no_token_may_decide_in_an_emergency_unless_that_is_said_of_it() -> None:
+    assert set(ORDINARY) == set(Role) - {Role.BREAK_GLASS}
+    assert Role.BREAK_GLASS not in token_files.entry("x" * 40, "approver", kind=PrincipalKind.PERSON).roles

@@ -18,7 +18,7 @@ from aetheris.cli.embedded.errors import EmbeddedError, NotRunningError
 from aetheris.gateway.core import token_entries
 from aetheris.gateway.core.token_entries import TokenEntry, TokensFault
 from aetheris.gateway.tokens import TokensFileInvalid
-from aetheris.protocol.base.principals import PrincipalKind, Role
+from aetheris.protocol.base.principals import ORDINARY, PrincipalKind, Role
 
 AGENT = "agent"
 """The name of the token that commands speak by: it submits, and decides nothing."""
@@ -57,7 +57,7 @@ def entry(
     tenant: str = TENANT,
     *,
     kind: PrincipalKind,
-    roles: Sequence[Role] = tuple(Role),
+    roles: Sequence[Role] = ORDINARY,
     expires: datetime | None = None,
 ) -> TokenEntry:
     """What the gateway is told of a token.

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from aetheris.proofs.chain import ChainHead
 from aetheris.proofs.execution import LoadBlob, plan_violations
 from aetheris.proofs.findings import ProofReport
-from aetheris.proofs.gate import DeclaredEnd, gate_violations, reopenings
+from aetheris.proofs.gate import DeclaredEnd, emergencies, gate_violations, reopenings
 from aetheris.proofs.history import History
 from aetheris.proofs.ledger import ledger_proof
 from aetheris.proofs.records import Fact, RawRecord, Violation, read, violation
@@ -93,6 +93,7 @@ class Audit:
             violations=tuple(sorted(found)),
             notes=ledger.notes,
             reopened_by_hand=reopenings(validity),
+            glass_broken=emergencies(validity),
             ended_by_hand=tuple(map(DeclaredEnd, self.history.ended_by_hand)),
             ended=self.ended,
         )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from aetheris.proofs.gate import DeclaredEnd, Reopening
+from aetheris.proofs.gate import DeclaredEnd, Emergency, Reopening
 from aetheris.proofs.ledger import LedgerProof
 from aetheris.proofs.records import Violation
 from aetheris.proofs.replay import ReplayProof
@@ -25,6 +25,8 @@ class ProofReport:
     notes: tuple[Violation, ...]
     reopened_by_hand: tuple[Reopening, ...]
     """No fault: each try beyond the first that a person is the reason of."""
+    glass_broken: tuple[Emergency, ...]
+    """No fault, and for somebody to look at: what was decided alone, in an emergency."""
     ended_by_hand: tuple[DeclaredEnd, ...]
     """No fault either: what rests on them is as true as they are."""
     ended: bool
@@ -49,6 +51,7 @@ class ProofReport:
             "seal": self.seal.to_json(),
             "violations": [broken.to_json() for broken in self.violations],
             "reopened_by_hand": [one.to_json() for one in self.reopened_by_hand],
+            "glass_broken": [one.to_json() for one in self.glass_broken],
             "ended_by_hand": [one.to_json() for one in self.ended_by_hand],
             "notes": [note.to_json() for note in self.notes],
         }

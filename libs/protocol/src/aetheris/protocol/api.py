@@ -6,7 +6,7 @@ is not known is refused. An answer may have more fields than its reader knows.
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from aetheris.protocol.plan.forms import NamePattern
 from aetheris.protocol.plan.graph import CorrelationKey, JobOptions
@@ -67,6 +67,7 @@ class SettleBody(RequestModel):
     verdict: Literal["happened", "not_executed"]
     evidence: str = Field(min_length=1, max_length=10_000)
     result: Any = None
+    break_glass: bool = False
 
 
 class ContinuationBody(RequestModel):
@@ -103,6 +104,7 @@ class ResolveBody(RequestModel):
     verdict: str = Field(pattern="^(happened|not_executed|retry)$")
     evidence: str = Field(min_length=1, max_length=10_000)
     result: Any = None
+    break_glass: bool = False
 
 
 class RespondBody(RequestModel):
@@ -112,6 +114,13 @@ class RespondBody(RequestModel):
     action: Action
     data: dict[str, Any] = Field(default_factory=dict)
     comment: str | None = Field(default=None, max_length=2_000)
+    break_glass: bool = False
+
+    @model_validator(mode="after")
+    def _says_why(self) -> "RespondBody":
+        if self.break_glass and not self.comment:
+            raise ValueError("comment: an emergency needs a reason")
+        return self
 
 
 class RequestBody(RequestModel):
@@ -278,6 +287,7 @@ class Commanded(ResponseModel):
     event: str | None = None
     command_id: str | None = None
     paused: PauseInForce | None = None
+    broke_glass: bool | None = None
 
 
 class Reconciled(ResponseModel):
@@ -360,6 +370,7 @@ class Responded(ResponseModel):
     command_id: str | None = None
     next_request_id: str | None = None
     votes: VoteCount | None = None
+    broke_glass: bool | None = None
 
 
 # Tools, models, workers

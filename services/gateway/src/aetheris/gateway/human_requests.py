@@ -98,9 +98,8 @@ class HumanRequests:
             BadRequest, Forbidden, NotFound, Conflict, Unavailable.
         """
         wanted = bodies.read(RespondBody, raw)
-        response = requests.HumanResponse(
-            wanted.request_id, wanted.action, wanted.data, wanted.comment, caller.recorded
-        )
+        who = caller.speaks(breaks_glass=wanted.break_glass)
+        response = requests.HumanResponse(wanted.request_id, wanted.action, wanted.data, wanted.comment, who)
         async with self._deadlines.deadline():
             row = await self._row(caller, response.request_id)
         async with self._reader.listening(row.job_id) as news:
@@ -247,7 +246,7 @@ def _command(row: Row, caller: Principal, response: requests.HumanResponse, as_o
         job_id=row.job_id,
         by=caller.id,
         tenant=caller.tenant,
-        principal=caller.recorded,
+        principal=response.who,
         request_id=response.request_id,
         action=response.action,
         data=response.data,

@@ -5,6 +5,7 @@ import structlog
 from aetheris.ledger.core.partition import Partition
 from aetheris.ledger.outbox import Outbox
 from aetheris.ledger.quarantines import ProcessQuarantines
+from aetheris.protocol.base.principals import RecordedPrincipal
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
 from aetheris.runtime.worker.unjudged import report_unjudged
 
@@ -26,6 +27,7 @@ class OperatorLog:
     async def begin(self) -> None:
         """Who had the partition before has told of what lies in its history, and knew of other quarantines."""
         self._partition.contradictions.clear()
+        self._partition.emergencies.clear()
         await self._quarantines.begin(self._number)
 
     async def report(self) -> None:
@@ -37,6 +39,7 @@ class OperatorLog:
             await self._quarantines.report(self._number, words)
         self._report_ignored()
         self._report_contradictions()
+        self._report_emergencies()
 
     def close(self) -> None:
         """Somebody else has the partition."""
@@ -57,3 +60,11 @@ class OperatorLog:
             traceparent = self._outgoing.traceparent(event.job_id, event.idempotency_key)
             self._metrics.count(Metric.CONTRADICTED, traceparent=traceparent, via=event.via.value)
         self._partition.contradictions.clear()
+
+    def _report_emergencies(self) -> None:
+        for event in self._partition.emergencies:
+            principal: RecordedPrincipal | None = getattr(event, "principal", None)
+            by = principal.id if principal is not None else ""
+            _log.error("somebody broke the glass: decided alone", job_id=event.job_id, what=event.event_type, by=by)
+            self._metrics.count(Metric.GLASS_BROKEN, what=event.event_type)
+        self._partition.emergencies.clear()

@@ -24,6 +24,10 @@ RequestId = Annotated[
         metavar="ID", help="The request's id, as `aetheris approvals` shows it; or a job's, where it asks one thing."
     ),
 ]
+BreakGlass = Annotated[
+    bool,
+    typer.Option("--break-glass", help="Alone, in an emergency, though the rule names others: every use is an alarm."),
+]
 Comment = Annotated[str | None, typer.Option(help="Why; it is recorded with your name.")]
 
 
@@ -58,6 +62,7 @@ def approve(
     ] = None,
     answer: Annotated[str | None, typer.Option(metavar="JSON", help="What a form of the plan asks for.")] = None,
     comment: Comment = None,
+    break_glass: BreakGlass = False,
     who: local.As = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
@@ -71,7 +76,9 @@ def approve(
         action: Action = "edit" if edit is not None else "approve"
         with connected(data, who) as client:
             request_id = _request_of(client, request_id)
-            responded = client.respond(request_id, action, data=body or filled, comment=comment)
+            responded = client.respond(
+                request_id, action, data=body or filled, comment=comment, break_glass=break_glass
+            )
         _print_responded(responded, as_json=as_json)
 
 
@@ -79,6 +86,7 @@ def reject(
     request_id: RequestId,
     *,
     comment: Comment = None,
+    break_glass: BreakGlass = False,
     who: local.As = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
@@ -87,7 +95,7 @@ def reject(
     with errors_as_exits(as_json=as_json):
         with connected(data, who) as client:
             request_id = _request_of(client, request_id)
-            responded = client.respond(request_id, "reject", comment=comment)
+            responded = client.respond(request_id, "reject", comment=comment, break_glass=break_glass)
         _print_responded(responded, as_json=as_json)
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from aetheris.cli import local
+from aetheris.cli.commands.approvals import BreakGlass
 from aetheris.cli.console import (
     CommandError,
     Exit,
@@ -269,6 +270,7 @@ def resolve(
     not_executed: Annotated[bool, typer.Option("--not-executed", help="It took no effect and never will.")] = False,
     retry: Annotated[bool, typer.Option("--retry", help="Call it again, though it may act twice.")] = False,
     result: Annotated[str | None, typer.Option(help="With --happened: the call's result, as JSON.")] = None,
+    break_glass: BreakGlass = False,
     who: local.As = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
@@ -281,7 +283,7 @@ def resolve(
         value = None if result is None else json_value(result, "--result")
         with of_job(job_id, data, who) as (client, job):
             step = _step(client.job(job), node)
-            answer = client.resolve(job, step, verdict, evidence=evidence, result=value)
+            answer = client.resolve(job, step, verdict, evidence=evidence, result=value, break_glass=break_glass)
         print_answer(answer, as_json=as_json)
 
 

@@ -166,6 +166,9 @@ def _print(report: Mapping[str, Any]) -> None:
     for again in report.get("reopened_by_hand", ()):
         evidence = json.dumps(again["evidence"], ensure_ascii=False)
         fields((("tried again", f"{again['node_id']}, by {again['by']} at {again['said_at']}: {evidence}"),))
+    for word in report.get("glass_broken", ()):
+        text = f"{word['what']} {word['node_id'] or ''}, by {word['by']} at {word['said_at']}, alone, in an emergency"
+        fields((("glass broken", shown(text)),))
     for gone in report.get("ended_by_hand", ()):
         evidence = json.dumps(gone["evidence"], ensure_ascii=False)
         text = f"{gone['worker_id']}, by {gone['by']} at {gone['said_at']}: {evidence}"

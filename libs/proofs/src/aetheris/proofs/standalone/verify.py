@@ -592,7 +592,7 @@ class Job:
         self.found += broken(
             decision,
             decision_differs=any(asked.body.get(name) != decision.body.get(name) for name in BOUND_TO),
-            votes_missing=yes and isinstance(needed, int) and len(set(given)) < needed,
+            votes_missing=yes and not breaks_glass(decision) and isinstance(needed, int) and len(set(given)) < needed,
             **wrong | {"own_edit": yes and wrong["own_edit"]},
         )
 
@@ -987,18 +987,35 @@ BOUND_TO = ("node_id", "args_hash", "tool_version", "rule")  # what a decision r
 
 def unfit(created: Record | None, says: dict[str, Any], word: Record, who: str) -> dict[str, bool]:
     """The gate: not who submitted the job, and whom, of what kind and with which role, the rule names."""
-    of = mapping(mapping(word.body.get("continues")).get("said_by")) if word.type == "job_created" else {}
-    said = of or mapping(word.body.get("principal"))
+    said = said_by(word)
     may, kinds, roles = (says.get(f"approver{name}") for name in ("s", "_kinds", "_roles"))
     own, tenant = created is not None and who == created.text("submitted_by"), created and created.text("tenant")
+    broken_glass = said.get("breaks_glass") is True
     foreign = said.get("id", who) != who or said.get("tenant") not in (None, tenant)
     named = not isinstance(may, list) or any(fnmatchcase(who, str(pattern)) for pattern in may)
     such = not isinstance(kinds, list) or said.get("kind") in kinds
     role = not isinstance(roles, list) or any(one in listed(said.get("roles")) for one in roles)
-    return {
-        "self_approval": own and says.get("self_approval") is not True,
-        "not_an_approver": not (named and such and role) or foreign,
-    }
+    alone = said.get("kind") == "person" and "break_glass" in listed(said.get("roles"))
+    fits = alone if broken_glass else named and such and role
+    return {"self_approval": own and says.get("self_approval") is not True, "not_an_approver": not fits or foreign}
+
+
+def breaks_glass(record: Record) -> bool:
+    """Did somebody decide alone, in an emergency?"""
+    return said_by(record).get("breaks_glass") is True
+
+
+def said_by(word: Record) -> dict[str, Any]:
+    """What is recorded of who said it, beside his name."""
+    if word.type == "job_created":
+        return mapping(mapping(word.body.get("continues")).get("said_by"))
+    return mapping(word.body.get("principal"))
+
+
+def emergency(record: Record) -> dict[str, Any]:
+    found = {"what": record.type, "node_id": record.body.get("node_id"), "by": said_by(record).get("id")}
+    said_at = record.header("ce_time").decode(errors="replace")
+    return found | {"said_at": said_at, "event_id": record.id, "offset": record.offset}
 
 
 def is_approved(call: Call, start: Record) -> bool:
@@ -1474,6 +1491,7 @@ def judge(
         "seal": {"present": bool(seal), "ok": bool(good), "event_count": sealed, "root": root, "full_root": full_root},
         "violations": [finding(rule, places[at, rule]) for at, rule in sorted(places)],
         "reopened_by_hand": job.reopened_by_hand,
+        "glass_broken": [emergency(record) for record in job.records if breaks_glass(record)],
         "ended_by_hand": job.ended_by_hand,
     }
     return report, job, seal

@@ -32,6 +32,12 @@ class Role(StrEnum):
     """Take evidence away: raw records and bundles."""
     ADMINISTER = "administer"
     """Speak of what all tenants share, such as workers."""
+    BREAK_GLASS = "break_glass"
+    """Decide alone, in an emergency, what a rule leaves to others; every use is an alarm."""
+
+
+ORDINARY = tuple(role for role in Role if role is not Role.BREAK_GLASS)
+"""What who may do everything has, where nothing else is said: an emergency is given by name."""
 
 
 class RecordedPrincipal(BaseModel):
@@ -44,6 +50,8 @@ class RecordedPrincipal(BaseModel):
     roles: tuple[Role, ...]
     tenant: str | None = None
     """Absent where it stands beside."""
+    breaks_glass: bool | None = None
+    """Whether he says that this is an emergency: then the rule's names, and how many must agree, do not count."""
 
 
 def speaker(by: str, tenant: str, said: RecordedPrincipal | None) -> RecordedPrincipal:

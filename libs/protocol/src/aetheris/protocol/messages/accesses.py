@@ -29,6 +29,8 @@ class AccessAction(StrEnum):
     """What humans are asked was shown."""
     DECIDED = "decided"
     """A human's word was taken: an answer, or what became of a call in doubt."""
+    BROKE_GLASS = "broke_glass"
+    """Somebody decided alone, in an emergency."""
     CONFIGURED = "configured"
     LOST = "lost"
     """So many records could not be kept until Kafka took them."""

@@ -78,9 +78,20 @@ def _refusals(deciders: Deciders, who: RecordedPrincipal, action: HumanAction, m
             yield f"who submitted the job may not {action}: somebody else must"
         if who.id == matter.edited_by and action is HumanAction.APPROVE:
             yield "who edited the call may not approve it: somebody else must"
+    if who.breaks_glass:
+        yield from _no_emergency(who)
+        return
     if action is HumanAction.APPROVE and any(vote.id == who.id for vote in matter.votes):
         yield f"who has approved this already is counted once: {deciders.approvals} different ones must"
     yield from _not_named(deciders, who, action)
+
+
+def _no_emergency(who: RecordedPrincipal) -> Iterator[str]:
+    """Why he may not set aside whom the rule names; that it is somebody else's he never may."""
+    if Role.BREAK_GLASS not in who.roles:
+        yield f"the role {Role.BREAK_GLASS} is needed to decide in an emergency"
+    if who.kind is not PrincipalKind.PERSON:
+        yield f"only a person may decide in an emergency; this is a principal of kind {who.kind}"
 
 
 def _not_named(deciders: Deciders, who: RecordedPrincipal, action: HumanAction) -> Iterator[str]:

@@ -43,6 +43,11 @@ class Metric(Enum):
         "Calls of blocking tools that were refused: too many threads of calls that timed out still run, by tool",
     )
     QUARANTINED = ("aetheris.tools.quarantined", "{pause}", "Pauses of tools that failed whoever called them, by tool")
+    GLASS_BROKEN = (
+        "aetheris.glass.broken",
+        "{decision}",
+        "Decisions taken alone, in an emergency, by what",
+    )
     LEASE_CONFLICTS = ("aetheris.lease.conflicts", "{lease}", "Heartbeats for a lease that somebody else holds")
     LOGINS_REFUSED = ("aetheris.logins.refused", "{login}", "Requests without a token that counts, by reason")
     LIMITED = ("aetheris.requests.limited", "{request}", "Requests beyond a limit of their tenant or token, by limit")

@@ -137,16 +137,37 @@ class Client:
         return HumanRequest.model_validate(self._send(ApiCall("GET", f"/ecs/status/{request_id}")))
 
     def respond(
-        self, request_id: str, action: Action, *, data: Mapping[str, Any] | None = None, comment: str | None = None
+        self,
+        request_id: str,
+        action: Action,
+        *,
+        data: Mapping[str, Any] | None = None,
+        comment: str | None = None,
+        break_glass: bool = False,
     ) -> Responded:
-        """Answer a request; raises ApiError (Conflict: another answer stands; Forbidden: others may answer)."""
-        return Responded.model_validate(self._send(calls.respond(request_id, action, data, comment)))
+        """Answer a request; raises ApiError (Conflict: another answer stands; Forbidden: others may answer).
+
+        `break_glass`: alone, in an emergency, as the comment says, where the rule names others: every use is an alarm.
+        """
+        call = calls.respond(request_id, action, data, comment, break_glass=break_glass)
+        return Responded.model_validate(self._send(call))
 
     def resolve(
-        self, job_id: str, execution_id: str, verdict: Verdict, *, evidence: str, result: Any = None
+        self,
+        job_id: str,
+        execution_id: str,
+        verdict: Verdict,
+        *,
+        evidence: str,
+        result: Any = None,
+        break_glass: bool = False,
     ) -> Commanded:
-        """Say what became of a parked step; raises ApiError (Conflict: it is not parked)."""
-        return Commanded.model_validate(self._send(calls.resolve(job_id, execution_id, verdict, evidence, result)))
+        """Say what became of a parked step; raises ApiError (Conflict: it is not parked).
+
+        `break_glass`: as in `respond`; the evidence says why.
+        """
+        call = calls.resolve(job_id, execution_id, verdict, evidence, result, break_glass=break_glass)
+        return Commanded.model_validate(self._send(call))
 
     def events(self, job_id: str, *, after: int = 0, limit: int = 10_000) -> list[JobEvent]:
         """The events with `seq` above `after` that are there now; raises ApiError."""

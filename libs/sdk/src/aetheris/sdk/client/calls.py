@@ -155,20 +155,28 @@ def audit(since: str | None, cursor: str | None) -> ApiCall:
     return ApiCall("GET", "/audit", params=_given(since=since, cursor=cursor))
 
 
-def respond(request_id: str, action: Action, data: Mapping[str, Any] | None, comment: str | None) -> ApiCall:
+def respond(
+    request_id: str, action: Action, data: Mapping[str, Any] | None, comment: str | None, *, break_glass: bool
+) -> ApiCall:
     """POST /ecs/respond."""
     body: dict[str, Any] = {"request_id": request_id, "action": action}
     if data:
         body["data"] = dict(data)
     if comment is not None:
         body["comment"] = comment
+    if break_glass:
+        body["break_glass"] = True
     return ApiCall("POST", "/ecs/respond", body)
 
 
-def resolve(job_id: str, execution_id: str, verdict: Verdict, evidence: str, result: Any) -> ApiCall:
+def resolve(
+    job_id: str, execution_id: str, verdict: Verdict, evidence: str, result: Any, *, break_glass: bool
+) -> ApiCall:
     """POST /jobs/{id}/contracts/{execution_id}/resolve."""
     path = f"/jobs/{job_id}/contracts/{execution_id}/resolve"
-    return ApiCall("POST", path, _given(verdict=verdict, evidence=evidence, result=result))
+    return ApiCall(
+        "POST", path, _given(verdict=verdict, evidence=evidence, result=result, break_glass=break_glass or None)
+    )
 
 
 def release_tool(name: str, reason: str) -> ApiCall:

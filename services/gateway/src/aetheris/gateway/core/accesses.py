@@ -49,6 +49,8 @@ class Visit:
     """The job, request, tool or worker that it is about."""
     reason: str | None = None
     """The code of what refused it."""
+    breaks_glass: bool = False
+    """Whether it was said to be an emergency, and taken."""
 
     def body(self, action: AccessAction, status: int | None) -> dict[str, Any]:
         """What is recorded of it."""
@@ -85,6 +87,7 @@ class Told:
             found.append(AccessAction.REFUSED)
         elif status < 400 and access.route in ACTIONS:
             found.append(ACTIONS[access.route])
+            found += [AccessAction.BROKE_GLASS] if access.breaks_glass else []
         return [one for one in found if one not in _ONCE or self._is_new(one, access, status, now_s)]
 
     def _is_new(self, action: AccessAction, access: Visit, status: int, now_s: float) -> bool:

@@ -101,13 +101,14 @@ def resolve(execution_id: str, wanted: ResolveBody, caller: Principal, job: JobS
     state = job.begun
     key = _known(answers.key_to_resolve(state, execution_id))
     answers.check_resolvable(state.keys[key], wanted.verdict)
-    answers.check_resolver(state, state.keys[key], caller.recorded)
+    who = caller.speaks(breaks_glass=wanted.break_glass)
+    answers.check_resolver(state, state.keys[key], who)
     command = Resolve.model_validate(
         {
             "job_id": job.job_id,
             "by": caller.id,
             "tenant": caller.tenant,
-            "principal": caller.recorded,
+            "principal": who,
             "execution_id": execution_id,
             "verdict": wanted.verdict,
             "evidence": wanted.evidence,
@@ -116,6 +117,8 @@ def resolve(execution_id: str, wanted: ResolveBody, caller: Principal, job: JobS
         }
     )
     found = Commanded(job_id=job.job_id, execution_id=execution_id, verdict=wanted.verdict)
+    if who.breaks_glass:
+        found = found.model_copy(update={"broke_glass": True})
     return Send(command, lambda command_id, event: answers.answers_resolve(command_id, key, event), found)
 
 

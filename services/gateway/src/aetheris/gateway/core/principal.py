@@ -21,6 +21,10 @@ class Principal:
         """As it stands beside its name in what it causes."""
         return RecordedPrincipal(id=self.id, kind=self.kind, roles=tuple(sorted(self.roles)), tenant=self.tenant)
 
+    def speaks(self, *, breaks_glass: bool) -> RecordedPrincipal:
+        """As `recorded`, where he may say that it is an emergency."""
+        return self.recorded.model_copy(update={"breaks_glass": True}) if breaks_glass else self.recorded
+
     def reaches(self, submitted_by: str) -> bool:
         """Whether a job of its tenant is one that it may ask this about."""
         return not self.lacks or submitted_by == self.id

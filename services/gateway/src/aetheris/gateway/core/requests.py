@@ -331,6 +331,8 @@ def responded(
     found |= {"event": event.event_type if event is not None else None, "command_id": command_id, "votes": votes}
     if event is not None and event.event_type == "approval_requested" and event.form is not None:
         found["next_request_id"] = event.form.get("id")
+    if response.who.breaks_glass:
+        found["broke_glass"] = True
     return Responded(**found)
 
 

@@ -29,6 +29,7 @@ async def respond(request: Request, caller: Who, deps: RouteServices, body: Raw)
     access = of_request(request)
     if access is not None:
         access.subject = reply.answer.request_id
+        access.breaks_glass = bool(reply.answer.broke_glass)
     return replied(reply)
 
 

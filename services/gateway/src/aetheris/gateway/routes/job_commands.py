@@ -1,8 +1,9 @@
 """What people ask of a job: 200 where the log has answered, 202 where it has not yet."""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
+from aetheris.gateway.routes.audited import of_request
 from aetheris.gateway.routes.edge import Raw, RouteServices, Who, command, json_reply, replied, takes
 from aetheris.protocol import api
 
@@ -60,6 +61,12 @@ async def cancel_contract(caller: Who, deps: RouteServices, job_id: str, executi
 
 
 @router.post(f"{_CONTRACT}/resolve", **command(api.Commanded, api.ResolveBody))
-async def resolve(caller: Who, deps: RouteServices, job_id: str, execution_id: str, body: Raw) -> JSONResponse:
+async def resolve(
+    *, request: Request, caller: Who, deps: RouteServices, job_id: str, execution_id: str, body: Raw
+) -> JSONResponse:
     """Say what became of a parked step."""
-    return replied(await deps.commands.resolve(caller, job_id, execution_id, body))
+    reply = await deps.commands.resolve(caller, job_id, execution_id, body)
+    access = of_request(request)
+    if access is not None:
+        access.breaks_glass = bool(reply.answer.broke_glass)
+    return replied(reply)

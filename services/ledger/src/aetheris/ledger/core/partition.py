@@ -20,6 +20,7 @@ from aetheris.ledger.core.quarantine import Quarantine, TenantTool
 from aetheris.ledger.core.reactions import Reactions
 from aetheris.ledger.core.tool_failures import ToolFailures
 from aetheris.ledger.core.worker_ends import WorkerEnds
+from aetheris.protocol.base.principals import RecordedPrincipal
 from aetheris.protocol.base.sealed import SealedNames, UnreadCreations
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import KeyStatus, create_job
@@ -52,6 +53,8 @@ class Partition:
         self._unread = UnreadCreations()
         self.contradictions: list[ev.ToolInvocationFinished] = []
         """Successes that came after their key was settled otherwise, for an operator to hear of."""
+        self.emergencies: list[Event] = []
+        """What somebody decided alone, by breaking the glass, for an operator to hear of."""
 
     @property
     def jobs(self) -> dict[str, LiveJob]:
@@ -231,6 +234,9 @@ class Partition:
                 self._failures.judge(job, event, now)
         elif before is KeyStatus.SETTLED and isinstance(event, ev.ToolInvocationFinished):
             self.contradictions.append(event)
+        principal: RecordedPrincipal | None = getattr(event, "principal", None)
+        if principal is not None and principal.breaks_glass:
+            self.emergencies.append(event)
         if type(event) in _PLAIN:
             return
         if isinstance(event, ev.JobSealed | ev.BirthRepeated):
