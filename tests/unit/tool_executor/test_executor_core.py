@@ -17,6 +17,7 @@ from aetheris.protocol.plan.graph import EffectKind
 from aetheris.protocol.planning.invocation import Invocation
 from aetheris.sdk.outcomes import StateChange, Succeeded
 from aetheris.tool_executor.core import reports
+from aetheris.tool_executor.core.grants import ReceivedGrant
 from aetheris.tool_executor.core.partition import (
     CallRefusal,
     DeclaredInvocation,
@@ -24,7 +25,6 @@ from aetheris.tool_executor.core.partition import (
     LoadResults,
     NodeReport,
     Partition,
-    ReceivedGrant,
     Worker,
 )
 from tests.testkit.histories import JOB, about, adopts, created, finished, graph, key_of, planned, sealed, started
@@ -165,6 +165,7 @@ def test_a_job_with_many_grants_does_not_hold_up_another() -> None:
     for late in (grants[6], grants[7], *[None] * 6):
         assert made.core.is_due()
         taken = made.core.next_grant()
+        assert taken is not None
         order.append(f"{taken.grant.job_id}{taken.offset}")
         if late is not None:
             made.core.receive(late)
@@ -452,14 +453,6 @@ def test_a_try_of_an_earlier_life_of_the_job_does_not_win_in_a_later_one() -> No
     made.core._forgotten = SealedNames()  # it was so long ago that its name is forgotten too
     made.log(created(), planned(graph({"id": "a"})))
     assert not made.log(invocation.started).won
-
-
-def test_who_has_no_grant_left_has_no_turn_left() -> None:
-    made = bench()
-    made.core.receive(made.grant("a"))
-    assert made.core.is_due()
-    made.core.next_grant()
-    assert made.core._turns == {}
 
 
 MINE = {"worker_id": "w-1", "incarnation": "i-1"}

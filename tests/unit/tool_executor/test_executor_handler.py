@@ -44,6 +44,7 @@ from aetheris.tool_executor.tool_calls import Calls
 from tests.testkit.histories import JOB, about, created, finished, graph, planned
 
 NOWHERE = Redis("redis://127.0.0.1:9/0")
+OTHER = "another tenant"
 OTHERS = 6
 """More grants at work than a run rings among."""
 
@@ -335,6 +336,13 @@ async def test_what_lies_behind_a_record_that_nobody_here_can_read_is_not_called
     assert (last.outcome, last.error) == (Outcome.RETRYABLE, "NotExecuted: the job waits for a newer version")
 
 
+def fill(slots: Slots, many: int) -> None:
+    """Nobody holds one, and now another tenant so many."""
+    assert slots.taken == 0
+    for _ in range(many):
+        slots.take(OTHER)
+
+
 def _has(name: str) -> Callable[[Group], bool]:
     return lambda group: any(name.encode() in one.value for one in group)
 
@@ -347,7 +355,7 @@ async def test_of_a_call_whose_report_is_refused_in_any_form_is_said_that_nobody
     last = bench.events()[-1]
     assert isinstance(last, ev.InvocationInDoubt)
     assert last.error_class == "ReportRefused"
-    assert all(bench.slots.take(lambda: None) for _ in range(8))
+    fill(bench.slots, 8)
 
 
 async def test_a_try_that_can_not_be_declared_is_not_made_and_holds_nothing(tmp_path: Path) -> None:
@@ -357,7 +365,7 @@ async def test_a_try_that_can_not_be_declared_is_not_made_and_holds_nothing(tmp_
     await bench.settle()
     assert not any(isinstance(event, ev.ToolInvocationStarted | ev.ToolInvocationFinished) for event in bench.events())
     assert bench.handler.low_water(Topic.TOOLS_GRANTS) is None
-    assert all(bench.slots.take(lambda: None) for _ in range(8))
+    fill(bench.slots, 8)
 
 
 async def test_slots_come_back_and_grants_are_discharged_whatever_becomes_of_a_try(tmp_path: Path) -> None:
@@ -367,8 +375,8 @@ async def test_slots_come_back_and_grants_are_discharged_whatever_becomes_of_a_t
         assert bench.handler.low_water(Topic.TOOLS_GRANTS) == 0
         await bench.settle()
         assert bench.handler.low_water(Topic.TOOLS_GRANTS) is None
-        assert all(bench.slots.take(lambda: None) for _ in range(8))
-        assert not bench.slots.take(lambda: None)
+        fill(bench.slots, 8)
+        assert not bench.slots.may_take(OTHER)
 
 
 async def test_the_planner_is_woken_by_the_last_of_many_and_by_each_of_few(tmp_path: Path) -> None:
@@ -379,14 +387,14 @@ async def test_the_planner_is_woken_by_the_last_of_many_and_by_each_of_few(tmp_p
 
     for others_end in (False, True):
         bench = HandlerBench(tmp_path)
-        assert all(bench.slots.take(lambda: None) for _ in range(OTHERS))
+        fill(bench.slots, OTHERS)
         await bench.grant("act")
         await bench.declared()
         if others_end:  # in the same append as the one looked at
 
             def all_end(slots: Slots = bench.slots) -> None:
                 for _ in range(OTHERS):
-                    slots.release()
+                    slots.release(OTHER)
 
             bench.after_append = all_end
         await bench.settle()

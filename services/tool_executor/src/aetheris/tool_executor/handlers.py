@@ -26,6 +26,7 @@ from aetheris.runtime.telemetry.tracer import Traced
 from aetheris.runtime.worker.handler import PartitionHandler
 from aetheris.runtime.worker.unjudged import report_unjudged
 from aetheris.tool_executor.core import reports
+from aetheris.tool_executor.core.grants import ReceivedGrant
 from aetheris.tool_executor.core.partition import (
     DeclaredInvocation,
     Drop,
@@ -34,7 +35,6 @@ from aetheris.tool_executor.core.partition import (
     NodeReport,
     Partition,
     ReadBack,
-    ReceivedGrant,
     Worker,
 )
 from aetheris.tool_executor.heartbeat import Heartbeat, Watched
@@ -196,9 +196,14 @@ class ExecutorHandler(PartitionHandler):
             declaring.add_done_callback(self._declaring.discard)
 
     def _next_with_slot(self) -> ReceivedGrant | None:
-        if self._closing or not self._core.is_due() or not self._deps.slots.take(self._take_up):
+        if self._closing or not self._core.is_due():
             return None
-        return self._core.next_grant()
+        taken = self._core.next_grant(self._deps.slots.may_take)
+        if taken is None:
+            self._deps.slots.wait(self._take_up)
+        else:
+            self._deps.slots.take(taken.tenant)
+        return taken
 
     def _sort(
         self, taken: ReceivedGrant, verdict: DeclaredInvocation | Drop, invocations: list[DeclaredInvocation]
@@ -209,7 +214,7 @@ class ExecutorHandler(PartitionHandler):
         _log.info("grant dropped", reason=verdict.reason, job_id=taken.grant.job_id)
         self._core.discharge(taken)
         self._let_go(taken)
-        self._deps.slots.release()
+        self._deps.slots.release(taken.tenant)
 
     async def _load_and_judge(self, taken: ReceivedGrant, load: LoadResults) -> None:
         """A call that large results go into; what can't be loaded can't be called."""
@@ -394,7 +399,7 @@ class ExecutorHandler(PartitionHandler):
     def _end(self, invocation: DeclaredInvocation) -> None:
         """A grant is done with."""
         self._deps.heartbeat.let_go(invocation.started.idempotency_key, invocation.run.taken.grant.lease_id)
-        self._deps.slots.release()
+        self._deps.slots.release(invocation.run.taken.tenant)
 
     def _let_go(self, taken: ReceivedGrant) -> None:
         self._deps.heartbeat.let_go(taken.grant.idempotency_key, taken.grant.lease_id)

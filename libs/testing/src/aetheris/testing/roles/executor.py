@@ -18,12 +18,12 @@ from aetheris.sdk.outcomes import Outcome as Said
 from aetheris.testing.faults import Armed, FaultMoment
 from aetheris.testing.topics import Entry, TopicReader, Topics
 from aetheris.tool_executor.core import reports
+from aetheris.tool_executor.core.grants import ReceivedGrant
 from aetheris.tool_executor.core.partition import (
     DeclaredInvocation,
     NodeReport,
     Partition,
     ReadBack,
-    ReceivedGrant,
     Worker,
 )
 from aetheris.tool_executor.tool_calls import Calls
@@ -68,8 +68,8 @@ class InMemoryExecutor:
 
     async def act(self) -> None:
         """Declare what was granted, make the calls whose declaration has come back and won."""
-        while self._core.is_due():
-            self._take_up(self._core.next_grant())
+        while (taken := self._core.next_grant()) is not None:
+            self._take_up(taken)
         try:
             while self._returned:
                 await self._clear(self._returned.pop(0))

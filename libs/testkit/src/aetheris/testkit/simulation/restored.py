@@ -22,7 +22,8 @@ from aetheris.testkit.simulation.checks import Broken
 from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.scenario import Scenario
 from aetheris.testkit.simulation.surroundings import START
-from aetheris.tool_executor.core.partition import DeclaredInvocation, ReceivedGrant, Worker
+from aetheris.tool_executor.core.grants import ReceivedGrant
+from aetheris.tool_executor.core.partition import DeclaredInvocation, Worker
 from aetheris.tool_executor.core.partition import Partition as ExecutorPartition
 
 Said = list[tuple[str, ...]]

@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aetheris.protocol.base.canonical import InvalidArgs
@@ -30,6 +30,8 @@ from aetheris.protocol.planning.invocation import (
     success,
     uses,
 )
+from aetheris.tool_executor.core.grants import ReceivedGrant
+from aetheris.tool_executor.core.turns import Turns
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -55,21 +57,6 @@ Refuses = Callable[[Invocation], CallRefusal | None]
 
 KindOf = Callable[[Invocation], EffectKind]
 """What a call's effect is: that of its node, or what its tool says."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReceivedGrant:
-    """A grant as it was read: `cause` is its ce_id, `parent` its traceparent."""
-
-    grant: ToolGrant
-    cause: str
-    offset: int
-    parent: bytes | None = None
-
-    @property
-    def readable_from(self) -> int:
-        """The offset of the authority that must be folded before the grant can be judged."""
-        return max(self.grant.as_of, self.grant.birth)
 
 
 @dataclass(slots=True)
@@ -145,9 +132,7 @@ class Partition:
         self._refuses = refuses
         self._kind_of = kind_of
         self._waiting: list[tuple[int, int, ReceivedGrant]] = []
-        self._due: list[tuple[int, int, ReceivedGrant]] = []
-        self._turn = 0
-        self._turns: dict[str, int] = {}
+        self._due = Turns()
         self._declared: dict[str, DeclaredInvocation] = {}
         self._claimed: set[tuple[str, int]] = set()
         self._strays: list[ev.ToolInvocationStarted] = []
@@ -199,17 +184,13 @@ class Partition:
         """Whether there is a grant that the fold has not caught up with."""
         return bool(self._waiting)
 
-    def next_grant(self) -> ReceivedGrant:
-        """The first of them: each job gets a turn, in the order of its grants, before any gets another."""
-        self._turn, _, taken = heapq.heappop(self._due)
-        if self._turns[taken.grant.job_id] == self._turn:
-            del self._turns[taken.grant.job_id]
-        return taken
+    def next_grant(self, may_take: Callable[[str], bool] = lambda _tenant: True) -> ReceivedGrant | None:
+        """The one whose turn it is, of the tenants that may have one taken up; None where none of these waits."""
+        return self._due.take(may_take) if self.is_due() else None
 
     def _line_up(self, taken: ReceivedGrant) -> None:
-        turn = max(self._turn, self._turns.get(taken.grant.job_id, 0)) + 1
-        self._turns[taken.grant.job_id] = turn
-        heapq.heappush(self._due, (turn, taken.offset, taken))
+        job = self.jobs.get(taken.grant.job_id)
+        self._due.put(replace(taken, tenant=job.created.tenant) if job is not None else taken)
 
     def discharge(self, taken: ReceivedGrant) -> None:
         """The grant was dropped, or its first `started` is in the log."""
@@ -314,9 +295,8 @@ class Partition:
 
     def abandon(self) -> list[ReceivedGrant]:
         """The grants that still wait; others will read them."""
-        waiting = [taken for _, _, taken in (*self._due, *self._waiting)]
+        waiting = [*self._due, *(taken for _, _, taken in self._waiting)]
         self._due.clear()
-        self._turns.clear()
         self._waiting.clear()
         return waiting
 

@@ -21,6 +21,7 @@ from aetheris.testkit.simulation.log import Entry, WholeBatch
 from aetheris.testkit.simulation.scenario import Lasting, draw_answer
 from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulatedReader, SimulationSurroundings
 from aetheris.tool_executor.core import reports
+from aetheris.tool_executor.core.grants import ReceivedGrant
 from aetheris.tool_executor.core.partition import (
     CallRefusal,
     DeclaredInvocation,
@@ -29,7 +30,6 @@ from aetheris.tool_executor.core.partition import (
     NodeReport,
     Partition,
     ReadBack,
-    ReceivedGrant,
     Worker,
 )
 
@@ -210,8 +210,8 @@ class SimulatedExecutor:
         self._report_strays()
         for entry in batch[Topic.TOOLS_GRANTS]:
             self.core.receive(ReceivedGrant(entry.body, entry.id, entry.record.offset))
-        while self.core.is_due():
-            self._take_up(self.core.next_grant())
+        while (taken := self.core.next_grant()) is not None:
+            self._take_up(taken)
         self._commit()
 
     def _take_up(self, taken: ReceivedGrant) -> None:
