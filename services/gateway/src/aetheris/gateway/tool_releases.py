@@ -13,7 +13,8 @@ from aetheris.gateway.core.problems import NotFoundProblem
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.views import timestamp
-from aetheris.protocol.api import ReleaseView, ToolReleaseBody, ToolReleased
+from aetheris.protocol.api import ToolReleaseBody
+from aetheris.protocol.api_operations import ReleaseView, ToolReleased
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import ToolRelease
 from aetheris.protocol.messages.envelope import draft

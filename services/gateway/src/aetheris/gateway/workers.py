@@ -12,7 +12,8 @@ from aetheris.gateway.core.problems import ConflictProblem, NotFoundProblem
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.views import timestamp
-from aetheris.protocol.api import IncarnationEnd, WorkerEndBody, WorkerEndReply
+from aetheris.protocol.api import WorkerEndBody
+from aetheris.protocol.api_operations import IncarnationEnd, WorkerEndReply
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.workers import HUMAN, Name, Names
 from aetheris.protocol.messages.commands import Ended

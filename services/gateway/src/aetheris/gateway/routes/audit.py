@@ -4,12 +4,12 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from aetheris.gateway.routes.edge import RouteServices, Who, number
-from aetheris.protocol import api
+from aetheris.protocol import api_operations
 
 router = APIRouter(prefix="/api/audit", tags=["audit"])
 
 
-@router.get("", response_model=api.AccessPage)
+@router.get("", response_model=api_operations.AccessPage)
 async def audit(
     caller: Who, deps: RouteServices, since: str | None = None, cursor: str | None = None, limit: str = "500"
 ) -> JSONResponse:

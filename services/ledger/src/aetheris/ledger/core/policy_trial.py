@@ -23,7 +23,7 @@ _BY_POLICY = frozenset({RejectReason.POLICY, RejectReason.BUDGET})
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class OtherVerdict:
     """A call that would have been decided otherwise: what was decided, and what would have been, each with why."""
 
     job_id: str
@@ -51,7 +51,7 @@ class Trial:
     calls: int = 0
     unjudged: int = 0
     """Calls whose arguments the records don't have any more."""
-    differences: list[Difference] = field(default_factory=list[Difference])
+    differences: list[OtherVerdict] = field(default_factory=list[OtherVerdict])
 
     def judge(self, records: Iterable[Record], results: Mapping[str, Any]) -> None:
         """Judge a job, from its birth on; `results`: hash → a large result, raises KeyError where there is none."""
@@ -142,7 +142,7 @@ class _JobTrial:
         self, logged: LoggedEvent, event: ev.KeyEvent, entry: PlanEntry, then: tuple[str, str], now: tuple[str, str]
     ) -> None:
         place = (event.job_id, event.node_id, entry.node.tool_name, logged.record.offset, logged.time)
-        self._trial.differences.append(Difference(*place, *then, *now))
+        self._trial.differences.append(OtherVerdict(*place, *then, *now))
 
 
 def _decided(event: ev.KeyEvent) -> tuple[str, str] | None:

@@ -1,0 +1,118 @@
+"""The part of the HTTP API (`api`) that operators read: tools, models, limits, accesses, workers."""
+
+from typing import Any
+
+from aetheris.protocol.api import ResponseModel
+
+
+class ToolList(ResponseModel):
+    """The newest version of every tool, as it is registered; `quarantined` where its calls wait, `released` by whom."""
+
+    tools: tuple[dict[str, Any], ...]
+
+
+class ReleaseView(ResponseModel):
+    """Who released a tool from quarantine last, why, and when."""
+
+    by: str
+    reason: str
+    at: str
+
+
+class ToolReleased(ResponseModel):
+    """A tool whose calls wait no longer; what it failed before counts no more."""
+
+    tool: str
+    released: ReleaseView
+
+
+class ModelSummary(ResponseModel):
+    """A model that jobs may name; `provider_model` is as its provider names it."""
+
+    name: str
+    provider_model: str
+    priced: bool
+
+
+class ModelList(ResponseModel):
+    """The registered models."""
+
+    models: tuple[ModelSummary, ...]
+
+
+class LimitView(ResponseModel):
+    """A limit, None where there is none, and how many more may come at once."""
+
+    name: str
+    limit: float | None
+    left: int | None
+
+
+class LimitsView(ResponseModel):
+    """What a tenant and one of its principals may ask for; `open_jobs` counts the tenant's jobs that have not ended."""
+
+    tenant: str
+    limits: tuple[LimitView, ...]
+    open_jobs: dict[str, int]
+
+
+class AccessPage(ResponseModel):
+    """Records of who came, in the log's order; `hidden` ones are another tenant's. `whole`: nothing was before them."""
+
+    records: tuple[dict[str, Any], ...]
+    cursor: str | None
+    whole: bool
+
+
+class WorkerSummary(ResponseModel):
+    """A name of workers: the incarnation that lives under it, those that left it, how many have ended."""
+
+    worker_id: str
+    live: str | None
+    since: str | None
+    left: tuple[str, ...]
+    ended: int
+
+
+class WorkerList(ResponseModel):
+    """Every name."""
+
+    workers: tuple[WorkerSummary, ...]
+
+
+class IncarnationEnd(ResponseModel):
+    """An incarnation that can act no more, how that is known, and by whom."""
+
+    incarnation: str
+    how: str
+    by: str | None = None
+    evidence: str | None = None
+
+
+class OpenCall(ResponseModel):
+    """A call that a worker has declared, and that nobody has settled."""
+
+    job_id: str
+    node_id: str
+    tool: str | None
+    state: str
+    incarnation: str | None
+
+
+class WorkerView(ResponseModel):
+    """A name of workers, with how each incarnation ended, and what it has open in the caller's newest jobs."""
+
+    worker_id: str
+    live: str | None
+    since: str | None
+    left: tuple[str, ...]
+    ended: tuple[IncarnationEnd, ...]
+    open: tuple[OpenCall, ...]
+
+
+class WorkerEndReply(ResponseModel):
+    """A person's word that an incarnation has ended; `ended` is what the topic says, None where it does not yet."""
+
+    worker_id: str
+    incarnation: str
+    ended: IncarnationEnd | None
