@@ -83,6 +83,8 @@ COURSES = [
         (10,),
         {"limit": "tenant.jobs_per_s"},
     ),
+    AlertHistory("AetherisGlassBroken", "glass_broken_total", {"job": "aetheris-ledger"}, BORN, (6, 15), (4, 30)),
+    AlertHistory("AetherisGlassBroken", "glass_broken_total", {"job": "aetheris-ledger"}, AGAIN, (72,), (65, 95)),
     AlertHistory("AetherisAccessesLost", "accesses_lost_total", GATEWAY, BORN, (6,), (4, 70)),
     AlertHistory("AetherisDeadLetters", "dead_letters_total", VERIFIER, BORN, (6,), (4, 70)),
     AlertHistory("AetherisRecordsRefused", "records_refused_total", EXECUTOR | {"topic": "t"}, BORN, (6, 15), (4, 30)),
