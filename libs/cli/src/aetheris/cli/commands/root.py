@@ -19,7 +19,11 @@ from aetheris.protocol.base.writers import Party, signed_types
 from aetheris.runtime.keys.files import KeyUnusable, certified, load_key, make_key
 from aetheris.runtime.keys.signing import raw_public_key
 
-root = typer.Typer(name="root", help="Make a root key, and certify keys of services by it.", no_args_is_help=True)
+root = typer.Typer(
+    name="root",
+    help="Make a root key, and certify keys of services by it; no service signs by them yet.",
+    no_args_is_help=True,
+)
 
 DAYS = 365
 _LONGEST_DAYS = 3650
