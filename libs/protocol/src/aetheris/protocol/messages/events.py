@@ -4,17 +4,23 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, Role
 from aetheris.protocol.messages.adoption import Adopted, Continues
+from aetheris.protocol.messages.approval_events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    ApprovalVoted,
+    PolicyAllowed,
+)
+from aetheris.protocol.messages.event_base import Event, KeyEvent, Payload
 from aetheris.protocol.messages.event_values import (
     After,
     Answer,
     BlobRef,
     Change,
     ConfirmationMode,
-    Decision,
     DuplicateOf,
     Observed,
     Outcome,
@@ -26,28 +32,15 @@ from aetheris.protocol.messages.self_named import by_name
 from aetheris.protocol.plan.graph import EffectKind, JobOptions, TaskGraph
 from aetheris.protocol.plan.prompts import Brief
 
-
-class Payload(BaseModel):
-    """What every payload has."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    job_id: str
-
-
-class Event(Payload):
-    """A fact about a job."""
-
-    event_type: ClassVar[str]
-    caused_by: str | None = None
-
-
-class KeyEvent(Event):
-    """A fact about one invocation key."""
-
-    node_id: str
-    idempotency_key: str
-
+__all__ = [
+    "ApprovalDecided",
+    "ApprovalRequested",
+    "ApprovalVoted",
+    "Event",
+    "KeyEvent",
+    "Payload",
+    "PolicyAllowed",
+]
 
 _NOTHING: Mapping[str, Adopted] = {}
 
@@ -178,82 +171,6 @@ class StateChanged(Event):
     event_type: ClassVar[str] = "state_changed"
     node_id: str
     changes: tuple[Change, ...]
-
-
-class PolicyAllowed(KeyEvent):
-    event_type: ClassVar[str] = "policy_allowed"
-    args_hash: str
-    tool_version: str
-    rule: str
-    observed: tuple[Observed, ...] | None = None
-    """What rules that only observe would have done."""
-    cost: float | None = None
-
-
-class ApprovalRequested(KeyEvent):
-    event_type: ClassVar[str] = "approval_requested"
-    args_hash: str
-    tool_version: str
-    rule: str
-    observed: tuple[Observed, ...] | None = None
-    form: dict[str, Any]
-    expires_at: str | None = None
-    approvers: tuple[str, ...] | None = None
-    approver_roles: tuple[Role, ...] | None = None
-    approver_kinds: tuple[PrincipalKind, ...] | None = None
-    approvals: int | None = Field(default=None, ge=2)
-    """How many different principals must say yes; absent: one."""
-    self_approval: bool | None = None
-    edited_by: str | None = None
-    """Who made this call of another by an edit."""
-    cost: float | None = None
-    token: int | None = None
-    """The generation from which on it counts: absent (1), or that which a human's retry began."""
-
-    @property
-    def generation(self) -> int:
-        """The token, where absent is 1."""
-        return 1 if self.token is None else self.token
-
-
-class ApprovalVoted(KeyEvent):
-    """A yes that may not be enough by itself: the rule asks for several. Nothing starts by it."""
-
-    event_type: ClassVar[str] = "approval_voted"
-    args_hash: str
-    tool_version: str
-    rule: str
-    approver: str
-    principal: RecordedPrincipal | None = None
-    comment: str | None = None
-    token: int | None = None
-    """Its request's."""
-
-    @property
-    def generation(self) -> int:
-        """The token, where absent is 1."""
-        return 1 if self.token is None else self.token
-
-
-class ApprovalDecided(KeyEvent):
-    event_type: ClassVar[str] = "approval_decided"
-    args_hash: str
-    tool_version: str
-    rule: str
-    decision: Decision
-    approver: str
-    principal: RecordedPrincipal | None = None
-    votes: tuple[str, ...] | None = None
-    """Whose yes it rests on, where the rule asks for several: each has an approval_voted before it."""
-    comment: str | None = None
-    data: dict[str, Any] | None = None
-    token: int | None = None
-    """Its request's."""
-
-    @property
-    def generation(self) -> int:
-        """The token, where absent is 1."""
-        return 1 if self.token is None else self.token
 
 
 class InvocationRejected(KeyEvent):
