@@ -19,7 +19,7 @@ from aetheris.protocol.messages.event_values import DuplicateOf
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.approvals import request_id
 from aetheris.views.standing import job_view
-from tests.testkit.histories import TENANT, about, created, finished, graph, key_of, planned, started
+from tests.testkit.histories import SEAL, TENANT, about, created, finished, graph, key_of, planned, started
 from tests.testkit.ledgers import limits
 from tests.testkit.principals import said_by
 
@@ -160,7 +160,10 @@ class Side:
         self.core = Partition(DecisionContext(parse(policy), limits(), *ids, duplicates=self.contents), {})
         table.sides.append(self)
         while self.read < len(table.lines):
-            self.contents.take(table.lines[self.read])
+            line = table.lines[self.read]
+            self.contents.take(line)
+            if line.job_id == name:
+                self.core.line_read(line)
             self.read += 1
         self._fold()
         self.core.restored(now())
@@ -171,6 +174,8 @@ class Side:
             line = self.table.lines[self.read]
             self.contents.take(line)
             self.core.contents_changed(line.scope_key, now())
+            if line.job_id == self.name:
+                self.core.line_read(line)
             self.read += 1
 
     def _fold(self) -> None:
@@ -339,3 +344,68 @@ def test_a_ledger_that_starts_anew_keeps_its_place() -> None:
     assert (again.grants, len(two.table.lines)) == ([], lines)
     one.finish("permanent_failure")
     assert len(again.grants) == 1
+
+
+def lost_line(one: Side) -> ContentRecord:
+    """What a ledger that had the partition before says of a call, and only now lands."""
+    return next(line for line in one.table.lines if line.job_id == one.name and line.state == "open")
+
+
+def seal(side: Side) -> None:
+    side.add(ev.JobCancelled(job_id=side.name, by="ann"))
+    side.add(SEAL)
+    assert side.name not in side.core.jobs
+
+
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_a_line_that_lands_behind_the_end_of_its_job_keeps_nobody(is_sealed: bool) -> None:
+    one, two = pair()
+    line = lost_line(one)
+    if is_sealed:
+        seal(one)
+    else:
+        one.add(ev.JobCancelled(job_id="one", by="ann"))
+    one.table.lines.append(line)
+    one.table.deliver()
+    two.request()
+    two.table.deliver()
+    assert len(two.grants) == 1
+    assert one.table.lines[-1].state == "open", "the line of the call that goes on is the last"
+
+
+@pytest.mark.parametrize(("outcome", "state"), [("permanent_failure", "void"), ("success", "succeeded")])
+def test_a_line_that_lands_behind_the_end_of_its_call_hides_nothing(outcome: str, state: str) -> None:
+    one, two = pair()
+    ask_too(one, two)
+    one.finish(outcome)
+    one.table.lines.append(lost_line(one))
+    one.table.deliver()
+    assert bool(two.grants) == (state == "void")
+    assert [line for line in one.table.lines if line.job_id == "one"][-1].state == state
+
+
+def test_a_ledger_that_does_not_know_the_job_any_more_ends_its_line() -> None:
+    one, two = pair()
+    ask_too(one, two)
+    one.table.sides.remove(one)
+    again = Side(one.table, "one", log=[created().model_copy(update={"job_id": "another"})])
+    assert "one" not in again.core.jobs
+    two.table.deliver()
+    assert len(two.grants) == 1
+
+
+def test_a_line_of_a_job_that_is_not_read_yet_waits_for_its_creation() -> None:
+    duplicates = DuplicateIndex()
+    ids = (lambda: "id", lambda: 1.0)
+    core = Partition(DecisionContext(parse(ALLOW), limits(), *ids, duplicates=duplicates), {})
+    core.restored(now())
+    birth = created().model_copy(update={"job_id": "one"})
+    line = claim(create_job(birth, 5), "a", key_of("a"), "scope", duplicates)
+    assert line is not None
+    duplicates.take(line)
+    assert not core.line_read(line)
+    core.pass_over(4)
+    assert core.decide(Facts(), now()) == []
+    core.evolve(birth, 5, now())
+    assert core.decide(Facts(), now()) == []
+    assert duplicates.open_lines() == [line]

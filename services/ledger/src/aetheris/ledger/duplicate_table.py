@@ -8,8 +8,8 @@ from aetheris.ledger.core.duplicate_index import DuplicateIndex
 from aetheris.protocol.messages.commands import ContentRecord
 from aetheris.runtime.log.table import Table
 
-Listener = Callable[[str], None]
-"""Of the scope in which a line has changed."""
+Listener = Callable[[ContentRecord], None]
+"""Of a line that was read."""
 
 
 class DuplicateTable:
@@ -38,4 +38,4 @@ class DuplicateTable:
             return
         self.index.take(line)
         for listener in tuple(self._listeners):
-            listener(line.scope_key)
+            listener(line)

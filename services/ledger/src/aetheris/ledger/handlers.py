@@ -25,6 +25,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.job_log import text_of
 from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.messages.commands import (
+    ContentRecord,
     LedgerRecord,
     Reconcile,
     StepCommand,
@@ -44,6 +45,7 @@ from aetheris.protocol.messages.events import (
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Writer
+from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.process.crash import NOWHERE, CrashPoints
 from aetheris.runtime.redis.leases import Lease
 from aetheris.runtime.telemetry.metrics import Metrics
@@ -115,6 +117,8 @@ class LedgerHandler(PartitionHandler):
         deps.releases.listen(self._tool_released)
         for release in deps.releases:
             self._tool_released(release)
+        for line in deps.duplicates.index.open_lines():
+            self._line_read(line)
 
     def fold(self, records: Sequence[Record]) -> None:
         """History, in log order: causes no output."""
@@ -227,9 +231,14 @@ class LedgerHandler(PartitionHandler):
         if self._partition.worker_ended(life):
             self._deps.wake_ups.call_at(self._number, self._deps.clock.monotonic())
 
-    def _duplicates_changed(self, scope: str) -> None:
-        if self._partition.contents_changed(scope, self._now()):
+    def _duplicates_changed(self, line: ContentRecord) -> None:
+        is_awaited = self._partition.contents_changed(line.scope_key, self._now())
+        if self._line_read(line) or is_awaited:
             self._deps.wake_ups.call_at(self._number, self._deps.clock.monotonic())
+
+    def _line_read(self, line: ContentRecord) -> bool:
+        is_own = partition_of(line.job_id, self._deps.duplicates.partitions) == self._number
+        return is_own and self._partition.line_read(line)
 
     def _tool_released(self, release: ToolRelease) -> None:
         tool = TenantTool(release.tenant, release.tool)

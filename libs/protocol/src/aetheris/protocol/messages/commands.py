@@ -367,6 +367,8 @@ class ContentRecord(Message):
     job_id: str
     node_id: str
     execution_id: str
+    creation_offset: int = Field(ge=0)
+    """Where the call's job was created: who has read that far, and doesn't know the job, knows that it has ended."""
     state: ContentState = "open"
     until: str | None = None
     """How long it keeps others from running; None while it is under way."""

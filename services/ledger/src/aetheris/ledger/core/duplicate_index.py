@@ -32,8 +32,11 @@ class DuplicateIndex:
         self._claims.setdefault(line.job_id, {})[line.execution_id] = line
 
     def take(self, line: ContentRecord) -> None:
-        """A line was read; a call keeps its place among the others."""
+        """A line was read; a call keeps its place among the others, and what became of it."""
         self._forget_claim(line)
+        held = self.line(line.job_id, line.execution_id)
+        if line.state == "open" and held is not None and held.state != "open":
+            return  # of a ledger that has lost its partition: its owner says again how the call stands
         if line.state == "void":
             self.drop(line)
             return
@@ -69,6 +72,10 @@ class DuplicateIndex:
         """The calls of a job that its lines say are under way, read back or not."""
         lines = (self._scopes[scope][name] for name, scope in self._scopes_by_job.get(job_id, {}).items())
         return [line for line in (*lines, *self._claims.get(job_id, {}).values()) if line.state == "open"]
+
+    def open_lines(self) -> list[ContentRecord]:
+        """All lines, read back, of calls that are under way."""
+        return [line for lines in self._scopes.values() for line in lines.values() if line.state == "open"]
 
     def standing(self, job_id: str, scope: str) -> list[ContentRecord]:
         """The lines of other jobs in a scope, but for what has succeeded."""
@@ -110,7 +117,7 @@ def claim(job: JobState, node_id: str, key: str, scope: str, duplicates: Duplica
     execution = execution_id(job.job_id, node_id, key)
     if duplicates.line(job.job_id, execution) is not None:
         return None
-    line = ContentRecord(scope_key=scope, job_id=job.job_id, node_id=node_id, execution_id=execution)
+    line = _line(job, node_id, scope, execution)
     duplicates.claim(line)
     return line
 
@@ -128,8 +135,7 @@ def settled(job: JobState, key: str, duplicates: DuplicateIndex, now: Now) -> Co
     if scope is None or (held is None and kind == "void") or (held is not None and held.state == kind):
         return None
     until = now.wall + timedelta(seconds=entry.pin.duplicate_window_s)
-    named = ContentRecord(scope_key=scope, job_id=job.job_id, node_id=state.node_id, execution_id=execution)
-    return named.model_copy(update={"state": kind, "until": until.isoformat()})
+    return _line(job, state.node_id, scope, execution).model_copy(update={"state": kind, "until": until.isoformat()})
 
 
 def released(job: JobState, duplicates: DuplicateIndex) -> list[ContentRecord]:
@@ -152,6 +158,13 @@ def duplicate(
         if line.state in ("succeeded", "unsure"):
             return DuplicateOf(job_id=line.job_id, node_id=line.node_id, execution_id=line.execution_id)
     return None
+
+
+def _line(job: JobState, node_id: str, scope: str, execution: str) -> ContentRecord:
+    born = job.creation_offset
+    return ContentRecord(
+        scope_key=scope, job_id=job.job_id, node_id=node_id, execution_id=execution, creation_offset=born
+    )
 
 
 def _scope_of(job: JobState, key: str, entry: PlanEntry) -> str | None:

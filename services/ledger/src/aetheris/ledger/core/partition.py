@@ -16,6 +16,7 @@ from aetheris.ledger.core.key_changes import KeyChanges
 from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob, LiveJobs, WorkerLife
 from aetheris.ledger.core.node_requests import NodeRequests
 from aetheris.ledger.core.offers import Offers
+from aetheris.ledger.core.outdated_lines import OutdatedLines
 from aetheris.ledger.core.quarantine import Quarantine, TenantTool
 from aetheris.ledger.core.reactions import Reactions
 from aetheris.ledger.core.tool_failures import ToolFailures
@@ -26,7 +27,7 @@ from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import KeyStatus, create_job
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import Ended, StepCommand, ToolRequest
+from aetheris.protocol.messages.commands import ContentRecord, Ended, StepCommand, ToolRequest
 from aetheris.protocol.messages.events import Event
 
 _PLAIN = frozenset({ev.ToolInvocationStarted, ev.ToolInvocationFinished})
@@ -51,6 +52,7 @@ class Partition:
         self._judgement = Judgement(live_jobs, self._due, self._requests, self._offers, self._failures)
         self._forgotten = SealedNames()
         self._unread = UnreadCreations()
+        self._outdated = OutdatedLines(live_jobs, self._unread)
         self.contradictions: list[ev.ToolInvocationFinished] = []
         """Successes that came after their key was settled otherwise, for an operator to hear of."""
         self.emergencies: list[Event] = []
@@ -135,6 +137,10 @@ class Partition:
         """A line of calls that mean the same has changed; whether one here waits for that."""
         return self._judgement.contents_changed(scope, now)
 
+    def line_read(self, line: ContentRecord) -> bool:
+        """A line of a call of this partition was read, and its index has it; whether that calls for a round."""
+        return self._outdated.take(line)
+
     def worker_ended(self, life: WorkerLife) -> bool:
         """The workers table says that a worker has ended; whether a job here is concerned."""
         self._ends.take(life)
@@ -182,6 +188,7 @@ class Partition:
             *self._cancels.decided(),
             *self._judgement.decided(facts, now),
             *self._lines.decided(now),
+            *self._outdated.decided(now),
         ]
 
     def joined(self) -> list[tuple[str, str]]:
@@ -194,6 +201,7 @@ class Partition:
             self._invocations.findings.unsettled
             or self._ends.unrecorded
             or self._lines.unwritten
+            or self._outdated.unwritten
             or self._cancels.given_up
             or self._offers.left
         )
