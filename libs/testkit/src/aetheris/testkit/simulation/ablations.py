@@ -324,6 +324,12 @@ ABLATIONS: tuple[Ablation, ...] = (
         },
     ),
     Ablation(
+        "with a line of a call that is over",
+        "an open line that lands behind the end of its call is followed by how the call stands",
+        600,
+        {"aetheris.ledger.core.outdated_lines.OutdatedLines._corrected": _always(None)},
+    ),
+    Ablation(
         "with a step's cancel unheard",
         "what a human says about a step is decided",
         100,

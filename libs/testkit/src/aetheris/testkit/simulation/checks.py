@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from aetheris.proofs import ProofReport, RawRecord, verify
+from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, Settled, create_job
+from aetheris.protocol.messages.commands import ContentRecord
 from aetheris.protocol.messages.event_values import Decision
 from aetheris.protocol.messages.events import (
     TERMINAL,
@@ -241,6 +243,18 @@ def _waits_for_another(job: JobState, jobs: Mapping[str, JobState]) -> bool:
     """Whether it waits for a call of another job that a human has not settled yet."""
     named = (one.correlation_key or "" for one in job.open_waits.values() if one.wait_type == "duplicate")
     return any(jobs[name.partition("/")[0]].terminal is None for name in named)
+
+
+def check_lines(lines: Iterable[ContentRecord], jobs: Mapping[str, JobState]) -> None:
+    """Of calls that mean the same: what is over is not said to be under way, where everybody else would wait for it."""
+    stands = {line.execution_id: line for line in lines}
+    for line in stands.values():
+        job = jobs[line.job_id]
+        key = next((key for key in job.keys if execution_id(job.job_id, line.node_id, key) == line.execution_id), None)
+        is_settled = key is not None and job.keys[key].status is KeyStatus.SETTLED
+        never_starts = job.terminal is not None and (key is None or job.keys[key].status is KeyStatus.NONE)
+        if line.state == "open" and (is_settled or never_starts):
+            raise Broken("said_to_be_under_way", f"{line.node_id} of {line.job_id} is over, and its line is open")
 
 
 def check_folds(observer: SimulationObserver, folds: Iterable[tuple[str, Mapping[str, JobState]]]) -> None:

@@ -17,7 +17,7 @@ from aetheris.testkit.simulation.scenario import CONFIRMED, SIGNAL, TTL_S, revis
 from aetheris.testkit.simulation.stores import effect_bytes
 from aetheris.testkit.simulation.surroundings import SimulationSurroundings
 
-COMMANDS = (Topic.TOOLS_REQUESTS, Topic.TOOLS_GRANTS, Topic.VERIFICATIONS, Topic.JOBS_COMMANDS)
+REPEATED = (Topic.TOOLS_REQUESTS, Topic.TOOLS_GRANTS, Topic.VERIFICATIONS, Topic.JOBS_COMMANDS, Topic.LEDGER_CONTENTS)
 BAD_FATES = (
     CallFate.ANSWER_LOST,
     CallFate.LATE,
@@ -234,8 +234,8 @@ class SimulatedFaults:
         return "Redis does not answer"
 
     def message_comes_again(self) -> str | None:
-        """A request, grant, question or command of any age."""
-        topic = self.around.tape.pick(COMMANDS)
+        """A request, grant, question, command or line of an irreversible call, of any age."""
+        topic = self.around.tape.pick(REPEATED)
         part = self.around.tape.pick(self.parts)
         entries = part.log.topics[topic]
         if not entries:

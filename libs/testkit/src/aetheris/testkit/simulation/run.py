@@ -16,6 +16,7 @@ from aetheris.testkit.simulation.checks import (
     check_effect,
     check_end,
     check_folds,
+    check_lines,
     check_proofs,
 )
 from aetheris.testkit.simulation.external_system import EARLY, RAISES, ExternalCall, SimulatedExternalSystem
@@ -94,6 +95,7 @@ class SimulationRun:
         check_end(self.observer, self.external, expected, self._rest())
         check_words(self.human.words, self.around.progress.passed_over, self.observer.jobs)
         check_listed(self.observer.jobs, self.around.index)
+        check_lines((entry.body for entry in self.around.log.topics[Topic.LEDGER_CONTENTS]), self.observer.jobs)
         self._check_folds()
         check_proofs((part.log for part in self.parts), self.observer, self.external)
 

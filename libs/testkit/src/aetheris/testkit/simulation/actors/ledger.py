@@ -185,7 +185,8 @@ class SimulatedLedger:
     def _read_tables(self, *, announce: bool) -> None:
         for one in self._tables.read_all(Topic.LEDGER_CONTENTS):
             self._duplicates.take(one.body)
-            self.core.line_read(one.body)
+            if self.around.scenario.number_of(one.body.job_id) == self.around.number:
+                self.core.line_read(one.body)
             if announce:
                 self.core.contents_changed(one.body.scope_key, self._now())
         for one in self._tables.read_all(Topic.WORKERS):
