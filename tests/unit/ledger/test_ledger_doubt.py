@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from aetheris.protocol.base.canonical import digest
-from aetheris.protocol.fold.state import KeyStatus, Settled
+from aetheris.protocol.fold.state import MOST_UNCALLED, KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Via
 from aetheris.protocol.plan.graph import JobOptions, OnInDoubt
@@ -54,6 +54,19 @@ def test_attempts_are_capped_and_the_end_names_the_cause() -> None:
     assert ledger.state().sure
     assert ledger.state().reason == "NotExecuted: refused"
     assert ledger.state().via is Via.LEDGER
+
+
+def test_an_executor_that_stops_before_the_call_uses_up_no_attempt() -> None:
+    ledger = Surroundings(one("opaque", retry={"max_attempts": 2, "backoff_s": 1.0})).ledger()
+    tries = [f"n{number}" for number in range(1, MOST_UNCALLED + 3)]
+    for token, name in enumerate(tries, start=1):
+        stopped = finished("a", name, "retryable_failure").model_copy(update={"uncalled": True, "error": "stopped"})
+        ledger.add(started("a", name, token=token, attempt=token - 1), stopped)
+        assert (ledger.state().outcome is None) == (token <= MOST_UNCALLED + 1), f"try {token}"
+        ledger.sleep(1.1)
+    assert len(ledger.grants) == MOST_UNCALLED + 1
+    assert ledger.state().outcome is Settled.FAILED, "an executor that always stops is no reason to go on for ever"
+    assert ledger.state().invocation_count == MOST_UNCALLED + 2
 
 
 def test_a_reopened_key_of_a_stopping_job_is_settled() -> None:

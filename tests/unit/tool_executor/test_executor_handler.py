@@ -246,9 +246,10 @@ async def test_a_start_that_is_read_after_its_partition_came_back_is_said_not_to
         await bench.settle()
         (recorded,) = [event for event in bench.events() if isinstance(event, ev.ToolInvocationFinished)]
         assert recorded.invocation_id == invocation_id
-        assert (recorded.outcome, recorded.error) == (
+        assert (recorded.outcome, recorded.error, recorded.uncalled) == (
             Outcome.RETRYABLE,
             "NotExecuted: its partition was given back before the call",
+            True,
         )
 
 
@@ -321,7 +322,7 @@ async def test_what_was_taken_away_before_the_call_is_not_called(tmp_path: Path)
     await bench.settle()
     last = bench.events()[-1]
     assert isinstance(last, ev.ToolInvocationFinished)
-    assert last.error == "NotExecuted: superseded before the call"
+    assert (last.error, last.uncalled) == ("NotExecuted: superseded before the call", True)
 
 
 async def test_what_lies_behind_a_record_that_nobody_here_can_read_is_not_called(tmp_path: Path) -> None:

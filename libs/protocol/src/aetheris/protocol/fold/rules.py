@@ -124,6 +124,7 @@ def _prove_unexecuted(state: KeyState, e: ev.ToolInvocationFinished) -> bool:
     if e.invocation_id not in state.unresolved:
         return False
     state.unresolved -= {e.invocation_id}
+    state.uncalled += e.uncalled is True
     if e.invocation_id == state.current_invocation and state.status in (KeyStatus.STARTED, KeyStatus.PARKED):
         _reopen(state)
         state.reason = e.error

@@ -35,6 +35,9 @@ class Settled(StrEnum):
 NODE_WAITS = frozenset({"signal", "timer", "human"})
 """The waits that are a node's own work: their end is the node's end."""
 
+MOST_UNCALLED = 20
+"""So many tries that were never called are none of the plan's attempts; any more count: none goes on for ever."""
+
 OPEN = frozenset({KeyStatus.NONE, KeyStatus.REOPENED})
 IN_FLIGHT = frozenset({KeyStatus.STARTED, KeyStatus.PARKED, KeyStatus.REOPENED})
 
@@ -78,6 +81,8 @@ class KeyState:
     in_doubt: str | None = None
     returned: frozenset[str] = frozenset()
     """Tries whose own code has raised and can act no more."""
+    uncalled: int = 0
+    """Tries whose executor stopped before it made the call."""
     probes: tuple[tuple[int, ev.InvocationProbed], ...] = ()
     parked: ev.InvocationParked | None = None
     """What says that only a human can tell, until the next try."""
@@ -124,6 +129,11 @@ class KeyState:
     def invocation_count(self) -> int:
         """Tries so far."""
         return len(self.invocations)
+
+    @property
+    def attempt_count(self) -> int:
+        """Tries that the plan's retry counts."""
+        return len(self.invocations) - min(self.uncalled, MOST_UNCALLED)
 
 
 @dataclass(slots=True)

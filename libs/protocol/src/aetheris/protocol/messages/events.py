@@ -153,6 +153,8 @@ class ToolInvocationFinished(KeyEvent):
     output_hash: str | None = None
     error: str | None = None
     external_id: str | None = None
+    uncalled: Literal[True] | None = None
+    """The executor stopped before the call, and says so itself: it is none of the plan's attempts."""
     usage: dict[str, Any] | None = None
     """Of an answer: {model, input_tokens, output_tokens, cost_usd?}, as its provider counts."""
 

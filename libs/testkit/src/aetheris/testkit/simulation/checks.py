@@ -345,7 +345,7 @@ def _check_settleable(job: JobState, state: KeyState, max_tries: int) -> None:
     if state.status is not KeyStatus.PARKED or entry is None:
         return
     most = entry.node.retry.max_attempts if entry.node.retry is not None else max_tries
-    if state.invocation_count >= most:
+    if state.attempt_count >= most:
         return
     over = all(
         invocation_id in state.returned or (invocation.worker_id, invocation.incarnation) in job.ended_workers

@@ -395,14 +395,14 @@ def _rarer(context: DecisionContext, grants: int) -> float:
 
 def pause_s(retry: Retry, attempts: int) -> float:
     """The longest time until the next try, after so many."""
-    return min(retry.max_backoff_s, retry.backoff_s * retry.backoff_factor ** (attempts - 1))
+    return min(retry.max_backoff_s, retry.backoff_s * retry.backoff_factor ** max(0, attempts - 1))
 
 
 def _schedule(job_key: JobKey, free: Reopened, context: DecisionContext, now: Now) -> TimedDecision:
     """A later try; or the end, where it is recorded that the tries took no effect. What is in doubt has its own cap."""
     entry = _entry(job_key)
     retry = entry.node.retry or Retry()
-    if free.after_proof and job_key.state.invocation_count >= retry.max_attempts:
+    if free.after_proof and job_key.state.attempt_count >= retry.max_attempts:
         return TimedDecision(
             (settlement.failed(job_key, job_key.state.reason or "no try is left"),),
             now.mono_s + context.limits.lease_ttl_s,
@@ -410,7 +410,7 @@ def _schedule(job_key: JobKey, free: Reopened, context: DecisionContext, now: No
     if free.scheduled:
         return TimedDecision()
     free.scheduled = True
-    due = now.wall + timedelta(seconds=pause_s(retry, job_key.state.invocation_count) * (0.5 + context.jitter() / 2))
+    due = now.wall + timedelta(seconds=pause_s(retry, job_key.state.attempt_count) * (0.5 + context.jitter() / 2))
     return TimedDecision((settlement.retry_scheduled(job_key, due.isoformat()),))
 
 

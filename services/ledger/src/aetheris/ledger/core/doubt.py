@@ -166,7 +166,7 @@ def _reopen(
     evidence: Mapping[str, object],
     now_s: float,
 ) -> TimedDecision:
-    if job_key.state.invocation_count >= _most_invocations(entry, context):
+    if job_key.state.attempt_count >= _most_invocations(entry, context):
         return _give_up(job_key, invocation, context, "no try is left", (evidence,), now_s=now_s)
     free = settlement.reopened(job_key, by, (evidence,), *settlement.in_doubt(job_key, _cause(invocation)))
     return TimedDecision((free,), now_s + context.limits.lease_ttl_s)

@@ -84,7 +84,7 @@ class DueTimes:
         state = job.state.keys[key]
         entry = job.state.entry(state.node_id)
         retry = entry.node.retry if entry is not None else None
-        longest_s = pause_s(retry or Retry(), state.invocation_count)
+        longest_s = pause_s(retry or Retry(), state.attempt_count)
         wait_s = min(now.seconds_until(state.retry_due), longest_s)  # the writer's clock may have been wrong
         self.put_off(free, now.mono_s + wait_s, Item("key", job.state.job_id, key))
 

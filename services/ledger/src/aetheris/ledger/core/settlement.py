@@ -239,7 +239,7 @@ def retry_scheduled(job_key: JobKey, due_at: str) -> Emit:
         job_id=job_key.job.job_id,
         node_id=job_key.state.node_id,
         idempotency_key=job_key.key,
-        attempt=job_key.state.invocation_count + 1,
+        attempt=job_key.state.attempt_count + 1,
         due_at=due_at,
     )
     return emit(job_key, written(event, job_key.invocation_id))

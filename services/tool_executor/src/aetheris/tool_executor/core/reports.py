@@ -66,7 +66,7 @@ def failed(started: ev.ToolInvocationStarted, outcome: Outcome, error: str) -> e
 
 def not_executed(started: ev.ToolInvocationStarted, reason: str) -> ev.ToolInvocationFinished:
     """This try certainly took no effect: it was never run."""
-    return failed(started, Outcome.RETRYABLE, f"{NOT_EXECUTED}: {reason}")
+    return failed(started, Outcome.RETRYABLE, f"{NOT_EXECUTED}: {reason}").model_copy(update={"uncalled": True})
 
 
 def in_doubt(invocation: DeclaredInvocation, error_class: str, *, returned: bool) -> ev.InvocationInDoubt:
