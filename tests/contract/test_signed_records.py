@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aetheris.proofs import signatures as proofs
 from aetheris.proofs import words as proofs_words
-from aetheris.proofs.writers import signer
+from aetheris.proofs.writers import SIGNED_BY, SIGNING, is_nobodys, signer
 from aetheris.protocol.base import signing, writers
 from aetheris.protocol.base.ed25519 import verify
 from aetheris.protocol.base.signing import SignedPlace
@@ -23,6 +23,7 @@ from aetheris.protocol.messages.event_values import Outcome, Via
 from aetheris.protocol.messages.events import EVENTS
 from aetheris.runtime.keys.files import certified
 from aetheris.runtime.keys.signing import Signer, raw_public_key
+from tests.testkit import standalone
 
 ROOT = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32, 64)))
@@ -258,6 +259,22 @@ def test_services_and_proofs_ask_for_the_same_signature(event_type: str) -> None
         if rule is not None:
             expected = rule.writer.value if rule.known_by is KnownBy.SIGNATURE else None
             assert signer(event_type, body) == expected, fields
+
+
+def test_services_and_proofs_and_the_script_ask_the_same_writers() -> None:
+    """Who is named in the table and signs nothing yet is asked for nothing, by none of the three."""
+    assert {party.value for party in writers.SIGNING} == SIGNING == set(standalone.verify.SIGNED_BY)
+    by_script = {name for names in standalone.verify.SIGNED_BY.values() for name in names.split()}
+    assert by_script == {name for name, service in SIGNED_BY.items() if service in SIGNING}
+    assert {standalone.verify.WRITERS[name] == SIGNED_BY[name] for name in by_script} == {True}
+
+
+def test_ends_that_nobody_may_say_are_the_same_for_all() -> None:
+    for via in (*(one.value for one in Via), "nobody", None):
+        for outcome in (*(one.value for one in Outcome), "odd", None):
+            rule = writers.rule_of("tool_invocation_finished", via=via, outcome=outcome)
+            assert is_nobodys("tool_invocation_finished", {"via": via, "outcome": outcome}) == (rule is None)
+            assert (outcome in standalone.verify.ENDS.get(via, ())) == (rule is not None)
 
 
 def test_no_effect_is_only_a_tries_own_word() -> None:

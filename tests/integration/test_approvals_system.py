@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from aetheris.cli.app import app
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import Party
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Respond
 from tests.testkit.approvers import headers_of, respond, running_approvers
@@ -207,7 +208,7 @@ def test_other_arguments_do_not_run_on_an_approval(system: System, external: Ext
     )
     with system.asleep("executor-0"):
         assert respond(system, "bob", request, "approve").status_code == 200
-        system.append(revision, "/planner/rogue")
+        system.append_as(Party.PLANNER, revision)
         until(lambda: system.data_of(job, "invocation_rejected") != [], 30)
     system.wait_ended([job])
     (rejected,) = system.data_of(job, "invocation_rejected")

@@ -43,6 +43,7 @@ class WorkersRig(Rig):
             "AETHERIS_KAFKA": self.system.state().kafka,
             "AETHERIS_REDIS": self.system.state().redis,
             "AETHERIS_DATA": str(self.folder / folder),
+            "AETHERIS_INSTALLATION": self.system.installation,
             "AETHERIS_TOOLS": TOOLS,
             "AETHERIS_TOOL_DRAIN_S": "1",
             "PYTHONPATH": str(REPOSITORY),
@@ -257,6 +258,7 @@ def test_who_lives_and_is_declared_ended_exits_at_once(rig: WorkersRig) -> None:
 def test_two_installations_on_one_kafka_are_told_apart(rig: WorkersRig, monkeypatch: pytest.MonkeyPatch) -> None:
     state, data = rig.system.state(), rig.folder / "another"
     given = {"AETHERIS_KAFKA": state.kafka, "AETHERIS_DEV": "1", "AETHERIS_TOOLS": TOOLS, **rig.external.env}
+    given |= {"AETHERIS_INSTALLATION": rig.system.installation}
     for key, value in (given | {"PYTHONPATH": str(REPOSITORY), "OUTLIVING": str(rig.folder)}).items():
         monkeypatch.setenv(key, value)
     only = tuple(one for one in with_counts({}) if one.name == "executor")

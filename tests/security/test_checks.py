@@ -25,6 +25,7 @@ from playwright.sync_api import BrowserContext, sync_playwright
 
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import Party
 from aetheris.protocol.messages import events as ev
 from tests.security.attacks import TOLD, Written, operations, written_again
 from tests.security.conftest import CHECKS, MISSING, Tried
@@ -186,7 +187,7 @@ def test_a_yes_lets_no_call_with_other_arguments_run(rig: SecuredRig, tried: Tri
     job, request = asked(rig, reviewed)
     with rig.system.asleep("executor-0"):
         assert respond(rig.system, "bob", request, "approve").status_code == 200
-        rig.system.append(_revised(rig, job, other), "/planner/rogue")
+        rig.system.append_as(Party.PLANNER, _revised(rig, job, other))
     rig.system.wait_ended([job])
     assert rig.external.count(other) == 0
 
@@ -299,26 +300,31 @@ def _outdated(context: ssl.SSLContext) -> ssl.SSLContext:
     return context
 
 
-UNSIGNED = pytest.mark.xfail(strict=True, reason="records are not signed by their writers yet (docs/adr/0009)")
+WORDLESS = pytest.mark.xfail(strict=True, reason="reports carry no word of their try yet (docs/adr/0009)")
 
 
 @pytest.mark.security("forged record")
-@UNSIGNED
 def test_a_yes_that_the_executor_writes_starts_nothing(rig: SecuredRig, tried: Tried) -> None:
-    tried("with the executor's rights: a yes that nobody gave")
+    tried("with the executor's rights: a yes that nobody gave, and a rule's permission")
     tag = fresh("forged-yes")
     job, request = asked(rig, tag)
     (shown,) = rig.system.data_of(job, "approval_requested")
     kept = ("job_id", "node_id", "idempotency_key", "args_hash", "tool_version", "rule", "token")
     said = {name: shown[name] for name in kept if name in shown} | {"decision": "approve", "approver": "bob"}
     rig.system.append(ev.ApprovalDecided.model_validate(said), "/tool_executor/rogue")
+    rule = {name: shown[name] for name in kept if name in shown} | {"rule": "r", "policy_hash": "p"}
+    rig.system.append(ev.PolicyAllowed.model_validate(rule), "/tool_executor/rogue")
     assert rig.step(job)["state"] == "waiting"
     rejected(rig, job, request)
     assert rig.external.count(tag) == 0
+    forged = {event["id"] for event in rig.system.events(job) if event["source"] == "/tool_executor/rogue"}
+    report = rig.system.verified(job)
+    assert {one["event_id"] for one in report["unproven"]} == forged
+    assert len(forged) == 2
 
 
 @pytest.mark.security("forged record")
-@UNSIGNED
+@WORDLESS
 def test_a_report_that_nothing_happened_reopens_no_call_that_is_parked(rig: SecuredRig, tried: Tried) -> None:
     tried("with the executor's rights: a report that a parked, approved call did not happen")
     tag = fresh("forged-report")

@@ -49,8 +49,11 @@ def assert_agrees(
 
 def answers(report: dict[str, Any]) -> dict[str, Any]:
     """What two implementations must agree on: all but the wording, and notes."""
-    named = {(broken["rule"], broken["event_id"], broken["offset"]) for broken in report["violations"]}
-    return {**report, "violations": named, "replay_proof_result": report["replay_proof_result"]["ok"], "notes": None}
+    named = {
+        kind: {(one["rule"], one["event_id"], one["offset"]) for one in report[kind]}
+        for kind in ("violations", "unproven")
+    }
+    return {**report, **named, "replay_proof_result": report["replay_proof_result"]["ok"], "notes": None}
 
 
 def verified(records: Iterable[RawRecord], keys: Iterable[TrustedKey] = ()) -> ProofReport:

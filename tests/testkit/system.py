@@ -18,11 +18,20 @@ from aetheris.cli import local, token_files
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.plan import State
 from aetheris.cli.embedded.services import with_counts
+from aetheris.cli.fromlog import read_log
+from aetheris.protocol.base.records import Draft, Record
+from aetheris.protocol.base.signing import key_id_of
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import Party
+from aetheris.protocol.fold.provenance import Provenance
 from aetheris.protocol.messages.commands import Message
-from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.messages.events import Event
+from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.kafka.log import KafkaLog
+from aetheris.runtime.keys.files import ROOT, load_key, load_service_key
+from aetheris.runtime.keys.records import RecordSigner
+from aetheris.runtime.keys.signing import Signer, raw_public_key
 from aetheris.runtime.process.crash import ORDERS
 from tests.testkit.attempts import cleared_by
 from tests.testkit.external_server import until
@@ -121,21 +130,39 @@ class System:
         with redis.Redis.from_url(self.state().redis) as client:
             client.flushall()
 
+    @property
+    def installation(self) -> str:
+        """The key id of its root: who runs a service of it elsewhere names it."""
+        return key_id_of(raw_public_key(load_key(self.data / "keys" / "records" / ROOT)))
+
     def append(self, event: Event, source: str) -> None:
         """Write an event of a job to the log, as a service that is none of ours might."""
         self.forge(Topic.JOBS_EVENTS, event.job_id, event, source)
 
+    def append_as(self, party: Party, event: Event) -> None:
+        """Write an event of a job, signed, as a service of ours that works for somebody else might."""
+        held = load_service_key(self.data / "keys" / "records", party)
+        job = Provenance()
+        for raw in asyncio.run(read_log(self.state().kafka, event.job_id)).records:
+            record = Record(Topic.JOBS_EVENTS, 0, raw.offset, 0, raw.key, raw.headers, raw.value)
+            found = decode_event(record)
+            if isinstance(found, Envelope):
+                job.judge(record, found.body)
+        signer = RecordSigner({party: Signer(held.private_key, held.certificate)}, SystemClock())
+        ((signed,),) = signer.signed([(_drafted(Topic.JOBS_EVENTS, event.job_id, event, f"/{party}/rogue"),)], job)
+        self._write(signed)
+
     def forge(self, topic: Topic, key: str, body: Event | Message, source: str) -> None:
         """Write a record, as somebody might who may write to the topic."""
+        self._write(_drafted(topic, key, body, source))
 
+    def _write(self, record: Draft) -> None:
         async def write() -> None:
             log = KafkaLog(self.state().kafka)
             appender = log.appender()
             await log.start()
             try:
                 await appender.start()
-                now = datetime.now(UTC).isoformat()
-                record = draft(topic, body, key=key, id=str(uuid4()), source=source, time=now)
                 await appender.append([(record,)])
                 await appender.stop()
             finally:
@@ -269,6 +296,10 @@ class System:
         """Return the job once it has this status."""
         until(lambda: self.job(job_id).get("status") == status, deadline_s)
         return self.job(job_id)
+
+
+def _drafted(topic: Topic, key: str, body: Event | Message, source: str) -> Draft:
+    return draft(topic, body, key=key, id=str(uuid4()), source=source, time=datetime.now(UTC).isoformat())
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import pytest
 
 from aetheris.gateway.feed import MAX_UNREAD, Feed, FeedClosed, JobFeed
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.fold.job_log import fold_into, since_creation
+from aetheris.protocol.fold.job_log import Sequence, fold_into, since_creation
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.testkit.memory import MemoryLog
 
@@ -72,5 +72,5 @@ def test_a_job_begins_with_its_birth() -> None:
 
 
 def test_before_its_birth_a_job_has_no_state() -> None:
-    assert fold_into(None, record(0, major=2)) is None
-    assert fold_into(None, record(0, "no_such_event")) is None
+    assert fold_into(None, record(0, major=2), Sequence()) is None
+    assert fold_into(None, record(0, "no_such_event"), Sequence()) is None

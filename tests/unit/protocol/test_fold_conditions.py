@@ -6,7 +6,7 @@ from typing import Any
 from aetheris.protocol.base.keys import args_hash
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.fold.job_log import fold_event, fold_into, moment_of
+from aetheris.protocol.fold.job_log import Sequence, fold_event, fold_into, moment_of
 from aetheris.protocol.fold.state import Settled, create_job
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import NeedsUpgrade
@@ -91,7 +91,7 @@ def test_what_only_an_upgrade_can_read_stops_a_job_and_what_nobody_knows_does_no
 def test_a_job_that_was_read_with_a_record_of_a_later_version_waits() -> None:
     later = (("ce_type", b"io.aetheris.job_completed.v2"), ("ce_id", b"1"))
     record = Record(Topic.JOBS_EVENTS, 0, 1, 0, JOB.encode(), later, b"{}")
-    state = fold_into(fold(PLAN), record)
+    state = fold_into(fold(PLAN), record, Sequence())
     assert state is not None
     assert state.needs_upgrade
 

@@ -62,6 +62,14 @@ def of_records(records: Sequence[RawRecord], keys: Sequence[TrustedKey], data: P
     return judge(records, keys, stored(data)).report
 
 
+def under_root(report: dict[str, Any], installation: str) -> dict[str, Any]:
+    """The report, with each of its jobs as a violation whose services sign under another root, or under none."""
+    named = [report, *report.get("continued", ())] if "installation" in report else [report]
+    others = [one.get("job_id", "") for one in named if one.get("installation") != installation]
+    said = "its records are not signed under the root that was asked for"
+    return _with(report, [{**_finding("other_installation", None, said), "job_id": job_id} for job_id in others])
+
+
 def _judged(job_id: str, records: Sequence[RawRecord], keys: Sequence[TrustedKey], data: Path) -> Link:
     judged = judge(records, keys, stored(data))
     return Link(job_id, judged.report, judged.validity, stored(data))

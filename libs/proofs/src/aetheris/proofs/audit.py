@@ -33,6 +33,8 @@ class Audit:
         """Take the next record of the job, in log order."""
         fact, broken = read(record, self.chain.count)
         self._roots.append(self.chain.update(record))
+        if not self.history.authors.is_proved(record, fact):
+            fact.claims, fact.type = fact.type, ""
         self.history.add(fact)
         self._violations.extend(broken)
         self._has_refs = self._has_refs or "result_ref" in fact.body
@@ -96,6 +98,8 @@ class Audit:
             glass_broken=emergencies(validity),
             ended_by_hand=tuple(map(DeclaredEnd, self.history.ended_by_hand)),
             ended=self.ended,
+            installation=self.history.authors.installation,
+            unproven=tuple(_unproven(self.history.facts)),
         )
 
 
@@ -114,6 +118,13 @@ def violations_in(facts: Sequence[Fact]) -> tuple[Violation, ...]:
         *replay_proof(validity).violations,
     }
     return tuple(sorted(found))
+
+
+def _unproven(facts: Iterable[Fact]) -> Iterator[Violation]:
+    """What is not signed by who may write it: it counts for nothing, and breaks no rule."""
+    for fact in facts:
+        if fact.claims:
+            yield violation("unproven_record", fact, f"{fact.claims} is not signed by who may write it")
 
 
 def _checkpoints(facts: Sequence[Fact], roots: Sequence[bytes]) -> Iterator[Violation]:

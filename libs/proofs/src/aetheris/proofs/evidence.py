@@ -96,7 +96,12 @@ def with_chain(chain: Sequence[Link]) -> dict[str, Any]:
         "ok": report.ok and not beside,
         "violations": [*body["violations"], *beside],
         "continued": [
-            {"job_id": one.job_id, "ok": one.report.ok, "event_chain_root_hash": one.report.event_chain_root_hash}
+            {
+                "job_id": one.job_id,
+                "ok": one.report.ok,
+                "event_chain_root_hash": one.report.event_chain_root_hash,
+                "installation": one.report.installation,
+            }
             for one in chain[1:]
         ],
         "settled_by_hand": [settlement for one in chain for settlement in words_of(one)],

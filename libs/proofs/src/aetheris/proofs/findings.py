@@ -31,6 +31,10 @@ class ProofReport:
     """No fault either: what rests on them is as true as they are."""
     ended: bool
     """Has the job a terminal event? While it runs, what is open is pending, and no fault."""
+    installation: str | None
+    """The key id of the root by which its services sign; None where nothing of it is signed."""
+    unproven: tuple[Violation, ...]
+    """No fault of the job's: records that are not signed by who may write them, and so changed nothing."""
 
     @property
     def ok(self) -> bool:
@@ -42,6 +46,7 @@ class ProofReport:
         return {
             "ok": self.ok,
             "ended": self.ended,
+            "installation": self.installation,
             "execution_hash": self.execution_hash,
             "event_chain_root_hash": self.event_chain_root_hash,
             "tool_invocation_ledger_proof": self.ledger.to_json(),
@@ -53,5 +58,6 @@ class ProofReport:
             "reopened_by_hand": [one.to_json() for one in self.reopened_by_hand],
             "glass_broken": [one.to_json() for one in self.glass_broken],
             "ended_by_hand": [one.to_json() for one in self.ended_by_hand],
+            "unproven": [one.to_json() for one in self.unproven],
             "notes": [note.to_json() for note in self.notes],
         }

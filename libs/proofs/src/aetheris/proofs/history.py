@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
+from aetheris.proofs.authorship import Authorship
 from aetheris.proofs.canonical import hash_or_empty
 from aetheris.proofs.plans import Plans, adopted_names, entries_of
 from aetheris.proofs.records import Fact
@@ -23,6 +24,7 @@ class History:
     """Indexes over facts in log order. It judges nothing."""
 
     def __init__(self, facts: Iterable[Fact] = ()) -> None:
+        self.authors = Authorship()
         self.facts: list[Fact] = []
         self.starts: list[Fact] = []
         self.finishes: dict[InvocationRef, list[Fact]] = defaultdict(list)

@@ -85,6 +85,8 @@ class Fact:
     body: Body
     time: str = ""
     """When its writer says that it was written; no rule goes by it."""
+    claims: str = ""
+    """The type of what is not proved to be its writer's: it says nothing, and `type` is empty."""
     job: str = field(init=False)
     """The job that it names."""
     key: str = field(init=False)

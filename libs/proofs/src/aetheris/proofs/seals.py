@@ -14,6 +14,9 @@ from aetheris.proofs.canonical import canonical
 
 PAYLOAD_TYPE = "application/vnd.aetheris.seal+json"
 
+_BESIDE = frozenset({"signature", "certificate", "sig"})
+"""What a seal does not state: its signature, and what says whose its record is."""
+
 
 class SigningKey(Protocol):
     """What can sign with Ed25519, wherever the key is: an Ed25519PrivateKey is one, a token's key is."""
@@ -76,5 +79,5 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 
 
 def _signed_bytes(payload: Mapping[str, Any]) -> bytes:
-    unsigned = {name: value for name, value in payload.items() if name != "signature"}
+    unsigned = {name: value for name, value in payload.items() if name not in _BESIDE}
     return pae(PAYLOAD_TYPE, canonical(unsigned))

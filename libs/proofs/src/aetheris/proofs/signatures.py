@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 from cryptography.exceptions import InvalidSignature
@@ -101,8 +102,9 @@ def certified(certificate: object, installation: str) -> tuple[str, bytes] | Non
     return (str(named["service"]), public_key) if is_by(root, signature, pae(CERTIFICATE, canonical(named))) else None
 
 
+@lru_cache(maxsize=8192)
 def is_by(public_key: bytes, signature: bytes, message: bytes) -> bool:
-    """Did a raw public key sign a message?"""
+    """Did a raw public key sign a message? The records of a batch have one signature, which is asked for once."""
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(signature, message)
     except (InvalidSignature, ValueError):

@@ -36,9 +36,31 @@ SIGNED_BY: Mapping[str, str] = {
 }
 """Event type → the service whose signature it must have; `signer` tells waits and doubts apart."""
 
+SIGNING = frozenset({"planner", "ledger", "auditor"})
+"""The services whose signatures are asked for; the others sign nothing yet."""
+
 PLANNERS_WAITS = frozenset({"upgrade", "resolve"})
 OWN_WORD = frozenset({"executor", "late", "catch_up"})
 """Ends that are known by the try's own word, also where the ledger carries it."""
+
+
+_ENDS: Mapping[str, frozenset[str]] = {
+    "executor": frozenset({"success", "compensatable_failure", "retryable_failure", "permanent_failure"}),
+    "late": frozenset({"success", "compensatable_failure", "retryable_failure", "permanent_failure"}),
+    "catch_up": frozenset({"success", "compensatable_failure"}),
+    "probe": frozenset({"success", "compensatable_failure"}),
+    "human": frozenset({"success", "compensatable_failure", "permanent_failure"}),
+    "ledger": frozenset({"permanent_failure"}),
+}
+"""By whom it was learnt how a call ended → what he can know."""
+
+
+def is_nobodys(event_type: str, body: Body) -> bool:
+    """Whether it is an end of a call that nobody may say so."""
+    if event_type != "tool_invocation_finished":
+        return False
+    via, outcome = body.get("via"), body.get("outcome")
+    return not isinstance(via, str) or outcome not in _ENDS.get(via, ())
 
 
 def signer(event_type: str, body: Body) -> str | None:

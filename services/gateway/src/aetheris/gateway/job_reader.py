@@ -14,7 +14,7 @@ from aetheris.gateway.index import JobIndex
 from aetheris.gateway.job_rows import JobRows
 from aetheris.gateway.views import Row
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.fold.job_log import fold_into, since_creation
+from aetheris.protocol.fold.job_log import Sequence, fold_into, since_creation
 from aetheris.protocol.fold.state import JobState
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Log
@@ -71,8 +71,9 @@ class JobReader:
         """The job as its log says; raises LogError within a deadline."""
         end = await self.end(row.job_id)
         state: JobState | None = None
+        numbers = Sequence()
         for count, record in enumerate(await self.records(row, end), start=1):
-            state = fold_into(state, record)
+            state = fold_into(state, record, numbers)
             if count % _BREATH == 0:
                 await asyncio.sleep(0)
         return JobSnapshot(row.job_id, state, end)

@@ -15,13 +15,16 @@ from aetheris.ledger.settings import LedgerSettings
 from aetheris.ledger.stores import Stores
 from aetheris.ledger.tool_registry import ToolRegistry
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import Party
 from aetheris.runtime.base.fresh_ids import fresh_id
+from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Tenure
 from aetheris.runtime.process.crash import crash_points
 from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.names import living
+from aetheris.runtime.process.record_keys import record_keys
 from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.redis.effects import EffectStore
 from aetheris.runtime.redis.leases import Leases
@@ -42,11 +45,13 @@ async def serve(settings: LedgerSettings, policy: Policy, stop: asyncio.Event) -
     """Adjudicate until `stop` is set.
 
     Raises:
+        KeyUnusable, CertificateEnded: what signs its records can't be used.
         WorkerIdTaken: another process lives under this name.
         Exception: whatever escaped; the next process restores from the log.
     """
+    keys = record_keys(settings, Party.LEDGER)
     async with runtime(settings, "ledger", stop) as parts, living(parts, GROUP, stop) as tenure:
-        worker = ledger(parts, settings, policy, tenure)
+        worker = ledger(parts, settings, policy, tenure, keys)
         parts.health.add("worker", worker.unready)
         parts.health.report("lag", lambda: worker.lag)
         worker.measure(parts.metrics)
@@ -54,7 +59,9 @@ async def serve(settings: LedgerSettings, policy: Policy, stop: asyncio.Event) -
         await worker.run(stop)
 
 
-def ledger(parts: Runtime, settings: LedgerSettings, policy: Policy, tenure: Tenure) -> PartitionWorker:
+def ledger(
+    parts: Runtime, settings: LedgerSettings, policy: Policy, tenure: Tenure, keys: RecordKeys = UNSIGNED
+) -> PartitionWorker:
     """The worker with a ledger in each of its partitions."""
     stores = Stores(Leases(parts.redis), EffectStore(parts.redis, settings.effect_ttl_s), parts.traffic, parts.clock)
     quarantines = ProcessQuarantines(parts.redis, parts.metrics, parts.clock)
@@ -82,6 +89,7 @@ def ledger(parts: Runtime, settings: LedgerSettings, policy: Policy, tenure: Ten
                     parts.metrics,
                     parts.clock,
                     worker,
+                    keys,
                     crash,
                 )
             )

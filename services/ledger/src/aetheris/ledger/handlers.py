@@ -23,6 +23,7 @@ from aetheris.ledger.stores import Stores
 from aetheris.protocol.base.records import Group, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.job_log import text_of
+from aetheris.protocol.fold.provenance import Standing
 from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.messages.commands import (
     ContentRecord,
@@ -43,6 +44,7 @@ from aetheris.protocol.messages.events import (
     NodeFinished,
 )
 from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.keys.records import UNSIGNED, PartitionRecords, RecordKeys
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Writer
 from aetheris.runtime.log.partitioning import partition_of
@@ -96,6 +98,7 @@ class LedgerDependencies:
     metrics: Metrics
     clock: Clock
     wake_ups: WakeUps
+    keys: RecordKeys = UNSIGNED
     crash: CrashPoints = NOWHERE
 
 
@@ -105,6 +108,7 @@ class LedgerHandler(PartitionHandler):
     def __init__(self, number: int, context: DecisionContext, deps: LedgerDependencies, history: JobLogReader) -> None:
         self._number = number
         self._deps = deps
+        self._records = PartitionRecords(deps.keys)
         self._partition = Partition(context, deps.workers.ended)
         self._reconciler = Reconciler(number, history, context.verifies, self._ask)
         self._outgoing = Outbox(number, deps.duplicates, deps.telemetry, deps.clock, self._partition.jobs)
@@ -187,7 +191,9 @@ class LedgerHandler(PartitionHandler):
             return
         if isinstance(found, Envelope):
             body = found.body
-            if type(body) is EffectConfirmed or type(body) is ConfirmationFailed:  # dearer by `isinstance`
+            if (standing := self._records.judge(record, body)) is not Standing.COUNTS:
+                self._set_aside(body.job_id, record.offset, standing)
+            elif type(body) is EffectConfirmed or type(body) is ConfirmationFailed:  # dearer by `isinstance`
                 self._hear(body, record)
                 self._partition.confirm(body, record.offset, now)
             else:
@@ -196,6 +202,14 @@ class LedgerHandler(PartitionHandler):
             self._partition.needs_upgrade(found.job_id, record.offset, is_birth=found.is_creation)
         else:
             self._partition.pass_over(record.offset)
+
+    def _set_aside(self, job_id: str, offset: int, standing: Standing) -> None:
+        """What its writer has not signed changes nothing; a job under a root that is not known here waits."""
+        if standing is Standing.UNKNOWN_ROOT:
+            _log.warning("a job waits: AETHERIS_INSTALLATION does not name its root", job_id=job_id, offset=offset)
+            self._partition.needs_upgrade(job_id, offset, is_birth=True)
+        else:
+            self._partition.pass_over(offset)
 
     def _request(self, record: Record) -> None:
         try:
@@ -272,7 +286,7 @@ class LedgerHandler(PartitionHandler):
         groups = [self._outgoing.group(decision, now) for decision in decisions]
         leases = [_lease(decision) for decision in decisions if isinstance(decision, Grant)]
         settled = [(view.record.job_id, view.record.idempotency_key) for view in decisions if isinstance(view, View)]
-        writing = [self._deps.writer.append(groups)]
+        writing = [self._deps.writer.append(self._records.signed(groups))]
         if leases:
             writing.append(self._deps.stores.grant(leases))
         if settled:
@@ -298,7 +312,7 @@ class LedgerHandler(PartitionHandler):
             await keeping
         finally:
             keeping.cancel()
-        await self._deps.writer.append([group])
+        await self._deps.writer.append(self._records.signed([group]))
         self._deps.wake_ups.wake()
 
     def _wake_up(self) -> None:

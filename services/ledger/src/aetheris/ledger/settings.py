@@ -6,10 +6,10 @@ from pydantic import Field
 
 from aetheris.ledger.core.limits import LedgerLimits, QuarantineLimits
 from aetheris.protocol.plan.graph import OnInDoubt
-from aetheris.runtime.process.settings import RuntimeSettings
+from aetheris.runtime.process.settings import SigningSettings
 
 
-class LedgerSettings(RuntimeSettings):
+class LedgerSettings(SigningSettings):
     """What the ledger lets run, and how long it waits before it doubts."""
 
     policy: Path | None = Field(None, description="Policy file (TOML); unset: irreversible calls need approval")

@@ -10,6 +10,8 @@ from aetheris.planner.handlers import PlannerHandler
 from aetheris.planner.lookup import Jobs
 from aetheris.planner.settings import PlannerSettings
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import Party
+from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Tenure
 from aetheris.runtime.log.job_lines import JobLines, behind_of, line_of
@@ -18,6 +20,7 @@ from aetheris.runtime.process.crash import crash_points
 from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.names import living
+from aetheris.runtime.process.record_keys import record_keys
 from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.redis.wake_up import AWAKE_S
 from aetheris.runtime.telemetry.metrics import Metric
@@ -38,12 +41,14 @@ async def serve(settings: PlannerSettings, stop: asyncio.Event) -> None:
     """Plan until `stop` is set.
 
     Raises:
+        KeyUnusable, CertificateEnded: what signs its records can't be used.
         WorkerIdTaken: another process lives under this name.
         Exception: whatever escaped; the next process restores from the log.
     """
+    keys = record_keys(settings, Party.PLANNER)
     async with runtime(settings, "planner", stop) as parts, living(parts, GROUP, stop) as tenure:
         history = JobLogReader(parts.log)
-        worker = planner(parts, settings, history, tenure)
+        worker = planner(parts, settings, history, tenure, keys)
         parts.health.add("worker", worker.unready)
         parts.health.report("lag", lambda: worker.lag)
         worker.measure(parts.metrics)
@@ -57,7 +62,11 @@ async def serve(settings: PlannerSettings, stop: asyncio.Event) -> None:
 
 
 def planner(
-    parts: Runtime, settings: PlannerSettings, history: JobLogReader, tenure: Tenure | None = None
+    parts: Runtime,
+    settings: PlannerSettings,
+    history: JobLogReader,
+    tenure: Tenure | None = None,
+    keys: RecordKeys = UNSIGNED,
 ) -> PartitionWorker:
     """The worker with a planner in each of its partitions; `history`: where jobs that are continued are read."""
     handlers: dict[int, PlannerHandler] = {}
@@ -77,6 +86,7 @@ def planner(
             metrics=parts.metrics,
             clock=parts.clock,
             look_up=Jobs(line, history, settings.partitions, parts.clock).look_up,
+            keys=keys,
             again=partial(replay, parts.log, (str(Topic.JOBS_COMMANDS), partition)),
             crash=crash,
             runs=settings.runs,

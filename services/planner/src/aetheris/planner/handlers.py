@@ -27,6 +27,7 @@ from aetheris.protocol.base.ids import derived, event_id
 from aetheris.protocol.base.keys import job_key
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.provenance import Standing
 from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.messages.commands import Cancel, JobBehind, JobCommand, Pause, Resume, Submit
 from aetheris.protocol.messages.envelope import (
@@ -39,6 +40,7 @@ from aetheris.protocol.messages.envelope import (
     draft,
 )
 from aetheris.protocol.messages.events import (
+    Event,
     JobCancelled,
     JobCompleted,
     JobFailed,
@@ -50,6 +52,7 @@ from aetheris.protocol.messages.events import (
 from aetheris.protocol.planning.continuation import EndedJob
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.blobs.traffic import BlobTraffic
+from aetheris.runtime.keys.records import UNSIGNED, PartitionRecords, RecordKeys
 from aetheris.runtime.log.interface import LogError, Writer
 from aetheris.runtime.process.crash import NOWHERE, CrashPoints
 from aetheris.runtime.process.withheld import Withheld, write_all
@@ -96,6 +99,7 @@ class PlannerHandler(PartitionHandler):
         metrics: Metrics,
         clock: Clock,
         again: Again,
+        keys: RecordKeys = UNSIGNED,
         look_up: LookUp,
         crash: CrashPoints = NOWHERE,
         runs: bool = True,
@@ -106,6 +110,7 @@ class PlannerHandler(PartitionHandler):
         wake_up: Callable[[], None] = lambda: None,
     ) -> None:
         self._appender = appender
+        self._records = PartitionRecords(keys)
         self._withheld = withheld
         self._creations: dict[str, Record] = {}
         """Submissions whose birth is being written."""
@@ -223,11 +228,22 @@ class PlannerHandler(PartitionHandler):
                 self._quarantine(record, str(error))
             return
         if isinstance(found, Envelope):
+            if (standing := self._records.judge(record, found.body)) is not Standing.COUNTS:
+                self._set_aside(found, standing)
+                return
             if self._crash.armed and self._live and isinstance(found.body, WaitCompleted):
                 self._crash.reach("after_wait")
             self._partition.evolve(found)
         elif isinstance(found, NeedsUpgrade):
             self._partition.needs_upgrade(found.job_id, record.offset)
+
+    def _set_aside(self, found: Envelope[Event], standing: Standing) -> None:
+        """What its writer has not signed changes nothing; a job under a root that is not known here waits."""
+        job_id, offset, name = found.body.job_id, found.record.offset, found.body.event_type
+        if standing is Standing.UNKNOWN_ROOT:
+            self._partition.needs_upgrade(job_id, offset)
+        if self._live:
+            _log.warning("a record does not count", job_id=job_id, offset=offset, type=name, standing=standing.value)
 
     def _command(self, record: Record, *, waited: bool = False) -> Sequence[Group]:
         try:
@@ -422,7 +438,7 @@ class PlannerHandler(PartitionHandler):
 
     async def _append(self, groups: Sequence[Group]) -> None:
         """What is refused stops its own job only; a submission whose birth can't be written is quarantined."""
-        refusals = await write_all(self._appender, groups) if groups else ()
+        refusals = await write_all(self._appender, self._records.signed(groups)) if groups else ()
         creations, self._creations = self._creations, {}
         for refusal in refusals:
             job_id = refusal.group[0].key.decode()

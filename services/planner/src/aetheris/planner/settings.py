@@ -4,11 +4,11 @@ from pydantic import Field
 
 from aetheris.planner.core.backlog import JOBS_IN_FLIGHT
 from aetheris.planner.core.watch import STUCK_AFTER_S
-from aetheris.runtime.process.settings import RuntimeSettings
+from aetheris.runtime.process.settings import SigningSettings
 from aetheris.runtime.worker.checkpointer import EVERY
 
 
-class PlannerSettings(RuntimeSettings):
+class PlannerSettings(SigningSettings):
     """How the planner asks."""
 
     stuck_after_s: float = Field(

@@ -191,6 +191,7 @@ def executor(
                 spawn=spawn,
                 quarantine=worker.quarantine,
                 wake=worker.wake,
+                installation=settings.installation,
             )
         )
 

@@ -1,7 +1,7 @@
 """One partition of the executor: grants in, facts out (docs/guarantees.md, "Executor")."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ import structlog
 
 from aetheris.protocol.base.records import Group, Record
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.provenance import Provenance, Standing
 from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ToolGrant
@@ -74,6 +75,8 @@ class ExecutorDependencies:
     quarantine: Callable[[Record, str], None]
     wake: Callable[[], None]
     """Reads the authority at once."""
+    installation: Collection[str] = ()
+    """Key ids of the roots whose jobs count."""
     stand_down: Callable[[str], None] = exit_at_once
     """Ends this process: the log says that its incarnation has ended."""
 
@@ -83,6 +86,7 @@ class ExecutorHandler(PartitionHandler):
 
     def __init__(self, deps: ExecutorDependencies) -> None:
         self._deps = deps
+        self._provenance = Provenance(deps.installation)
         self._appender = Watched(deps.appender, deps.heartbeat, self)
         self._core = Partition(deps.worker, deps.calls.refuses, deps.calls.kind)
         # asked before the log's end is: of what ends while this restores, only the start may be read before `restored`
@@ -153,6 +157,8 @@ class ExecutorHandler(PartitionHandler):
         except Undecodable:  # another service quarantines it
             decoded = None
         if isinstance(decoded, Envelope):
+            if (standing := self._provenance.judge(record, decoded.body)) is not Standing.COUNTS:
+                return self._set_aside(decoded.body.job_id, record.offset, standing)
             if isinstance(decoded.body, ev.WorkerEnded) and self._is_own(decoded.body):
                 self._deps.stand_down(decoded.body.how)
             if isinstance(decoded.body, ev.JobSealed):
@@ -166,7 +172,18 @@ class ExecutorHandler(PartitionHandler):
             self._core.pass_over(record.offset)
         return None
 
+    def _set_aside(self, job_id: str, offset: int, standing: Standing) -> None:
+        """What its writer has not signed changes nothing; a job under a root that is not known here waits."""
+        if standing is Standing.UNKNOWN_ROOT:
+            _log.warning("a job waits: AETHERIS_INSTALLATION does not name its root", job_id=job_id, offset=offset)
+            self._core.needs_upgrade(job_id, offset, is_birth=True)
+        else:
+            self._core.pass_over(offset)
+
     def _is_own(self, end: ev.WorkerEnded) -> bool:
+        """Of a job that is known here: what is said in any other, nobody has judged."""
+        if end.job_id not in self._core.jobs:
+            return False
         return (end.worker_id, end.incarnation) == (self._deps.worker.worker_id, self._deps.worker.incarnation)
 
     def _receive(self, record: Record) -> None:

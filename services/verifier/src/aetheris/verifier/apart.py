@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from aetheris.runtime.base.refusal import StartRefused
 
-KEYS = ("AETHERIS_SEAL_KEY", "AETHERIS_SEAL_KEY_URI", "AETHERIS_INTERNAL_KEY", "AETHERIS_HTTP_KEY")
+RECORD_KEYS = ("AETHERIS_RECORD_KEY", "AETHERIS_RECORD_CERT")
+"""Settings of who signs its records: the private key, and the root's certificate for it."""
+
+KEYS = ("AETHERIS_SEAL_KEY", "AETHERIS_SEAL_KEY_URI", "AETHERIS_INTERNAL_KEY", "AETHERIS_HTTP_KEY", *RECORD_KEYS)
 """Settings that name a private key; what loads tools is given none."""
 
 TOOLS = ("AETHERIS_TOOLS", "AETHERIS_SECRETS", "AETHERIS_MCP", "AETHERIS_MODELS", "AETHERIS_SHELL_PROGRAMS")

@@ -6,11 +6,13 @@ from dataclasses import replace
 from aetheris.http_server.internal import InternalKey
 from aetheris.http_server.server import HttpServer
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import Party
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.job_lines import JobLines
 from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.names import living
+from aetheris.runtime.process.record_keys import record_keys
 from aetheris.runtime.process.runtime import runtime
 from aetheris.runtime.worker.handler import Cadence, Inputs
 from aetheris.runtime.worker.loop import Pace, PartitionWorker
@@ -37,11 +39,13 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
 
     Raises:
         InternalKeyMissing, SealKeyMissing, SealKeyUnusable, TokenKeyUnusable: what the settings name can't be used.
+        KeyUnusable, CertificateEnded: what signs its records can't be used.
         WorkerIdTaken: another process lives under this name.
         Exception: whatever escaped; the next process restores from the log.
     """
     own = signing_key(settings.seal_key, settings.seal_key_uri, settings.data, dev=settings.dev)
     keys = seal_keys(own, settings.seal_keys or settings.data / "keys" / LISTED)
+    records = record_keys(settings, Party.AUDITOR)
     internal = InternalKey.load(settings.internal_key, settings.data, dev=settings.dev)
     async with (
         runtime(settings, "verifier", stop, with_redis=False) as parts,
@@ -50,7 +54,7 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
     ):
 
         def handler(partition: int) -> VerifierPartition:
-            return VerifierPartition(VerifierDependencies(parts, worker, keys, proofs), partition)
+            return VerifierPartition(VerifierDependencies(parts, worker, keys, records, proofs), partition)
 
         worker = PartitionWorker(
             parts.log,

@@ -3,15 +3,16 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 import structlog
 
 from aetheris.proofs import Violation
 from aetheris.protocol.base.ids import event_id
-from aetheris.protocol.base.records import Draft, Record
+from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.provenance import JobSigners
 from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.messages import envelope
 from aetheris.protocol.messages.envelope import Undecodable
@@ -25,6 +26,7 @@ from aetheris.protocol.messages.events import (
     ViolationFound,
 )
 from aetheris.runtime.blobs.store import BlobError, BlobsUnreachable
+from aetheris.runtime.keys.records import RecordKeys
 from aetheris.runtime.log.interface import LogError, RefusedGroup
 from aetheris.runtime.process.runtime import Runtime
 from aetheris.runtime.process.withheld import write_all
@@ -64,7 +66,19 @@ class VerifierDependencies:
     runtime: Runtime
     worker: PartitionWorker
     keys: SealKeys
+    records: RecordKeys
     proofs: Proofs
+
+
+@dataclass(frozen=True)
+class AuditedSigners:
+    """What the records of jobs under audit are signed by: each of ours brings its certificate along."""
+
+    jobs: Mapping[str, JobSigners | None]
+
+    def signers_of(self, job_id: str) -> JobSigners | None:
+        """Of a signed job; None for any other."""
+        return self.jobs.get(job_id)
 
 
 class VerifierPartition(PartitionHandler):
@@ -73,7 +87,7 @@ class VerifierPartition(PartitionHandler):
     def __init__(self, deps: VerifierDependencies, number: int) -> None:
         self._deps = deps
         self._number = number
-        self._core = Partition()
+        self._core = Partition(deps.records.roots)
         self._watch = AuditWatch(self._core, self._report, deps.runtime.clock)
         self._late: set[asyncio.Task[None]] = set()
         self._readable: set[str] = set()
@@ -127,9 +141,11 @@ class VerifierPartition(PartitionHandler):
         if ce_type in UNREAD:
             self._check(record)
         name = _name_in(ce_type)
+        job = self._core.evolve(record, name)
+        if job is not None and job.audit.last.claims:
+            return
         if name in _COUNTED:
             self._deps.runtime.metrics.count(_COUNTED[name], traceparent=record.header("traceparent"))
-        job = self._core.evolve(record, name)
         if name == ToolInvocationFinished.event_type:
             self._take_end(job, record)
 
@@ -147,14 +163,14 @@ class VerifierPartition(PartitionHandler):
         job_id = (record.key or b"").decode(errors="replace")
         while True:
             try:
-                found = await self._deps.proofs.violations(job_id, record.offset)
+                found, signers = await self._deps.proofs.violations(job_id, record.offset)
             except UnknownJob:
                 return
             except (LogError, StillReading, BlobsUnreachable):
                 await self._deps.runtime.clock.sleep(AGAIN_S)
             else:
                 job = AuditedJob(job_id, record.offset, "")
-                await self._report(job, [one for one in found if one.offset >= record.offset])
+                await self._report(job, [one for one in found if one.offset >= record.offset], signers)
                 return
 
     def _check(self, record: Record) -> None:
@@ -177,7 +193,7 @@ class VerifierPartition(PartitionHandler):
         if due_s is not None:
             self._deps.worker.call_at(self._number, due_s)
 
-    async def _report(self, job: AuditedJob, found: Iterable[Violation]) -> None:
+    async def _report(self, job: AuditedJob, found: Iterable[Violation], signers: JobSigners | None = None) -> None:
         """Violations that nobody has told yet: into the job's stream, the metrics, and the service's own log."""
         fresh = job.untold(found)
         if not fresh:
@@ -187,25 +203,22 @@ class VerifierPartition(PartitionHandler):
             _log.error("violation", job_id=job.job_id, rule=one.rule, event_id=one.event_id, offset=one.offset)
             traceparent = runtime.telemetry.traceparent(whole(job.job_id, job.trace))
             runtime.metrics.count(Metric.VIOLATIONS, traceparent=traceparent, rule=one.rule)
-        await runtime.withheld.append([(self._draft(Topic.JOBS_EVENTS, *_violation(job, one)),) for one in fresh])
+        groups = [(self._draft(*_violation(job, one)),) for one in fresh]
+        await runtime.withheld.append(self._signed(groups, {job.job_id: signers or job.signers}))
         await runtime.metrics.flush()
 
     async def _seal(self) -> None:
         """Into the log of seals first: no stream holds a seal that the log lacks, wherever this process dies."""
         ready = [job for job in self._core.to_seal() if self._may_judge(job)]
         seals = [seal for job in ready if (seal := await self._sealed(job)) is not None]
-        lines = [(self._draft(Topic.JOBS_SEALS, seal, f"{seal.root} {seal.sealed_at}"),) for seal in seals]
+        groups = [(self._draft(seal, f"{seal.root} {seal.sealed_at}"),) for seal in seals]
+        signed = self._signed(groups, {job.job_id: job.signers for job in ready})
+        lines = [(replace(seal, topic=Topic.JOBS_SEALS),) for (seal,) in signed]
         refusals = await write_all(self._deps.runtime.appender, lines)
         refused = {refusal.group[0].key.decode() for refusal in refusals}
         for refusal in refusals:
             self._seal_later(refusal)
-        await self._deps.runtime.withheld.append(
-            [
-                (self._draft(Topic.JOBS_EVENTS, seal, f"{seal.root} {seal.sealed_at}"),)
-                for seal in seals
-                if seal.job_id not in refused
-            ]
-        )
+        await self._deps.runtime.withheld.append([group for group in signed if group[0].key.decode() not in refused])
 
     def _may_judge(self, job: AuditedJob) -> bool:
         """Whether its large results can be read: a store that is away is waited for beside the partition's turn."""
@@ -255,10 +268,14 @@ class VerifierPartition(PartitionHandler):
         job.sealing = False
         self._deps.worker.call_at(self._number, self._deps.runtime.clock.monotonic() + AGAIN_S)
 
-    def _draft(self, topic: Topic, body: Event, cause: str) -> Draft:
+    def _signed(self, groups: Sequence[Group], signers: Mapping[str, JobSigners | None]) -> Sequence[Group]:
+        """The groups, signed where their job is; a seal lies in the log of seals as it does in its job's stream."""
+        return self._deps.records.signed(groups, AuditedSigners(signers))
+
+    def _draft(self, body: Event, cause: str) -> Draft:
         identity = event_id(body.job_id, body.event_type, cause)
         time = self._deps.runtime.clock.now().isoformat()
-        return envelope.draft(topic, body, key=body.job_id, id=identity, source=SOURCE, time=time)
+        return envelope.draft(Topic.JOBS_EVENTS, body, key=body.job_id, id=identity, source=SOURCE, time=time)
 
 
 def _violation(job: AuditedJob, found: Violation) -> tuple[ViolationFound, str]:

@@ -13,6 +13,7 @@ from aetheris.proofs.continued import MAX_CONTINUED, Link
 from aetheris.proofs.evidence import Evidence, Judged, check_exportable, judge, large_results, with_chain
 from aetheris.proofs.records import violation
 from aetheris.protocol.base.records import Record
+from aetheris.protocol.fold.provenance import JobSigners
 from aetheris.protocol.messages.events import JobCreated
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.job_lines import JobLine, line_of
@@ -68,15 +69,20 @@ class Proofs:
         """
         return with_chain([link for link, _ in await self._chain(job_id, tenant)])
 
-    async def violations(self, job_id: str, offset: int) -> Sequence[Violation]:
+    async def violations(self, job_id: str, offset: int) -> tuple[Sequence[Violation], JobSigners | None]:
         """What a job that is sealed breaks, with what came behind its seal up to `offset`, whosever it is.
+
+        And by what its records are signed, if they are.
 
         Raises:
             As `verify`.
         """
         line = await self._line_with(job_id, offset)
         records = await self._read(job_id, line) if line is not None else await self._read_on(job_id)
-        return (await self._judged(_raw(records))).report.violations
+        judged = await self._judged(_raw(records))
+        authors = judged.history.authors
+        signers = None if authors.installation is None else JobSigners(authors.installation, authors.born)
+        return judged.report.violations, signers
 
     async def inclusion(self, job_id: str, tenant: str) -> str:
         """A tlog-proof that the job's seal is in the log of seals.

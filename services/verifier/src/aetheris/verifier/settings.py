@@ -4,11 +4,11 @@ from pathlib import Path
 
 from pydantic import Field
 
-from aetheris.runtime.process.settings import HttpSettings
+from aetheris.runtime.process.settings import HttpSettings, SigningSettings
 from aetheris.runtime.worker.checkpointer import EVERY
 
 
-class VerifierSettings(HttpSettings):
+class VerifierSettings(HttpSettings, SigningSettings):
     """Which keys seal, and how much is read at once."""
 
     lazy_pause_s: float = Field(0.15, gt=0, description="Pause between reads: nobody waits for an audit or a seal")

@@ -33,17 +33,24 @@ _ZIP = b"PK"
 
 def verify(
     target: Annotated[str, typer.Argument(metavar="ID|FILE", help="A job's id, or an exported bundle or stream.")],
+    *,
     public_key: Annotated[
         list[Path] | None,
         typer.Option(help="Take only seals by this key (PEM) or these (file of keys), not those that a file names."),
     ] = None,
     from_log: Annotated[bool, typer.Option("--from-log", help="Read Kafka here; ask no service.")] = False,
+    installation: Annotated[
+        str | None,
+        typer.Option(help="The key id of the root by which its services must sign; else whichever it names."),
+    ] = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
     """Check a job: the four proofs, and each violation with its event. A file is checked offline."""
     with errors_as_exits(as_json=as_json):
         report = _report(target, public_key, data, from_log=from_log)
+        if installation is not None:
+            report = judgement.under_root(report, installation)
         if as_json:
             print_json(report)
         else:
@@ -161,6 +168,8 @@ def _print(report: Mapping[str, Any]) -> None:
         _print_proofs(report)
     for violation in report.get("violations", ()):
         _print_finding("violation", violation)
+    for record in report.get("unproven", ()):
+        _print_finding("does not count", record)
     for note in report.get("notes", ()):
         _print_finding("note", note)
     for again in report.get("reopened_by_hand", ()):
@@ -194,6 +203,7 @@ def _print_proofs(report: Mapping[str, Any]) -> None:
             ("outcome", report.get("outcome_hash")),
             ("events", report.get("event_count")),
             ("seal", _seal(report.get("seal") or {})),
+            ("signed under", report.get("installation") or "no root: anybody who may write there wrote it"),
             *(("continues", f"job {one['job_id']}") for one in report.get("continued", ())),
             ("trusted keys", ", ".join(report.get("trusted", ()))),
         )

@@ -21,7 +21,7 @@ from aetheris.runtime.keys.signing import raw_public_key
 
 root = typer.Typer(
     name="root",
-    help="Make a root key, and certify keys of services by it; no service signs by them yet.",
+    help="Make a root key, and certify keys of services by it, with which they sign their records.",
     no_args_is_help=True,
 )
 

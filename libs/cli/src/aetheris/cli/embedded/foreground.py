@@ -20,9 +20,10 @@ from aetheris.cli.embedded.plan import Plan, State
 from aetheris.cli.embedded.processes import die_with
 from aetheris.cli.embedded.sources import Sources
 from aetheris.cli.loglines import LogLine, log_line
+from aetheris.verifier.apart import RECORD_KEYS
 
 _LOOK_EVERY_S = 0.3
-_OWN = ("AETHERIS_WORKER_ID", "AETHERIS_HEALTH_PORT", "AETHERIS_HTTP_PORT", "AETHERIS_TOOLS_FOLDER")
+_OWN = ("AETHERIS_WORKER_ID", "AETHERIS_HEALTH_PORT", "AETHERIS_HTTP_PORT", "AETHERIS_TOOLS_FOLDER", *RECORD_KEYS)
 """What each process of a system has for itself."""
 
 Say = Callable[[str], None]

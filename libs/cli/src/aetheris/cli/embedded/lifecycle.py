@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from aetheris.cli.embedded import kafka, valkey
@@ -24,11 +25,15 @@ from aetheris.cli.embedded.supervisor import is_locked, lock_path
 from aetheris.http_server.internal import kept_in, make
 from aetheris.runtime.base.refusal import REFUSED_STATUS
 from aetheris.runtime.kafka.bootstrap import with_login
+from aetheris.runtime.keys.files import ROOT, KeyUnusable, make_installation
 
 READY_WITHIN_S = 60.0
 STOP_WITHIN_S = 60.0  # services 10 s, Valkey 10 s, Kafka 30 s
 PID_WITHIN_S = 5.0
 STARTS_BEFORE_GIVING_UP = 5
+_KEYS_LAST = timedelta(days=3650)
+_EARLIER = timedelta(minutes=5)
+"""A clock that is set back a little ends nothing."""
 FREE_BYTES_NEEDED = 512 * 1024 * 1024
 _POLL_S = 0.05
 
@@ -172,7 +177,8 @@ def _prepare(
         *_kafka_parts(data, ports, shared, progress, brokers, tuning, guarded=guarded),
         *_valkey_part(data, shared),
     ]
-    parts = (*servers, *service_parts(services, shared, ports))
+    keys = _record_keys(data, services, shared)
+    parts = (*servers, *service_parts(services, shared, ports, keys))
     ports.check_free()
     make(kept_in(data))  # so that gateway and verifier share one, also where the brokers are others
     return Plan(parts, shared.get("AETHERIS_KAFKA", ""), shared.get("AETHERIS_REDIS", ""), _url("gateway-0", ports))
@@ -204,6 +210,28 @@ def _kafka_parts(  # noqa: PLR0917  what `up` was given, and what it fills in
     for name, broker in named.items():
         broker.prepare()
         yield ProcessSpec(name, "server", broker.argv(), "kafka", broker.address, stop_within_s=kafka.STOP_WITHIN_S)
+
+
+def _record_keys(data: Path, services: Sequence[Service], shared: dict[str, str]) -> Path | None:
+    """Where the services' keys lie, made with their root on the first start; None where others say whose jobs count.
+
+    Who names an installation, or brokers elsewhere, names keys too: what is written there is not ours alone.
+    """
+    if outside("AETHERIS_INSTALLATION") or outside("AETHERIS_KAFKA"):
+        return None
+    folder = data / "keys" / "records"
+    if not (folder / ROOT).exists() and (data / "state.json").exists():
+        raise EmbeddedError(
+            f"{data} holds jobs whose records are not signed", "Start on another folder, or move this one away."
+        )
+    begins = datetime.now(UTC).replace(microsecond=0) - _EARLIER
+    parties = [service.signs for service in services if service.signs is not None]
+    try:
+        root = make_installation(folder, parties, begins, begins + _KEYS_LAST)
+    except KeyUnusable as error:
+        raise EmbeddedError(str(error), "Put back the files of the folder that they are in.") from None
+    shared |= {"AETHERIS_INSTALLATION": root}
+    return folder
 
 
 def _valkey_part(data: Path, shared: dict[str, str]) -> Iterator[ProcessSpec]:

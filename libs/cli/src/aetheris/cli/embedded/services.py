@@ -8,8 +8,9 @@ from aetheris.cli.embedded.bytecode import kept_bytecode
 from aetheris.cli.embedded.forks import run_module
 from aetheris.cli.embedded.plan import ProcessSpec
 from aetheris.cli.embedded.ports import Ports
+from aetheris.protocol.base.writers import Party
 from aetheris.runtime.process.installation import named
-from aetheris.verifier.apart import KEYS, TOOLS
+from aetheris.verifier.apart import KEYS, RECORD_KEYS, TOOLS
 
 STOP_WITHIN_S = 10.0
 
@@ -18,7 +19,8 @@ STOP_WITHIN_S = 10.0
 class Service:
     """One kind of service: its processes are called name-0, name-1, …; `http` ones are given a port.
 
-    It is told nothing of the settings that are `withheld`, whatever the environment says.
+    It is told nothing of the settings that are `withheld`, whatever the environment says. `signs`: as whom it signs
+    its records.
     """
 
     name: str
@@ -26,6 +28,7 @@ class Service:
     count: int = 1
     http: bool = False
     withheld: tuple[str, ...] = ()
+    signs: Party | None = None
 
 
 def _module(name: str) -> tuple[str, ...]:
@@ -33,12 +36,12 @@ def _module(name: str) -> tuple[str, ...]:
 
 
 SERVICES = (
-    Service("planner", _module("planner")),
-    Service("ledger", _module("ledger")),
+    Service("planner", _module("planner"), signs=Party.PLANNER),
+    Service("ledger", _module("ledger"), signs=Party.LEDGER),
     Service("executor", _module("tool_executor"), withheld=KEYS),
     Service("prober", _module("verifier.prober"), withheld=KEYS),
-    Service("verifier", _module("verifier"), http=True, withheld=TOOLS),
-    Service("gateway", _module("gateway"), http=True),
+    Service("verifier", _module("verifier"), http=True, withheld=TOOLS, signs=Party.AUDITOR),
+    Service("gateway", _module("gateway"), http=True, withheld=RECORD_KEYS),
 )
 
 
@@ -47,11 +50,21 @@ def with_counts(counts: Mapping[str, int], services: Sequence[Service] = SERVICE
     return tuple(replace(service, count=counts.get(service.name, service.count)) for service in services)
 
 
-def service_parts(services: Sequence[Service], shared: Mapping[str, str], ports: Ports) -> Iterator[ProcessSpec]:
-    """A part for each process; `shared` are the settings that all of them get."""
+def service_parts(
+    services: Sequence[Service], shared: Mapping[str, str], ports: Ports, keys: Path | None = None
+) -> Iterator[ProcessSpec]:
+    """A part for each process; `shared` are the settings that all of them get, `keys` is where theirs lie."""
     for service in services:
+        own = _signing(service, keys) if keys is not None else {}
         for ordinal in range(service.count):
-            yield _part(service, f"{service.name}-{ordinal}", shared, ports)
+            yield _part(service, f"{service.name}-{ordinal}", {**shared, **own}, ports)
+
+
+def _signing(service: Service, keys: Path) -> Mapping[str, str]:
+    if service.signs is None:
+        return {}
+    files = (keys / f"{service.signs}.pem", keys / f"{service.signs}.cert.json")
+    return dict(zip(RECORD_KEYS, map(str, files), strict=True))
 
 
 def http_port(process: str, ports: Ports) -> int:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Check an evidence bundle of Aetheris, trusting nobody: python3 verify.py BUNDLE.zip [--public-key KEYS]
+"""Check an evidence bundle of Aetheris, trusting nobody:
+    python3 verify.py BUNDLE.zip [--public-key KEYS] [--installation KEY_ID]
 
 Needs Python 3.11 and the package `cryptography` (for Ed25519), and no network. It shares no code with Aetheris and is
 meant to be read, from here to the end, in the order in which it checks:
 
   1 the bundle   zip → signed envelope (DSSE) → statement (in-toto) → the job's records, as the exact bytes of the log
-  2 the records  the chain, one hash over all of them in order; what is wrong with a record by itself
+  2 the records  the chain, one hash over all of them in order; what is wrong with a record by itself, and who wrote it
   3 the job      all records in log order: what each does, and what is wrong with it where it stands
   4 the hashes   execution_hash: what ran; outcome_hash: what came of it
   5 the seal     signed over chain and hashes; and the log of all seals, whose signed checkpoint must contain it
@@ -14,8 +15,9 @@ meant to be read, from here to the end, in the order in which it checks:
 
 What is wrong is named by its rule (docs/verification.md says each in a sentence) and by the event. KEYS is a public
 key in PEM or a file {"keys": [...]}; without it the bundle's own are taken, and then the answer is only "nothing was
-changed since whoever holds these keys sealed it". Ends with 0 if everything holds, 1 if anything doesn't, 2 on wrong
-usage.
+changed since whoever holds these keys sealed it". KEY_ID is of the root by which the services sign their records;
+without it, it is whichever the job names, and the report says it. Ends with 0 if everything holds, 1 if anything
+doesn't, 2 on wrong usage.
 """
 
 import base64
@@ -258,6 +260,7 @@ class Record:
         self.outcome, self.via = self.text("outcome"), self.text("via")
         self.succeeded = self.outcome in ("success", "compensatable_failure")  # the latter in part
         self.output = self.text("output_hash") if self.succeeded else ""
+        self.claims = ""  # the type of what is not signed by who may write it: that says nothing
 
     def header(self, name: str) -> bytes:
         return self.headers.get(name, b"")
@@ -330,6 +333,102 @@ def check_records(records: list[Record]) -> list[Finding]:
         )
         last = max(last, record.offset)
     return found
+
+
+# Who wrote them: a job is signed if its creation names a root, which then certifies the keys of its services.
+
+SIGNED_BY = {
+    "planner": "job_created plan_generated cancel_requested job_paused job_resumed job_stopping job_completed "
+    "job_failed job_cancelled birth_repeated",
+    "ledger": "policy_allowed approval_requested approval_voted approval_decided invocation_rejected "
+    "invocation_cancel_requested retry_scheduled invocation_parked invocation_reopened worker_ended job_waiting "
+    "wait_completed signal_received",
+    "auditor": "violation_found job_sealed",
+}
+WRITERS = {name: service for service, names in SIGNED_BY.items() for name in names.split()}
+ANY_END = ("success", "compensatable_failure", "retryable_failure", "permanent_failure")
+ENDS = {  # by whom it was learnt how a call ended, and what he can know
+    "executor": ANY_END,
+    "late": ANY_END,
+    "catch_up": ANY_END[:2],
+    "probe": ANY_END[:2],
+    "human": (*ANY_END[:2], "permanent_failure"),
+    "ledger": ("permanent_failure",),
+}
+NUMBER, BY = "(0|[1-9][0-9]{0,6})", '"key":"([0-9a-f]{64})"'
+VALUE = r'"value":"([A-Za-z0-9+/]{86}==)"\}\}'
+SIGNATURE = re.compile(f'"index":{NUMBER},{BY},"path":"([A-Za-z0-9+/]+=*)","size":{NUMBER},{VALUE}|{BY},{VALUE}')
+
+
+def check_writers(records: list[Record]) -> str | None:
+    """The root's key id, if the job is signed; what its writer has not signed says nothing from here on."""
+    born: Record | None = None
+    root: str | None = None
+    keys: dict[str, tuple[str, Ed25519PublicKey]] = {}
+    for record in records:
+        says = record.body
+        service = WRITERS.get(record.type, "")
+        if record.type == "tool_invocation_finished":
+            service = "" if record.via in ("executor", "late", "catch_up") else "ledger"
+        elif record.type == "invocation_in_doubt":
+            service = "" if says.get("returned") is True or says.get("word") is not None else "ledger"
+        elif record.type in ("job_waiting", "wait_completed") and says.get("wait_type") in ("upgrade", "resolve"):
+            service = "planner"
+        named = says.get("installation") if born is None and record.type == "job_created" else root
+        proved = named is None or not service or is_by(service, named, record, born, keys)
+        if root and record.type == "tool_invocation_finished":
+            proved = proved and record.outcome in ENDS.get(record.via, ())
+        if proved and born is None and record.type == "job_created":
+            born, root = record, named
+        if not proved:
+            record.claims, record.type = record.type, ""
+    return root
+
+
+def is_by(
+    service: str, root: Any, record: Record, born: Record | None, keys: dict[str, tuple[str, Ed25519PublicKey]]
+) -> bool:
+    """Has a key that this root certifies for the service signed the record, whose last member it is, in its place?"""
+    value, mark, tail = record.value.rpartition(b',"sig":{')
+    found = SIGNATURE.fullmatch(tail.decode(errors="replace"))
+    if not value or not mark or not found or not isinstance(root, str):
+        return False
+    index, key_id, path, size, signature = found.groups()[:5] if found[2] else ("0", found[6], "", "1", found[7])
+    names = ("service", "public_key", "not_before", "not_after", "root")
+    certificate = mapping(says) if (says := record.body.get("certificate")) else {}
+    try:
+        hashes = unbase64(path, "", exact=True)
+        if key_id not in keys:
+            body = {name: certificate[name] for name in names}
+            key, by = (unbase64(body[name], "", exact=True) for name in ("public_key", "root"))
+            if not all(isinstance(one, str) for one in body.values()):
+                return False
+            if (sha256(key).hex(), sha256(by).hex()) != (key_id, root):
+                return False
+            said = pae("application/vnd.aetheris.certificate+json", canonical(body).encode())
+            Ed25519PublicKey.from_public_bytes(by).verify(unbase64(certificate["signature"], "", exact=True), said)
+            known = body["service"], Ed25519PublicKey.from_public_bytes(key)
+        else:
+            known = keys[key_id]
+        place = {
+            "born": None if record.type in ("job_created", "birth_repeated") else born and sha256(born.value).hex(),
+            "installation": root,
+            "key": record.text("job_id"),
+            "sequence": None,
+            "topic": "aetheris.jobs.events.v1",
+            "type": record.type,
+        }
+        stated = pae("application/vnd.aetheris.record", canonical(place).encode() + b"\n" + value + b"}")
+        steps = [hashes[at : at + 32] for at in range(0, len(hashes), 32)]
+        top = root_of(sha256(b"\0" + stated), int(index), int(size), steps)
+        if top is None or len(hashes) % 32 or len(steps) > 20:
+            return False
+        known[1].verify(unbase64(signature, "", exact=True), pae("application/vnd.aetheris.records", top))
+    except Exception:
+        return False
+    if known[0] == service:
+        keys[key_id] = known
+    return known[0] == service
 
 
 # --- 3. The job.
@@ -1159,7 +1258,8 @@ def check_seal(
     if type(count) is not int or not 0 < count <= seal.at:
         return [("seal_count", seal)]
     key, covered = keys.get(seal.text("key_id")), first(count)
-    unsigned = {name: value for name, value in seal.body.items() if name != "signature"}
+    beside = ("signature", "certificate", "sig")  # the last two are its record's
+    unsigned = {name: value for name, value in seal.body.items() if name not in beside}
     signed = False
     with suppress(Bad, ValueError, RecursionError):
         message = pae("application/vnd.aetheris.seal+json", canonical(unsigned).encode())
@@ -1205,13 +1305,17 @@ def check_log_of_seals(proof: str, seal: bytes, keys: dict[str, Key]) -> None:
 
 
 def is_included(found: bytes, index: int, size: int, path: list[bytes], root: bytes) -> bool:
-    """RFC 9162, 2.1.3.2."""
+    return root_of(found, index, size, path) == root
+
+
+def root_of(found: bytes, index: int, size: int, path: list[bytes]) -> bytes | None:
+    """RFC 9162, 2.1.3.2; None where the path has another length."""
     if index >= size:
-        return False
+        return None
     last = size - 1
     for step in path:
         if last == 0:
-            return False
+            return None
         if index & 1 or index == last:
             found = sha256(b"\1" + step + found)
             while not index & 1 and index:
@@ -1219,7 +1323,7 @@ def is_included(found: bytes, index: int, size: int, path: list[bytes], root: by
         else:
             found = sha256(b"\1" + found + step)
         index, last = index >> 1, last >> 1
-    return last == 0 and found == root
+    return found if last == 0 else None
 
 
 def check_checkpoint(note: str, keys: dict[str, Key]) -> tuple[int, bytes]:
@@ -1458,6 +1562,7 @@ def judge(
     records: list[Record], blobs: dict[str, bytes], keys: dict[str, Key]
 ) -> tuple[dict[str, Any], Job, Record | None]:
     """The report on a job's records, the job, and the seal that counts."""
+    installation = check_writers(records)
     job, roots = Job(records), chain(records)
 
     @cache
@@ -1482,6 +1587,7 @@ def judge(
     report = {
         "ok": not found and not pending,
         "ended": job.end is not None,
+        "installation": installation,
         "execution_hash": hashes.execution,
         "event_chain_root_hash": root if good else full_root,
         "tool_invocation_ledger_proof": {"ok": not pending and not job.ledger, "pending_idempotency_keys": pending},
@@ -1493,6 +1599,7 @@ def judge(
         "reopened_by_hand": job.reopened_by_hand,
         "glass_broken": [emergency(record) for record in job.records if breaks_glass(record)],
         "ended_by_hand": job.ended_by_hand,
+        "unproven": [finding("unproven_record", record) for record in records if record.claims],
     }
     return report, job, seal
 
@@ -1536,8 +1643,8 @@ def ledger_row(job: Job, one: Try) -> dict[str, Any]:
     }
 
 
-def check_bundle(data: bytes, trusted: dict[str, Key] | None) -> dict[str, Any]:
-    """The report on a bundle and on what it continues, by these keys or by its own."""
+def check_bundle(data: bytes, trusted: dict[str, Key] | None, installation: str | None = None) -> dict[str, Any]:
+    """The report on a bundle and on what it continues, by these keys or by its own, of this root or of its own."""
     envelope = parse(unzip(data), "bad_envelope")
     if envelope.get("payloadType") != "application/vnd.in-toto+json":
         raise Bad("bad_envelope")
@@ -1571,6 +1678,9 @@ def check_bundle(data: bytes, trusted: dict[str, Key] | None) -> dict[str, Any]:
     for one, link in zip(jobs[1:], chain[1:], strict=True):
         found += [finding(rule) | {"job_id": one.job_id} for rule in one.wrong(link.seal, keys)]
     beside = check_chain(chain)
+    if installation:
+        others = [link.job_id for link in chain if link.report["installation"] != installation]
+        found += [finding("other_installation") | {"job_id": job_id} for job_id in others]
     return {
         "job_id": first.job_id,
         **report,
@@ -1582,7 +1692,7 @@ def check_bundle(data: bytes, trusted: dict[str, Key] | None) -> dict[str, Any]:
     }
 
 
-SHOWN = ("ok", "event_chain_root_hash")
+SHOWN = ("ok", "event_chain_root_hash", "installation")
 
 
 class Given:
@@ -1610,17 +1720,18 @@ class Given:
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) not in (1, 3) or arguments[1:2] not in ([], ["--public-key"]):
+    given = dict(zip(arguments[1::2], arguments[2::2], strict=False))
+    if len(arguments) != 1 + 2 * len(given) or not given.keys() <= {"--public-key", "--installation"}:
         print(__doc__, file=sys.stderr)
         return 2
     try:
-        trusted = read_keys(Path(arguments[2]).read_bytes()) if arguments[1:] else None
+        trusted = read_keys(Path(given["--public-key"]).read_bytes()) if "--public-key" in given else None
         data = Path(arguments[0]).read_bytes()
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         print(f"can't be used: {type(error).__name__}", file=sys.stderr)
         return 2
     try:
-        report = check_bundle(data, trusted)
+        report = check_bundle(data, trusted, given.get("--installation"))
     except Bad as error:
         report = {"ok": False, "violations": [finding(error.args[0])]}
     print(json.dumps(report, indent=1))

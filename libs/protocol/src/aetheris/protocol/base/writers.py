@@ -25,6 +25,11 @@ class Party(StrEnum):
     ADMINISTRATOR = "administrator"
 
 
+SIGNING = frozenset({Party.PLANNER, Party.LEDGER, Party.AUDITOR})
+"""Whose signatures are asked for, of what they write into a signed job. The others sign nothing yet: what the table
+says of them is not asked for, and what is theirs counts as it lies there."""
+
+
 class KnownBy(StrEnum):
     """By what a record is known to be its writer's."""
 

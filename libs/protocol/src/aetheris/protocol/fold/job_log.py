@@ -7,6 +7,7 @@ from typing import Any
 
 from aetheris.protocol.base.checkpoints import UNBORN, chained
 from aetheris.protocol.base.records import Record
+from aetheris.protocol.fold.provenance import Provenance, Standing
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, create_job
 from aetheris.protocol.messages import events as ev
@@ -19,10 +20,14 @@ _ENDS = frozenset(f"io.aetheris.job_{end}.v1".encode() for end in ("completed", 
 
 
 class Sequence:
-    """A job's records in order, numbered from 1; a record that repeats an event_id has no number."""
+    """A job's records in order, numbered from 1; a record that repeats an event_id has no number.
+
+    Under whatever root its birth names: what counts of a signed job is said by its own records alone.
+    """
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
+        self._provenance = Provenance()
         self.last = 0
 
     def number(self, record: Record) -> int | None:
@@ -33,6 +38,10 @@ class Sequence:
         self._seen.add(event_id)
         self.last += 1
         return self.last
+
+    def counts(self, record: Record, event: Event | NeedsUpgrade | None) -> bool:
+        """Whether its writer has signed it, where that is asked for; each record is asked about once, in order."""
+        return not isinstance(event, Event) or self._provenance.judge(record, event) is Standing.COUNTS
 
 
 def text_of(header: bytes | None) -> str:
@@ -76,9 +85,9 @@ def holds_what_was_sealed(records: list[Record]) -> bool:
     return root.hex() == seal.root
 
 
-def fold_into(state: JobState | None, record: Record) -> JobState | None:
-    """The job's state after one more record; None before its birth."""
-    return fold_event(state, _decoded(record), record.offset)[0]
+def fold_into(state: JobState | None, record: Record, numbers: Sequence) -> JobState | None:
+    """The job's state after one more record, behind those that `numbers` has seen; None before its birth."""
+    return fold_event(state, next_logged_event(numbers, record).event, record.offset)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +97,7 @@ class LoggedEvent:
     sequence: int | None
     record: Record
     event: Event | NeedsUpgrade | None
-    """None for what this version doesn't know, or can't decode."""
+    """None for what this version doesn't know, or can't decode, and for what its writer has not signed."""
 
     @property
     def id(self) -> str:
@@ -120,7 +129,8 @@ def logged_events(records: Iterable[Record]) -> Iterator[LoggedEvent]:
 
 def next_logged_event(numbers: Sequence, record: Record) -> LoggedEvent:
     """The next record of a job, behind those that were numbered before."""
-    return LoggedEvent(numbers.number(record), record, _decoded(record))
+    event = _decoded(record)
+    return LoggedEvent(numbers.number(record), record, event if numbers.counts(record, event) else None)
 
 
 def fold_event(state: JobState | None, event: Event | NeedsUpgrade | None, offset: int) -> tuple[JobState | None, bool]:

@@ -23,7 +23,7 @@ from aetheris.protocol.base.signing import (
     read_signed,
 )
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.base.writers import KnownBy, Party, WriterRule, rule_of
+from aetheris.protocol.base.writers import SIGNING, KnownBy, Party, WriterRule, rule_of
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
 
@@ -100,7 +100,8 @@ class Provenance:
         rule = writer_of(event)
         if rule is None:
             return False
-        return rule.known_by is not KnownBy.SIGNATURE or _is_signed_by(job, rule.writer, record, event)
+        is_signed = rule.known_by is KnownBy.SIGNATURE and rule.writer in SIGNING
+        return not is_signed or _is_signed_by(job, rule.writer, record, event)
 
     def _remember_for_a_while(self, job_id: str) -> None:
         if job_id in self._jobs:

@@ -61,10 +61,19 @@ def load_service_key(folder: Path, service: Party) -> ServiceKey:
     Raises:
         KeyUnusable: also where the certificate is another key's, another service's or not its root's.
     """
-    key, path = load_key(folder / f"{service}.pem"), folder / f"{service}.cert.json"
+    return read_service_key(folder / f"{service}.pem", folder / f"{service}.cert.json", service)
+
+
+def read_service_key(key_path: Path, path: Path, service: Party) -> ServiceKey:
+    """A service's key, and its certificate, which lies at `path`.
+
+    Raises:
+        KeyUnusable: also where the certificate is another key's, another service's or not its root's.
+    """
+    key = load_key(key_path)
     try:
         certificate = read_certificate(json.loads(path.read_bytes()))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         certificate = None
     if certificate is None:
         raise KeyUnusable(f"{path} holds no certificate")

@@ -2,18 +2,27 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from aetheris.protocol.base.canonical import canonical
-from aetheris.protocol.base.records import Draft, Group
+from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.signing import SignedPlace, born_of
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party, signed_types
-from aetheris.protocol.fold.provenance import Provenance, place_of
-from aetheris.protocol.messages.events import BirthRepeated, JobCreated
+from aetheris.protocol.fold.provenance import JobSigners, Provenance, Standing, place_of
+from aetheris.protocol.messages.events import BirthRepeated, Event, JobCreated
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.keys.signing import Signer
 
 _BIRTH, _REPEATED = JobCreated.event_type, BirthRepeated.event_type
+
+
+class KnowsSigners(Protocol):
+    """What says by what a job's records are signed: a judge of its records, or an audit of them."""
+
+    def signers_of(self, job_id: str) -> JobSigners | None:
+        """The keys of a signed job, each of which its records have brought already; None for any other."""
+        ...
 
 
 class RecordSigner:
@@ -23,7 +32,7 @@ class RecordSigner:
         self._clock = clock
         self._by_type = {name: signer for party, signer in signers.items() for name in signed_types(party)}
 
-    def signed(self, groups: Sequence[Group], provenance: Provenance) -> Sequence[Group]:
+    def signed(self, groups: Sequence[Group], provenance: KnowsSigners) -> Sequence[Group]:
         """The groups, with their records signed that are of signed jobs, or begin one.
 
         `provenance` has judged what this process has read; a job that it does not know keeps its records as they are.
@@ -55,7 +64,7 @@ class RecordSigner:
                 if signer is not None:
                     yield draft, signer
 
-    def _places(self, group: Group, provenance: Provenance, born: Mapping[bytes, Draft]) -> "dict[int, _ToSign]":
+    def _places(self, group: Group, provenance: KnowsSigners, born: Mapping[bytes, Draft]) -> "dict[int, _ToSign]":
         """What is to be signed of a group, by its place there; a group brings the certificates that its job lacks."""
         found: dict[int, _ToSign] = {}
         carried: set[str] = set()
@@ -102,9 +111,29 @@ class RecordKeys:
         """A judge of a partition's records, from here on."""
         return Provenance(self.roots)
 
-    def signed(self, groups: Sequence[Group], provenance: Provenance) -> Sequence[Group]:
+    def signed(self, groups: Sequence[Group], provenance: KnowsSigners) -> Sequence[Group]:
         """The groups, signed where that is asked for; raises CertificateEnded."""
         return groups if self.signer is None else self.signer.signed(groups, provenance)
+
+
+class PartitionRecords:
+    """Of one partition: judges what is read there, in log order, and signs what is written."""
+
+    def __init__(self, keys: RecordKeys) -> None:
+        self._keys = keys
+        self._provenance = keys.provenance()
+
+    def judge(self, record: Record, event: Event) -> Standing:
+        """What the next record is worth, of which `event` is the payload."""
+        return self._provenance.judge(record, event)
+
+    def signed(self, groups: Sequence[Group]) -> Sequence[Group]:
+        """The groups, signed where that is asked for.
+
+        Raises:
+            CertificateEnded.
+        """
+        return self._keys.signed(groups, self._provenance)
 
 
 UNSIGNED = RecordKeys()

@@ -7,10 +7,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aetheris.protocol.base import signing
 from aetheris.protocol.base.signing import Certificate, RecordSignature, SignedPlace
+from aetheris.runtime.base.refusal import StartRefused
 
 
-class CertificateEnded(Exception):
-    """The certificate is over, or has not begun: nothing is signed with its key."""
+class CertificateEnded(StartRefused):
+    """The certificate is over, or has not begun: nothing is signed with its key, and the process ends."""
+
+    code = "certificate_ended"
 
 
 class Signer:
@@ -22,6 +25,19 @@ class Signer:
         self._not_before = datetime.fromisoformat(certificate.not_before)
         self._not_after = datetime.fromisoformat(certificate.not_after)
 
+    def check(self, now: datetime) -> None:
+        """Whether its certificate is in force; `now` has an offset.
+
+        Raises:
+            CertificateEnded: it is not.
+        """
+        if not self._not_before <= now <= self._not_after:
+            held = self.certificate
+            raise CertificateEnded(
+                f"the certificate of this {held.service} is in force from {held.not_before} to {held.not_after}: "
+                "renew it with `aetheris root certify`"
+            )
+
     def sign(self, records: Sequence[tuple[SignedPlace, bytes]], now: datetime) -> list[bytes]:
         """The values of records from their payloads (JSON objects), under one signature; `now` has an offset.
 
@@ -29,8 +45,7 @@ class Signer:
             CertificateEnded.
             ValueError: there is no record.
         """
-        if not self._not_before <= now <= self._not_after:
-            raise CertificateEnded(f"the certificate of {self.certificate.service} is not in force")
+        self.check(now)
         leaves = [signing.leaf(signing.statement(place, payload)) for place, payload in records]
         root, paths = signing.batch(leaves)
         value, key_id = self._private_key.sign(signing.batch_message(root)), self.certificate.key_id

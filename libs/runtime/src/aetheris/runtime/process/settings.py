@@ -1,5 +1,6 @@
 """Settings that every service has; each is one environment variable, AETHERIS_<NAME>."""
 
+import re
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -12,6 +13,8 @@ from aetheris.runtime.base.refusal import SettingInvalid
 from aetheris.runtime.blobs.store import s3_place
 
 S = TypeVar("S", bound=BaseSettings)
+
+_KEY_ID = re.compile(r"[0-9a-f]{64}")
 
 
 def split(value: object) -> object:
@@ -27,6 +30,12 @@ def _blobs_url(value: str) -> str:
             s3_place(value)
         except ValueError as error:
             raise PydanticCustomError("not_s3_url", "{rule}", {"rule": str(error)}) from None
+    return value
+
+
+def _key_ids(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not all(_KEY_ID.fullmatch(one) for one in value):
+        raise PydanticCustomError("not_key_ids", "key ids are 64 hex digits, as `aetheris root show` prints them")
     return value
 
 
@@ -56,10 +65,25 @@ class RuntimeSettings(BaseSettings):
     trace_sample: float = Field(0.05, ge=0, le=1, description="Share of jobs that are traced")
     session_timeout_s: float = Field(6.0, ge=1, description="Silence after which a member's partitions move")
     commit_interval_s: float = Field(1.0, gt=0, description="Pause between commits of offsets")
+    installation: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split), AfterValidator(_key_ids)] = Field(
+        (),
+        description="Key ids of the roots whose jobs count (hex), comma-separated; set: only jobs with signed records",
+    )
     lazy_pause_s: float = Field(0.03, gt=0, description="Pause between reads where nobody waits")
     lease_ttl_s: float = Field(5.0, gt=0, description="How long a lease outlives its last heartbeat")
     effect_ttl_s: float = Field(7 * 86400.0, gt=0, description="How long the effect store keeps an effect")
     drain_s: float = Field(5.0, gt=0, description="Time that a stopping or revoked partition has to finish")
+
+
+class SigningSettings(RuntimeSettings):
+    """What a service that signs its records has beside."""
+
+    record_key: Path | None = Field(
+        None, description="Ed25519 private key that its records are signed with (PEM, mode 0600)"
+    )
+    record_cert: Path | None = Field(
+        None, description="The root's certificate for that key (JSON, of `aetheris root certify`)"
+    )
 
 
 class ToolSettings(RuntimeSettings):

@@ -1,7 +1,7 @@
 """What the verifier decides: which jobs to audit, when one is to be sealed, what a seal says (pure)."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +9,7 @@ from aetheris.proofs import Audit, ProofReport, RawRecord, Violation
 from aetheris.proofs.seals import seal_payload
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.sealed import SealedNames
+from aetheris.protocol.fold.provenance import JobSigners
 from aetheris.protocol.messages.events import (
     BirthRepeated,
     JobCreated,
@@ -63,6 +64,12 @@ class AuditedJob:
         late = facts[covered:] if isinstance(covered, int) and covered >= 0 else facts
         return any(fact.type != ViolationFound.event_type for fact in late)
 
+    @property
+    def signers(self) -> JobSigners | None:
+        """What its records are signed by; None where they are not."""
+        authors = self.audit.history.authors
+        return None if authors.installation is None else JobSigners(authors.installation, authors.born)
+
     def untold(self, found: Iterable[Violation]) -> list[Violation]:
         """Violations that nobody has told yet; they count as told from now on."""
         fresh = [one for one in found if (one.rule, one.offset) not in self.reported]
@@ -78,7 +85,9 @@ _TELLING = frozenset({ToolInvocationStarted.event_type, ToolInvocationFinished.e
 class Partition:
     """The live jobs of one partition."""
 
-    def __init__(self) -> None:
+    def __init__(self, roots: Collection[str] = ()) -> None:
+        """`roots`: key ids of those whose jobs count; where there are none, jobs without a root do."""
+        self._roots = roots
         self.jobs: dict[str, AuditedJob] = {}
         self.odd: dict[str, AuditedJob] = {}
         """Jobs that are to be judged at once."""
@@ -98,6 +107,11 @@ class Partition:
                 return None
             job = self.jobs[job_id] = AuditedJob(job_id, record.offset, *_asked(record))
         job.audit.add(raw(record))
+        if job.audit.last.claims:
+            event_type = ""
+        if job.audit.chain.count == 1 and self._is_void(job):
+            del self.jobs[job_id]
+            return None
         if job.large is None and (named := _REFERS.search(record.value)) is not None:
             job.large = named[1].decode()
         if event_type in _TELLING:
@@ -114,7 +128,16 @@ class Partition:
 
     def to_seal(self) -> list[AuditedJob]:
         """Jobs that have ended and are not being sealed yet."""
-        return [job for job in self.jobs.values() if job.audit.ended and not job.sealing]
+        return [job for job in self.jobs.values() if job.audit.ended and not job.sealing and self._knows(job)]
+
+    def _knows(self, job: AuditedJob) -> bool:
+        """Whether a job is of those whose records are judged here; one under another root waits for who knows it."""
+        return job.audit.history.authors.installation in (self._roots or (None,))
+
+    def _is_void(self, job: AuditedJob) -> bool:
+        """Whether its first record creates nothing: nobody who may has signed it."""
+        authors, created = job.audit.history.authors, job.audit.history.created
+        return bool(job.audit.last.claims) or (created is not None and bool(self._roots) and not authors.installation)
 
     def due_for_a_look(self) -> list[AuditedJob]:
         """Jobs that have come on, and were there a round ago already: brief ones are judged at their end."""

@@ -1,0 +1,69 @@
+"""Whose the records of a signed job are: what its writer has not signed says nothing (docs/adr/0009-signed-records.md).
+
+Stated over raw records, apart from the fold's own: a job is signed if its creation names a root.
+"""
+
+import hashlib
+
+from aetheris.proofs.records import Fact, RawRecord
+from aetheris.proofs.signatures import BadSignature, certified, holds, opened
+from aetheris.proofs.writers import SIGNING, is_nobodys, signer
+
+TOPIC = "aetheris.jobs.events.v1"
+
+
+class Authorship:
+    """Judges the records of one job, in log order."""
+
+    def __init__(self) -> None:
+        self.installation: str | None = None
+        """The root that its creation names; None for a job whose records are not signed, or that is not created."""
+        self.born = ""
+        """hex SHA-256 of the value of the creation that counts."""
+        self._is_born = False
+        self._keys: dict[str, tuple[str, bytes]] = {}
+        """Key id → the service that it is certified for, and the raw public key."""
+
+    def is_proved(self, record: RawRecord, fact: Fact) -> bool:
+        """Whether it is by who may write it, as far as that is asked for; each record is asked about once."""
+        if fact.type == "job_created":
+            return self._is_created(record, fact)
+        if self.installation is None:
+            return True
+        if is_nobodys(fact.type, fact.body):
+            return False
+        service = signer(fact.type, fact.body)
+        return service not in SIGNING or self._is_by(service, self.installation, record, fact)
+
+    def _is_created(self, record: RawRecord, fact: Fact) -> bool:
+        """The first that is proved is the creation; whether another may come, the rules of a history say."""
+        root = fact.body.get("installation")
+        if self._is_born:
+            return self.installation is None or self._is_by("planner", self.installation, record, fact)
+        if root is not None and not (isinstance(root, str) and self._is_by("planner", root, record, fact)):
+            return False
+        self._is_born, self.installation = True, root
+        self.born = hashlib.sha256(record.value).hexdigest()
+        return True
+
+    def _is_by(self, service: str, installation: str, record: RawRecord, fact: Fact) -> bool:
+        try:
+            signed = opened(record.value)
+        except BadSignature:
+            return False
+        known = self._keys.get(signed.key_id) or certified(fact.body.get("certificate"), installation)
+        if known is None or known[0] != service:
+            return False
+        of_birth = fact.type in ("job_created", "birth_repeated")
+        place = {
+            "installation": installation,
+            "topic": TOPIC,
+            "type": fact.type,
+            "key": fact.job,
+            "born": None if of_birth else self.born,
+            "sequence": None,
+        }
+        if not holds(signed, place, known[1]):
+            return False
+        self._keys[signed.key_id] = known
+        return True

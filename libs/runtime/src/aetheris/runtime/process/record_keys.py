@@ -1,0 +1,31 @@
+"""The key that a service signs its records with, as its settings name it: judged before the process does anything."""
+
+from aetheris.protocol.base.writers import Party
+from aetheris.runtime.base.clock import Clock, SystemClock
+from aetheris.runtime.keys.files import KeyUnusable, read_service_key
+from aetheris.runtime.keys.records import RecordKeys, RecordSigner
+from aetheris.runtime.keys.signing import Signer
+from aetheris.runtime.process.settings import SigningSettings
+
+
+def record_keys(settings: SigningSettings, service: Party, clock: Clock | None = None) -> RecordKeys:
+    """The roots whose jobs count, and what this service signs its records with; neither, where nothing names a root.
+
+    Raises:
+        KeyUnusable: the key or its certificate is missing, another's, or of another root.
+        CertificateEnded: it is not in force now.
+    """
+    clock = clock or SystemClock()
+    key, certificate, roots = settings.record_key, settings.record_cert, settings.installation
+    if key is None and certificate is None and not roots:
+        return RecordKeys()
+    if key is None or certificate is None or not roots:
+        raise KeyUnusable(
+            "AETHERIS_INSTALLATION, AETHERIS_RECORD_KEY and AETHERIS_RECORD_CERT belong together: set all or none"
+        )
+    held = read_service_key(key, certificate, service)
+    if held.certificate.installation not in roots:
+        raise KeyUnusable(f"{certificate} is of a root that AETHERIS_INSTALLATION does not name")
+    signer = Signer(held.private_key, held.certificate)
+    signer.check(clock.now())
+    return RecordKeys(frozenset(roots), RecordSigner({service: signer}, clock))

@@ -1,0 +1,201 @@
+"""Services sign on a running system: what others write for them starts and ends nothing, through kills too."""
+
+import json
+import stat
+import subprocess
+import sys
+from collections.abc import Generator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+from typer.testing import CliRunner
+
+from aetheris.cli.app import app
+from aetheris.cli.embedded import lifecycle
+from aetheris.cli.embedded.errors import EmbeddedError, RefusedError
+from aetheris.cli.embedded.plan import Plan
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import Party
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.events import Event
+from aetheris.runtime.keys.files import certified, load_key
+from aetheris.runtime.keys.signing import raw_public_key
+from aetheris.runtime.log.partitioning import partition_of
+from tests.testkit.attempts import fresh
+from tests.testkit.external_server import until
+from tests.testkit.rig import Rig, poke, running_rig, wait
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+
+EVERY = 200
+PATIENCE_S = 120.0
+ROGUE = "/tool_executor/rogue"
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
+    with running_rig(tmp_path_factory.mktemp("signed"), {"AETHERIS_CHECKPOINT_EVERY": str(EVERY)}) as rig:
+        yield rig
+
+
+def keys_of(rig: Rig) -> Path:
+    return rig.system.data / "keys" / "records"
+
+
+def asked(rig: Rig, tag: str) -> tuple[str, dict[str, Any]]:
+    """A job whose call waits for a yes: its id, and what was asked."""
+    job = rig.system.submit(poke("a", tag, tool="poke_irreversible"))
+    rig.system.wait_asked(job)
+    (request,) = rig.system.data_of(job, "approval_requested")
+    return job, request
+
+
+def forgeries(job: str, request: dict[str, Any]) -> list[Event]:
+    """What would let the call run, or end the job or what it waits for, had its writer said it."""
+    named = {name: request[name] for name in ("job_id", "node_id", "idempotency_key")}
+    about = named | {name: request[name] for name in ("args_hash", "tool_version", "rule", "token") if name in request}
+    ended = named | {"invocation_id": "n", "via": "human", "outcome": "permanent_failure", "error": "e"}
+    return [
+        ev.ApprovalDecided.model_validate(about | {"decision": "approve", "approver": "bob"}),
+        ev.PolicyAllowed.model_validate(about | {"rule": "r", "policy_hash": "p"}),
+        ev.InvocationRejected.model_validate(named | {"reason": "cancelled"}),
+        ev.ToolInvocationFinished.model_validate(ended),
+        ev.CancelRequested(job_id=job, by="ann"),
+        ev.JobCompleted(job_id=job),
+        ev.JobSealed.model_validate(
+            {"job_id": job, "tenant": "default", "event_count": 1, "root": "r", "execution_hash": "e"}
+            | {"outcome_hash": "o", "sealed_at": "2026-01-01T00:00:00Z", "signature": "s", "key_id": "k"}
+        ),
+    ]
+
+
+def forge(rig: Rig, job: str, request: dict[str, Any]) -> set[str]:
+    """Each of them, by who may only append; their events' ids."""
+    for event in forgeries(job, request):
+        rig.system.append(event, ROGUE)
+    until(lambda: len(_rogue(rig, job)) % len(forgeries(job, request)) == 0, PATIENCE_S)
+    return _rogue(rig, job)
+
+
+def _rogue(rig: Rig, job: str) -> set[str]:
+    return {event["id"] for event in rig.system.events(job) if event["source"] == ROGUE}
+
+
+def test_what_its_writer_did_not_sign_starts_nothing_and_ends_nothing(rig: Rig) -> None:
+    tag = fresh("forged")
+    job, request = asked(rig, tag)
+    forged = forge(rig, job, request)
+    after = rig.system.completed(poke("b", fresh("after"), tool="poke_pure"))
+    assert rig.external.count(tag) == 0
+    assert rig.system.job(job)["status"] == "waiting"
+    assert rig.system.api.post("/ecs/respond", json=yes(rig, job), headers=rig.system.approver).status_code == 200
+    rig.system.wait_ended([job], PATIENCE_S)
+    rig.system.wait_sealed(job)
+    report = rig.system.verified(job)
+    assert {one["event_id"] for one in report["unproven"]} == forged
+    assert (rig.external.count(tag), rig.system.job(job)["status"]) == (1, "completed")
+    assert rig.system.verified(after)["unproven"] == []
+    asked_under_other_roots(rig, after, report["installation"])
+
+
+def asked_under_other_roots(rig: Rig, job: str, root: str) -> None:
+    """By the command line and by the script of the bundle alike."""
+    rig.system.wait_sealed(job)
+    bundle = rig.system.data / f"{job}.zip"
+    exported = CliRunner().invoke(app, ["export", job, "--out", str(bundle), "--data", str(rig.system.data)])
+    assert exported.exit_code == 0, exported.output
+    script = rig.system.data / "verify.py"
+    script.write_bytes(ZipFile(bundle).read("verify.py"))
+    for named, holds in ((root, True), ("0" * 64, False)):
+        argv = ["verify", str(bundle), "--installation", named, "--data", str(rig.system.data), "--json"]
+        done = CliRunner().invoke(app, argv)
+        said = [sys.executable, str(script), str(bundle), "--installation", named]
+        other = subprocess.run(said, capture_output=True, text=True, check=False)
+        assert (done.exit_code == 0, other.returncode == 0) == (holds, holds), done.output
+        for text in (done.stdout, other.stdout):
+            rules = [broken["rule"] for broken in json.loads(text)["violations"]]
+            assert rules == ([] if holds else ["other_installation"])
+
+
+def yes(rig: Rig, job: str) -> dict[str, Any]:
+    return {"request_id": rig.system.wait_asked(job)["request_id"], "action": "approve"}
+
+
+def test_after_kills_and_from_a_checkpoint_forgeries_are_still_void_and_signatures_go_on(rig: Rig) -> None:
+    """Of a job below the mark a service knows only what its checkpoint has of it: the keys are in there as well."""
+    tag = fresh("checkpoint")
+    job = rig.system.submit(wait("word", "go"), poke("a", tag, "word", tool="poke_irreversible"))
+    rig.system.wait_status(job, "waiting", PATIENCE_S)
+    place = (str(Topic.JOBS_EVENTS), partition_of(job, 4))
+    until_end = rig.system.ends(Topic.JOBS_EVENTS)[place] + 8 * EVERY
+    while rig.system.ends(Topic.JOBS_EVENTS)[place] < until_end:
+        jobs = [rig.system.submit(*(poke(f"s{n}", str(n), tool="poke_pure") for n in range(8))) for _ in range(20)]
+        rig.system.wait_ended(jobs, PATIENCE_S)
+    checkpoints = (str(Topic.CHECKPOINTS), place[1])
+    until(lambda: rig.system.ends(Topic.CHECKPOINTS)[checkpoints] > 0, PATIENCE_S)
+    with rig.system.all_killed():
+        pass
+    rig.system.wait_ready(PATIENCE_S)
+    for part in ("planner-0", "ledger-0", "executor-0"):
+        text = (rig.system.data / "logs" / f"{part}.log").read_text()
+        lines = [json.loads(line) for line in text.splitlines() if '"event": "restored"' in line]
+        known = [one["known"] for one in lines if one["partition"] == place[1]]
+        assert known[-1] > 0, f"{part} loaded a checkpoint"
+    assert rig.system.signal(job, "go", 1).status_code == 200
+    rig.system.wait_asked(job, PATIENCE_S)
+    (request,) = rig.system.data_of(job, "approval_requested")
+    forged = forge(rig, job, request)
+    assert rig.system.api.post("/ecs/respond", json=yes(rig, job), headers=rig.system.approver).status_code == 200
+    rig.system.wait_ended([job], PATIENCE_S)
+    rig.system.wait_sealed(job)
+    report = rig.system.verified(job)
+    assert {one["event_id"] for one in report["unproven"]} == forged
+    assert (rig.external.count(tag), rig.system.job(job)["status"]) == (1, "completed")
+
+
+def test_who_has_the_ledgers_key_permits_and_who_has_another_does_not(rig: Rig) -> None:
+    """That the ledger can is what the table says of it; it shows that nothing else holds a permission back."""
+    tag = fresh("keys")
+    job, request = asked(rig, tag)
+    decided = forgeries(job, request)[0]
+    rig.system.append_as(Party.PLANNER, decided)
+    rig.system.append_as(Party.AUDITOR, decided)
+    rig.system.completed(poke("b", fresh("between"), tool="poke_pure"))
+    assert rig.external.count(tag) == 0
+    rig.system.append_as(Party.LEDGER, decided)
+    rig.system.wait_ended([job], PATIENCE_S)
+    assert rig.external.count(tag) == 1
+
+
+def test_each_key_is_its_owners_alone(rig: Rig) -> None:
+    files = {path.name: stat.S_IMODE(path.stat().st_mode) for path in keys_of(rig).iterdir()}
+    assert set(files.values()) == {0o600}
+    assert set(files) >= {"root.pem", "planner.pem", "ledger.pem", "auditor.pem"}
+    for name, part in {one.name: one for one in Plan.load(rig.system.data).parts}.items():
+        named = {variable for variable in ("AETHERIS_RECORD_KEY", "AETHERIS_RECORD_CERT") if part.env.get(variable)}
+        signs = name.rpartition("-")[0] in ("planner", "ledger", "verifier")
+        assert (len(named) == 2) == signs, name
+
+
+def test_with_a_certificate_that_has_ended_the_system_does_not_start_and_says_why(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    with running_rig(tmp_path):
+        pass
+    keys, now = folder / "keys" / "records", datetime.now(UTC)
+    public = raw_public_key(load_key(keys / "ledger.pem"))
+    over = certified(load_key(keys / "root.pem"), Party.LEDGER, public, now - timedelta(2), now - timedelta(1))
+    (keys / "ledger.cert.json").write_text(json.dumps(over.to_json()))
+    with pytest.raises(RefusedError, match="ledger-0 refuses to run: the certificate of this ledger is in force from"):
+        lifecycle.up(folder, progress=lambda _part, _state: None)
+
+
+def test_a_folder_whose_keys_are_gone_is_refused(tmp_path: Path) -> None:
+    """Its jobs could be judged by nobody; and one of before is not taken for one that is signed."""
+    with running_rig(tmp_path):
+        pass
+    (tmp_path / "data" / "keys" / "records" / "root.pem").unlink()
+    with pytest.raises(EmbeddedError, match="holds jobs whose records are not signed"):
+        lifecycle.up(tmp_path / "data", progress=lambda _part, _state: None)

@@ -1,0 +1,192 @@
+"""Signed jobs: proofs, script and services find the same records to be their writers', and no other."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from aetheris.proofs import Audit, RawRecord
+from aetheris.proofs.findings import ProofReport
+from aetheris.protocol.base.ids import event_id
+from aetheris.protocol.base.records import Draft, Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import Party
+from aetheris.protocol.fold.provenance import Provenance, Standing
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.envelope import Envelope, Undecodable, decode_event, draft
+from aetheris.protocol.messages.events import Event
+from aetheris.runtime.base.clock import SystemClock
+from aetheris.runtime.keys.files import load_service_key, make_installation
+from aetheris.runtime.keys.records import RecordKeys, RecordSigner
+from aetheris.runtime.keys.signing import Signer
+from tests.testkit import standalone
+
+PARTIES = (Party.PLANNER, Party.LEDGER, Party.AUDITOR)
+HISTORIES = 400
+JOB = "job-1"
+KEY = "k" * 64
+
+
+class SignedLog:
+    """A job's log, each record signed by whose it is."""
+
+    def __init__(self, folder: Path) -> None:
+        now = datetime.now(UTC)
+        self.root = make_installation(folder, PARTIES, now - timedelta(days=1), now + timedelta(days=1))
+        held = {party: load_service_key(folder, party) for party in PARTIES}
+        signers = {party: Signer(key.private_key, key.certificate) for party, key in held.items()}
+        self._keys = RecordKeys({self.root}, RecordSigner(signers, SystemClock()))
+        self.provenance = self._keys.provenance()
+        self.records: list[RawRecord] = []
+
+    def write(self, *events: Event) -> None:
+        (group,) = self._keys.signed([tuple(map(drafted, events))], self.provenance)
+        for one in group:
+            self.put(one)
+
+    def put(self, one: Draft) -> None:
+        self.records.append(RawRecord(len(self.records), one.key, one.headers, one.value))
+        judged(self.provenance, self.records[-1])
+
+
+def drafted(event: Event) -> Draft:
+    id_ = event_id(event.job_id, event.event_type, event.model_dump_json())
+    return draft(Topic.JOBS_EVENTS, event, key=event.job_id, id=id_, source="s", time="2026-01-01T00:00:00Z")
+
+
+def judged(provenance: Provenance, raw: RawRecord) -> Standing | None:
+    """As services judge it; None for what they can't decode."""
+    record = Record(Topic.JOBS_EVENTS, 0, raw.offset, 0, raw.key, raw.headers, raw.value)
+    try:
+        found = decode_event(record)
+    except Undecodable:
+        return None
+    return provenance.judge(record, found.body) if isinstance(found, Envelope) else None
+
+
+def whole(folder: Path) -> SignedLog:
+    """A job whose call was allowed and given up."""
+    log = SignedLog(folder)
+    graph = {"nodes": [{"id": "a", "tool": "t", "args": {}}], "tools": {}}
+    said: dict[str, Any] = {"revision": 0, "plan_hash": "h", "planner": "p", "planner_version": "1"}
+    log.write(
+        ev.JobCreated(job_id=JOB, tenant="t", submitted_by="ann", request_hash="h"),
+        ev.PlanGenerated.model_validate({"job_id": JOB, "task_graph": graph} | said),
+    )
+    log.write(allowed())
+    log.write(ended("ledger", "permanent_failure"), ev.JobPaused(job_id=JOB, number=1, by="ann"))
+    log.write(ev.JobFailed(job_id=JOB, error="e"))
+    return log
+
+
+def about(**more: Any) -> dict[str, Any]:
+    return {"job_id": JOB, "node_id": "a", "idempotency_key": KEY} | more
+
+
+def allowed() -> Event:
+    more = about(tool_version="1", args_hash="h", rule="r", policy_hash="p", token=1)
+    return ev.PolicyAllowed.model_validate(more)
+
+
+def ended(via: str, outcome: str) -> Event:
+    return ev.ToolInvocationFinished.model_validate(about(invocation_id="n", via=via, outcome=outcome, error="e"))
+
+
+def audited(records: Sequence[RawRecord]) -> ProofReport:
+    audit = Audit()
+    for record in records:
+        audit.add(record)
+    report = audit.report()
+    standalone.assert_agrees(report, records)
+    return report
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory: pytest.TempPathFactory) -> SignedLog:
+    return whole(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> SignedLog:
+    """The same job in an installation of others."""
+    return whole(tmp_path_factory.mktemp("elsewhere"))
+
+
+def test_a_job_that_its_services_signed_has_nothing_unproven(signed: SignedLog) -> None:
+    report = audited(signed.records)
+    assert (report.installation, report.unproven) == (signed.root, ())
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        allowed(),
+        ended("probe", "success"),
+        ended("human", "permanent_failure"),
+        ended("probe", "retryable_failure"),
+        ev.JobCompleted(job_id=JOB),
+        ev.JobCreated(job_id=JOB, tenant="t", submitted_by="eve", request_hash="other"),
+        ev.WaitCompleted.model_validate({"job_id": JOB, "wait_type": "upgrade"}),
+        ev.ViolationFound(job_id=JOB, rule="r", event_id="e", offset=0, message="m"),
+    ],
+    ids=lambda event: event.event_type,
+)
+def test_what_is_not_signed_is_named_and_breaks_no_rule(signed: SignedLog, forged: Event) -> None:
+    one = drafted(forged)
+    raw = RawRecord(len(signed.records), one.key, one.headers, one.value)
+    before, report = audited(signed.records), audited([*signed.records, raw])
+    assert [(found.rule, found.offset) for found in report.unproven] == [("unproven_record", raw.offset)]
+    assert report.violations == before.violations
+    assert (report.execution_hash, report.outcome_hash) == (before.execution_hash, before.outcome_hash)
+
+
+def test_whose_creation_nobody_signed_is_not_born(signed: SignedLog) -> None:
+    first = signed.records[0]
+    altered = replace(first, value=first.value.replace(b'"ann"', b'"eve"'))
+    report = audited([altered, *signed.records[1:]])
+    assert "not_born" in {broken.rule for broken in report.violations}
+
+
+def test_services_proofs_and_script_judge_alike_whatever_is_altered(signed: SignedLog, elsewhere: SignedLog) -> None:
+    """Bytes changed, records moved, left out, repeated, taken from elsewhere."""
+    seed = int(os.environ.get("SEED", Random().randrange(2**32)))  # noqa: S311  a test's choice
+    random = Random(seed)  # noqa: S311  a test's choice
+    proved = 0
+    for _ in range(HISTORIES):
+        records = altered(random, [*signed.records], [*signed.records, *elsewhere.records])
+        report = audited(records)
+        provenance = Provenance()
+        standings = {raw.offset: judged(provenance, raw) for raw in records}
+        void = {found.offset for found in report.unproven}
+        proved += len(records) - len(void)
+        for raw in records:
+            if standings[raw.offset] is not None and provenance.signers_of(JOB) is not None:
+                is_repeated_birth = b"job_created" in raw.header("ce_type")
+                expected = standings[raw.offset] is Standing.VOID
+                assert (raw.offset in void) == expected or is_repeated_birth, f"SEED={seed}, at {raw.offset}"
+    assert proved > HISTORIES, "much of it is still good"
+
+
+def altered(random: Random, records: list[RawRecord], others: Sequence[RawRecord]) -> list[RawRecord]:
+    for _ in range(random.randint(1, 3)):
+        place, other = random.randrange(len(records)), random.randrange(len(records))
+        value = records[place].value
+        match random.randrange(5):
+            case 0 if len(records) > 1 and place:
+                del records[place]
+            case 1:
+                records.insert(other, records[place])
+            case 2:
+                records.insert(max(1, other), random.choice(others))
+            case 3:
+                at = random.randrange(len(value))
+                changed = value[:at] + random.choice((b"", b"0", b"a", b'"', b" ")) + value[at + 1 :]
+                records[place] = replace(records[place], value=changed)
+            case _:
+                records[place] = replace(records[place], value=value.rpartition(b',"sig":')[0] + b"}")
+    return [replace(record, offset=at) for at, record in enumerate(records)]
