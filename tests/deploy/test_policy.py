@@ -233,6 +233,29 @@ def test_the_effect_store_speaks_tls_alone_and_each_service_is_a_user_of_its_own
     assert set(RULES) == set(SERVICES) - WITHOUT_REDIS
 
 
+RECORDS = "aetheris-records-"
+SIGNING = {"planner": "planner", "ledger": "ledger", "verifier": "auditor"}
+"""Service → as whom its key is certified."""
+
+
+@pytest.mark.parametrize("overlay", ["production", "production-s3"])
+def test_who_signs_has_a_key_of_its_own_and_nobody_elses(overlay: str) -> None:
+    seen: dict[str, str] = {}
+    for service, pod, _ in ours(overlay):
+        secrets = [one["secret"] for one in pod["volumes"] if "secret" in one]
+        held = [one for one in secrets if one["secretName"].startswith(RECORDS)]
+        assert (len(held) == 1) == (service in SIGNING), service
+        if not held:
+            assert not {"AETHERIS_RECORD_KEY", "AETHERIS_RECORD_CERT"} & env(pod).keys()
+            continue
+        assert held == [{"secretName": f"{RECORDS}{service}", "defaultMode": 0o440}]
+        [mount] = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "records"]
+        seen[service] = SIGNING[service]
+        files = [env(pod)[name]["value"] for name in ("AETHERIS_RECORD_KEY", "AETHERIS_RECORD_CERT")]
+        assert files == [f"{mount['mountPath']}/{SIGNING[service]}.{kind}" for kind in ("pem", "cert.json")]
+    assert seen == SIGNING
+
+
 def test_production_holds_no_secret_and_no_dev() -> None:
     assert of_kind("production", "Secret") == []
     shared = settings_of("production")

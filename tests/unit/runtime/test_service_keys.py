@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from aetheris.protocol.base.ed25519 import verify
 from aetheris.protocol.base.signing import SignedPlace, is_signed, read_signed
 from aetheris.protocol.base.writers import Party
-from aetheris.runtime.keys.files import KeyUnusable, load_key, load_service_key, make_installation, make_key
+from aetheris.runtime.keys.files import KeyUnusable, is_private, load_key, load_service_key, make_installation, make_key
 from aetheris.runtime.keys.signing import CertificateEnded, Signer
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -59,6 +59,24 @@ def test_a_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
     path.chmod(0o640)
     with pytest.raises(KeyUnusable, match="may be read by others"):
         load_key(path)
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "private"),
+    [
+        (0o600, 10001, True),
+        (0o400, 10001, True),
+        (0o440, 10001, False),
+        (0o604, 10001, False),
+        (0o440, 0, True),
+        (0o400, 0, True),
+        (0o460, 0, False),
+        (0o444, 0, False),
+        (0o600, 10002, False),
+    ],
+)
+def test_a_key_is_its_users_or_roots_for_his_group(mode: int, owner: int, private: bool) -> None:
+    assert is_private(mode, owner, 10001) is private
 
 
 @pytest.mark.parametrize("content", [b"", b"-----BEGIN PRIVATE KEY-----\n"])

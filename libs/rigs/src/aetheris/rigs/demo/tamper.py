@@ -41,8 +41,9 @@ def judge(stream: Stream) -> ProofReport:
 
 
 def complaint(report: ProofReport, event_id: str) -> Violation | None:
-    """What the report has against that event; None if it doesn't name it."""
-    return next((broken for broken in report.violations if broken.event_id == event_id), None)
+    """What the report has against that event, be it that its writer did not sign it; None if it doesn't name it."""
+    found = (*report.violations, *report.unproven)
+    return next((broken for broken in found if broken.event_id == event_id), None)
 
 
 def _find(stream: Stream, event_type: str, node_id: str, text: bytes) -> tuple[int, RawRecord]:

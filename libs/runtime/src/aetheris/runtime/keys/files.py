@@ -21,6 +21,7 @@ from aetheris.runtime.keys.signing import raw_public_key
 
 ROOT = "root.pem"
 _FOR_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_MORE_THAN_READ_BY_GROUP = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
 
 
 class KeyUnusable(StartRefused):
@@ -38,7 +39,7 @@ class ServiceKey:
 
 
 def load_key(path: Path) -> Ed25519PrivateKey:
-    """The Ed25519 key of a PEM file that nobody else may read.
+    """The Ed25519 key of a PEM file that nobody else may read, but for our group where root gives it to us.
 
     Raises:
         KeyUnusable.
@@ -48,11 +49,18 @@ def load_key(path: Path) -> Ed25519PrivateKey:
         key = load_pem_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError, TypeError):
         raise KeyUnusable(f"{path} holds no readable private key") from None
-    if seen.st_mode & _FOR_OTHERS or seen.st_uid != os.geteuid():
+    if not is_private(seen.st_mode, seen.st_uid, os.geteuid()):
         raise KeyUnusable(f"{path} may be read by others: it must be this user's, with mode 0600")
     if not isinstance(key, Ed25519PrivateKey):
         raise KeyUnusable(f"{path} holds no Ed25519 key")
     return key
+
+
+def is_private(mode: int, owner: int, user: int) -> bool:
+    """Whether a file of this mode is its user's alone, or root's that his group may read, as clusters mount secrets."""
+    if owner == user:
+        return not mode & _FOR_OTHERS
+    return owner == 0 and not mode & _MORE_THAN_READ_BY_GROUP
 
 
 def load_service_key(folder: Path, service: Party) -> ServiceKey:
