@@ -12,6 +12,7 @@ from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
 from aetheris.ledger.core.partition import Partition
 from aetheris.ledger.core.policy import Policy
 from aetheris.ledger.policy_file import load
+from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.fold.state import JobState, KeyState
@@ -70,6 +71,7 @@ class Surroundings:
     """Offset → when it was appended, in seconds since 1970."""
     ended: dict[WorkerLife, Ended] = field(default_factory=dict[WorkerLife, Ended])
     tools: dict[str, RegistryEntry] = field(default_factory=dict[str, RegistryEntry])
+    signers: AllowedSigners = field(default_factory=AllowedSigners)
     effects: dict[str, dict[str, bytes]] = field(default_factory=dict[str, dict[str, bytes]])
     held: set[str] = field(default_factory=set[str])
     redis_answers: bool = True
@@ -104,7 +106,11 @@ class Ledger:
         tools = surroundings.tools
         ids = (lambda: f"id-{id(self)}-{next(fresh)}", lambda: 1.0)
         context = DecisionContext(
-            surroundings.policy, surroundings.limits, *ids, lambda name, _version: tools.get(name)
+            surroundings.policy,
+            surroundings.limits,
+            *ids,
+            lambda name, _version: tools.get(name),
+            signers=surroundings.signers,
         )
         self.core = Partition(context, surroundings.ended)
         self.read = 0

@@ -8,6 +8,7 @@ from typing import Any
 
 import aetheris.proofs
 from aetheris.proofs import RawRecord, bundle
+from aetheris.proofs.approver_signatures import read_signers
 from aetheris.proofs.findings import ProofReport
 from aetheris.proofs.trust import TrustedKey
 
@@ -28,12 +29,16 @@ verify: Any = load()
 
 
 def judged(
-    records: Iterable[RawRecord], keys: Iterable[TrustedKey] = (), blobs: Mapping[str, bytes] | None = None
+    records: Iterable[RawRecord],
+    keys: Iterable[TrustedKey] = (),
+    blobs: Mapping[str, bytes] | None = None,
+    signers: str | None = None,
 ) -> dict[str, Any]:
-    """Its report on a history."""
+    """Its report on a history; `signers` is the text of a file."""
     taken = [verify.Record(at, r.offset, r.key, list(r.headers), r.value) for at, r in enumerate(records)]
     trusted = {key.key_id: verify.Key(key.to_json()) for key in keys}
-    return verify.judge(taken, dict(blobs or {}), trusted)[0]
+    allowed = verify.read_signers(signers.encode()) if signers is not None else None
+    return verify.judge(taken, dict(blobs or {}), trusted, allowed)[0]
 
 
 def assert_agrees(
@@ -41,9 +46,10 @@ def assert_agrees(
     records: Iterable[RawRecord],
     keys: Iterable[TrustedKey] = (),
     blobs: Mapping[str, bytes] | None = None,
+    signers: str | None = None,
 ) -> None:
     """Both say the same of every proof, and name the same events for the same rules."""
-    other, own = answers(judged(records, keys, blobs)), answers(report.to_json())
+    other, own = answers(judged(records, keys, blobs, signers)), answers(report.to_json())
     assert other == own, {name: (other.get(name), own[name]) for name in own if other.get(name) != own[name]}
 
 
@@ -56,9 +62,10 @@ def answers(report: dict[str, Any]) -> dict[str, Any]:
     return {**report, **named, "replay_proof_result": report["replay_proof_result"]["ok"], "notes": None}
 
 
-def verified(records: Iterable[RawRecord], keys: Iterable[TrustedKey] = ()) -> ProofReport:
+def verified(records: Iterable[RawRecord], keys: Iterable[TrustedKey] = (), signers: str | None = None) -> ProofReport:
     """`aetheris.proofs.verify`, with which the script must agree."""
     records, keys = list(records), list(keys)
-    report = aetheris.proofs.verify(records, keys=keys)
-    assert_agrees(report, records, keys)
+    allowed = read_signers(signers.encode()) if signers is not None else None
+    report = aetheris.proofs.verify(records, keys=keys, signers=allowed)
+    assert_agrees(report, records, keys, signers=signers)
     return report

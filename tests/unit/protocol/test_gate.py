@@ -6,7 +6,7 @@ import pytest
 
 from aetheris.cli import token_files
 from aetheris.protocol.base.principals import ORDINARY, PrincipalKind, RecordedPrincipal, Role, speaker
-from aetheris.protocol.planning.gate import Deciders, HumanAction, Matter, counted, gate
+from aetheris.protocol.planning.gate import Deciders, HumanAction, Matter, Vote, counted, gate
 from tests.testkit.principals import person
 
 WORDS = tuple(HumanAction)
@@ -92,11 +92,12 @@ def test_a_yes_is_counted_once_for_each_who_may_give_it() -> None:
     rule = Deciders("pay", kinds=(PrincipalKind.PERSON,), approvals=2)
     bob, carol = person("bob", "acme"), person("carol", "acme")
     others = (person("ann", "acme"), person("dan", "acme"), person("eve", "other"), robot("helper", *Role))
-    matter = Matter("acme", "ann", "dan", (bob, bob, *others, carol, bob))
+    matter = Matter("acme", "ann", "dan", tuple(map(Vote, (bob, bob, *others, carol, bob))))
     assert counted(rule, matter) == (bob, carol)
-    again = gate(rule, bob, HumanAction.APPROVE, Matter("acme", "ann", None, (bob,)))
+    behind = Matter("acme", "ann", None, (Vote(bob),))
+    again = gate(rule, bob, HumanAction.APPROVE, behind)
     assert again == "who has approved this already is counted once: 2 different ones must"
-    assert gate(rule, bob, HumanAction.REJECT, Matter("acme", "ann", None, (bob,))) is None, "he may change his mind"
+    assert gate(rule, bob, HumanAction.REJECT, behind) is None, "he may change his mind"
 
 
 def alone(who: str, *roles: Role, kind: PrincipalKind = PrincipalKind.PERSON) -> RecordedPrincipal:

@@ -45,7 +45,7 @@ Tools = Annotated[str | None, typer.Option(envvar="AETHERIS_TOOLS", help="Module
 
 _OWN = frozenset({"AETHERIS_DATA", "AETHERIS_WORKER_ID", "AETHERIS_HEALTH_PORT"})
 """Of a system's own making, whatever the environment says."""
-_WRITTEN = ("AETHERIS_POLICY", "AETHERIS_SECRETS", "AETHERIS_MCP", "AETHERIS_MODELS")
+_WRITTEN = ("AETHERIS_POLICY", "AETHERIS_SIGNERS", "AETHERIS_SECRETS", "AETHERIS_MCP", "AETHERIS_MODELS")
 """What names files that are read once, at a start."""
 
 

@@ -11,29 +11,35 @@ from aetheris.cli.fromlog import JobRecords, read_log
 from aetheris.cli.large import stored
 from aetheris.cli.streamfile import Stream
 from aetheris.proofs import ProofReport, RawRecord, bundle
+from aetheris.proofs.approver_signatures import BadSigners, TrustedSigner, read_signers
 from aetheris.proofs.claims import against_claims
 from aetheris.proofs.continued import MAX_CONTINUED, Link
 from aetheris.proofs.evidence import BadEvidence, judge, with_chain
 from aetheris.proofs.sealed import SealReport
 from aetheris.proofs.trust import TrustedKey
 
+Signers = Sequence[TrustedSigner] | None
+"""Whose SSH keys sign for whom; None: signatures are held against the keys that they name."""
 
-def of_bundle(data: bytes, keys: Sequence[TrustedKey] | None) -> dict[str, Any]:
+
+def of_bundle(data: bytes, keys: Sequence[TrustedKey] | None, signers: Signers = None) -> dict[str, Any]:
     """The report on an evidence bundle; one that can't be read does not hold."""
     try:
-        return bundle.judge(data, keys)
+        return bundle.judge(data, keys, signers)
     except BadEvidence as error:
         return {"ok": False, "violations": [_finding(error.rule, None, error.message)]}
 
 
-def of_stream(stream: Stream, keys: Sequence[TrustedKey], data: Path) -> dict[str, Any]:
+def of_stream(stream: Stream, keys: Sequence[TrustedKey], data: Path, signers: Signers = None) -> dict[str, Any]:
     """The report on an exported stream."""
-    link = _judged(stream.job_id, list(stream.raw()), keys, data)
+    link = _judged(stream.job_id, list(stream.raw()), keys, data, signers)
     found = list(_beside_the_proofs(stream, sealed=link.report.seal.present))
     return _with(with_chain([link]), found)
 
 
-def of_log(bootstrap: str, job_id: str, keys: Sequence[TrustedKey], data: Path) -> dict[str, Any]:
+def of_log(
+    bootstrap: str, job_id: str, keys: Sequence[TrustedKey], data: Path, signers: Signers = None
+) -> dict[str, Any]:
     """The report on a job as it lies in Kafka, with its line in the log of seals; no service is asked.
 
     So are the jobs that it continues.
@@ -48,7 +54,7 @@ def of_log(bootstrap: str, job_id: str, keys: Sequence[TrustedKey], data: Path) 
         found = asyncio.run(read_log(bootstrap, wanted))
         if not found.records and not found.claims:
             break
-        link = _judged(wanted, found.records, keys, data)
+        link = _judged(wanted, found.records, keys, data, signers)
         beside += [one if not chain else {**one, "job_id": wanted} for one in _against_seals(found, link.report.seal)]
         chain.append(link)
         wanted = link.continues
@@ -70,8 +76,10 @@ def under_root(report: dict[str, Any], installation: str) -> dict[str, Any]:
     return _with(report, [{**_finding("other_installation", None, said), "job_id": job_id} for job_id in others])
 
 
-def _judged(job_id: str, records: Sequence[RawRecord], keys: Sequence[TrustedKey], data: Path) -> Link:
-    judged = judge(records, keys, stored(data))
+def _judged(
+    job_id: str, records: Sequence[RawRecord], keys: Sequence[TrustedKey], data: Path, signers: Signers
+) -> Link:
+    judged = judge(records, keys, stored(data), signers)
     return Link(job_id, judged.report, judged.validity, stored(data))
 
 
@@ -104,6 +112,18 @@ def _against_seals(found: JobRecords, seal: SealReport) -> Iterator[dict[str, An
 def _finding(rule: str, record: RawRecord | None, message: str) -> dict[str, Any]:
     event_id = record.header("ce_id").decode(errors="replace") if record is not None else ""
     return {"rule": rule, "event_id": event_id, "offset": record.offset if record else -1, "message": message}
+
+
+def read_allowed(path: Path) -> Sequence[TrustedSigner]:
+    """A file of allowed signers; raises CommandError."""
+    try:
+        return read_signers(path.read_bytes())
+    except OSError as error:
+        rule = error.strerror or "cannot be read"
+        raise CommandError(Exit.BAD_INPUT, "unreadable_file", f"{path}: {rule}", file=str(path)) from None
+    except BadSigners as error:
+        message = f"{path}, line {error.line}: {error}"
+        raise CommandError(Exit.BAD_INPUT, "bad_signers", message, file=str(path)) from None
 
 
 def trusted_keys(paths: Sequence[Path] | None, data: Path) -> list[TrustedKey]:

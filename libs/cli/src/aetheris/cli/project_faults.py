@@ -20,6 +20,7 @@ from aetheris.protocol.base.faults import like
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.process.settings import RuntimeSettings, load
+from aetheris.runtime.process.signers_file import load_signers
 from aetheris.sdk.loader import Toolbox, examine
 from aetheris.tool_executor.secret_store import SecretRefused, Secrets, SecretUnreadable, secrets_of
 from aetheris.tool_executor.settings import ExecutorSettings
@@ -82,6 +83,9 @@ class _Look:
             self.loaded.append(("policy", "none: what can't be undone needs a human's approval"))
         elif policy is not None and self._executor.mcp is None:
             self.faults.extend(_ruled(policy, toolbox, self._ledger.policy))
+        needed_by = policy.signed if policy is not None else None
+        if self._ledger.signers is not None or needed_by is not None:
+            self._signers(needed_by)
         secrets = self._named("secrets", self._executor.secrets, secrets_of, lambda _one: "")
         self._mcp(secrets if secrets is not None else Secrets(()))
         self._models()
@@ -112,6 +116,14 @@ class _Look:
         count = counted(found)
         self.loaded.append((subject, f"{path}: {count}" if count else str(path)))
         return found
+
+    def _signers(self, needed_by: str | None) -> None:
+        try:
+            found = load_signers(self._ledger.signers, needed_by)
+        except StartRefused as refused:
+            self.faults.append(ProjectFault("signers", str(refused)))
+        else:
+            self.loaded.append(("signers", f"{self._ledger.signers}: {len(found.lines)} keys"))
 
     def _mcp(self, secrets: Secrets) -> None:
         path = self._executor.mcp

@@ -17,7 +17,10 @@ from aetheris.runtime.base.refusal import StartRefused
 NAME = "aetheris.toml"
 LARGEST_BYTES = 256 * 1024
 MOST_EXECUTORS = 16
-KEYS = {f"AETHERIS_{key.upper()}": key for key in ("tools", "policy", "secrets", "mcp", "models", "shell_programs")}
+KEYS = {
+    f"AETHERIS_{key.upper()}": key
+    for key in ("tools", "policy", "signers", "secrets", "mcp", "models", "shell_programs")
+}
 """Environment variable → the key that says the same."""
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*)?")
 
@@ -85,6 +88,7 @@ class ProjectFile(BaseModel):
 
     tools: Annotated[tuple[str, ...] | None, _words("shop.tools", _module)] = None
     policy: _Path = None
+    signers: _Path = None
     secrets: _Path = None
     mcp: _Path = None
     models: Annotated[tuple[str, ...] | None, _words("openai-chat:gpt-5")] = None
@@ -116,6 +120,7 @@ class Project:
         values = {
             "tools": self.file.tools,
             "policy": self._seen(self.file.policy),
+            "signers": self._seen(self.file.signers),
             "secrets": self._seen(self.file.secrets),
             "mcp": self._seen(self.file.mcp),
             "models": self._with_files(self.file.models),
@@ -210,7 +215,13 @@ def _missing(found: Project) -> Iterator[str]:
     """What it names as a file, and is none."""
     file = found.file
     models = [("models", entry) for entry in file.models or () if entry.endswith(".toml")]
-    for key, name in [("policy", file.policy), ("secrets", file.secrets), ("mcp", file.mcp), *models]:
+    for key, name in [
+        ("policy", file.policy),
+        ("signers", file.signers),
+        ("secrets", file.secrets),
+        ("mcp", file.mcp),
+        *models,
+    ]:
         path = (found.folder or Path()) / (name or "")
         if name is not None and not path.is_file():
             near = like(path.name, _names(path.parent))

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from aetheris.proofs.approver_signatures import TrustedSigner
 from aetheris.proofs.chain import ChainHead
 from aetheris.proofs.execution import LoadBlob, plan_violations
 from aetheris.proofs.findings import ProofReport
-from aetheris.proofs.gate import DeclaredEnd, emergencies, gate_violations, reopenings
+from aetheris.proofs.gate import DeclaredEnd, emergencies, gate_violations, reopenings, signed_words
 from aetheris.proofs.history import History
 from aetheris.proofs.ledger import ledger_proof
 from aetheris.proofs.records import Fact, RawRecord, Violation, read, violation
@@ -62,11 +63,23 @@ class Audit:
         """Takes a report a few milliseconds at most? (Large results would have to be loaded.)"""
         return self.chain.count <= _BRIEF and not self._has_refs
 
-    def report(self, *, keys: Iterable[TrustedKey] = (), load_blob: LoadBlob | None = None) -> ProofReport:
+    def report(
+        self,
+        *,
+        keys: Iterable[TrustedKey] = (),
+        load_blob: LoadBlob | None = None,
+        signers: Sequence[TrustedSigner] | None = None,
+    ) -> ProofReport:
         """Judge what has come so far."""
-        return self.judge(Validity(self.history), keys, load_blob)
+        return self.judge(Validity(self.history), keys, load_blob, signers)
 
-    def judge(self, validity: Validity, keys: Iterable[TrustedKey], load_blob: LoadBlob | None) -> ProofReport:
+    def judge(
+        self,
+        validity: Validity,
+        keys: Iterable[TrustedKey],
+        load_blob: LoadBlob | None,
+        signers: Sequence[TrustedSigner] | None = None,
+    ) -> ProofReport:
         """The same, from what follows from the history so far."""
         check = SealCheck(validity, self._roots, keys, load_blob)
         seal, broken = check.check()
@@ -77,7 +90,7 @@ class Audit:
             *self._violations,
             *_identity(self.history.facts),
             *plan_violations(self.history),
-            *gate_violations(validity),
+            *gate_violations(validity, signers),
             *ledger.violations,
             *replay.violations,
             *outcome.violations,
@@ -96,6 +109,7 @@ class Audit:
             notes=ledger.notes,
             reopened_by_hand=reopenings(validity),
             glass_broken=emergencies(validity),
+            signed=signed_words(validity, signers),
             ended_by_hand=tuple(map(DeclaredEnd, self.history.ended_by_hand)),
             ended=self.ended,
             installation=self.history.authors.installation,

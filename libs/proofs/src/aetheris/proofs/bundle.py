@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from cryptography.exceptions import InvalidSignature
 
+from aetheris.proofs.approver_signatures import TrustedSigner
 from aetheris.proofs.evidence import (
     BadEvidence,
     Evidence,
@@ -68,8 +69,10 @@ def pack(envelope: bytes) -> bytes:
     return target.getvalue()
 
 
-def judge(data: bytes, keys: Sequence[TrustedKey] | None = None) -> dict[str, Any]:
-    """The report on a bundle: by these keys, or by those that it brings itself.
+def judge(
+    data: bytes, keys: Sequence[TrustedKey] | None = None, signers: Sequence[TrustedSigner] | None = None
+) -> dict[str, Any]:
+    """The report on a bundle: by these keys, or by those that it brings itself; what approvers signed, by `signers`.
 
     Raises:
         BadEvidence: there is nothing in it to report on.
@@ -80,7 +83,7 @@ def judge(data: bytes, keys: Sequence[TrustedKey] | None = None) -> dict[str, An
     evidence = read_statement(parsed)
     trusted = evidence.keys if keys is None else keys
     _check_signature(envelope, payload, trusted)
-    return {**judge_statement(parsed, evidence, trusted), "trusted": [key.key_id for key in trusted]}
+    return {**judge_statement(parsed, evidence, trusted, signers), "trusted": [key.key_id for key in trusted]}
 
 
 def contents(data: bytes) -> Evidence:

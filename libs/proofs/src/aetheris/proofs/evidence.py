@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from aetheris.proofs.approver_signatures import TrustedSigner
 from aetheris.proofs.audit import Audit
 from aetheris.proofs.continued import Link, chain_violations, words_of
 from aetheris.proofs.execution import LoadBlob
@@ -70,13 +71,18 @@ class Judged:
         return self.validity.history
 
 
-def judge(records: Iterable[RawRecord], keys: Iterable[TrustedKey], load_blob: LoadBlob) -> Judged:
-    """Verify records, by these keys."""
+def judge(
+    records: Iterable[RawRecord],
+    keys: Iterable[TrustedKey],
+    load_blob: LoadBlob,
+    signers: Sequence[TrustedSigner] | None = None,
+) -> Judged:
+    """Verify records, by these keys; and what approvers signed, by these signers."""
     audit = Audit()
     for record in records:
         audit.add(record)
     validity = Validity(audit.history)
-    return Judged(audit.judge(validity, keys, load_blob), validity)
+    return Judged(audit.judge(validity, keys, load_blob, signers), validity)
 
 
 def spanned(chain: Sequence[Link]) -> list[dict[str, Any]]:
@@ -167,9 +173,11 @@ def read_statement(parsed: Any) -> Evidence:
         raise BadEvidence("bad_statement", "lacks a part, or has one of another form") from None
 
 
-def judge_statement(parsed: Any, evidence: Evidence, keys: Sequence[TrustedKey]) -> dict[str, Any]:
+def judge_statement(
+    parsed: Any, evidence: Evidence, keys: Sequence[TrustedKey], signers: Sequence[TrustedSigner] | None = None
+) -> dict[str, Any]:
     """The report, with what the evidence gets wrong as violations before those of the history."""
-    judged = [judge(one.records, keys, one.blobs.__getitem__) for one in evidence.chain]
+    judged = [judge(one.records, keys, one.blobs.__getitem__, signers) for one in evidence.chain]
     found = [_finding(rule, message) for rule, message in _wrong(parsed, evidence, judged[0])]
     found += [_finding(rule, message) for rule, message in _unlogged(evidence, judged[0], keys)]
     for one, by in zip(evidence.continued, judged[1:], strict=True):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from aetheris.proofs.gate import DeclaredEnd, Emergency, Reopening
+from aetheris.proofs.gate import DeclaredEnd, Emergency, Reopening, SignedWord
 from aetheris.proofs.ledger import LedgerProof
 from aetheris.proofs.records import Violation
 from aetheris.proofs.replay import ReplayProof
@@ -27,6 +27,8 @@ class ProofReport:
     """No fault: each try beyond the first that a person is the reason of."""
     glass_broken: tuple[Emergency, ...]
     """No fault, and for somebody to look at: what was decided alone, in an emergency."""
+    signed: tuple[SignedWord, ...]
+    """What approvers signed, by which keys."""
     ended_by_hand: tuple[DeclaredEnd, ...]
     """No fault either: what rests on them is as true as they are."""
     ended: bool
@@ -57,6 +59,7 @@ class ProofReport:
             "violations": [broken.to_json() for broken in self.violations],
             "reopened_by_hand": [one.to_json() for one in self.reopened_by_hand],
             "glass_broken": [one.to_json() for one in self.glass_broken],
+            "signed": [one.to_json() for one in self.signed],
             "ended_by_hand": [one.to_json() for one in self.ended_by_hand],
             "unproven": [one.to_json() for one in self.unproven],
             "notes": [note.to_json() for note in self.notes],

@@ -1,15 +1,19 @@
 """Whether humans decided what they were asked, and were those who may: the gate, from the log (docs/approvals.md)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
+from aetheris.proofs.approver_signatures import TrustedSigner, given_to, opened, request_id, signed_text
 from aetheris.proofs.records import Body, Fact, Violation, violation
 from aetheris.proofs.validity import Validity, token_of
 
 BOUND_TO = ("node_id", "args_hash", "tool_version", "rule")
 """What a decision repeats of its request: it holds for exactly that."""
+_SIGNED = frozenset({"approval_decided", "approval_voted"})
+_SIGNED_ELSEWHERE = _SIGNED | {"invocation_reopened"}
+"""Words that can be signed; and a retry, which must be approved, and signed there, anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,20 @@ class Emergency:
 
 
 @dataclass(frozen=True, slots=True)
+class SignedWord:
+    """What carries an approver's signature; whether that holds, the violations say. `known`: whether it is his key."""
+
+    fact: Fact
+    known: bool | None
+
+    def to_json(self) -> dict[str, Any]:
+        """{what, node_id, by, key, known, said_at, event_id, offset}; `known` is null where no signers were given."""
+        found = {"what": self.fact.type, "node_id": self.fact.body.get("node_id"), "by": self.fact.text("approver")}
+        found |= {"key": _key(self.fact), "known": self.known, "said_at": self.fact.time}
+        return found | {"event_id": self.fact.event_id, "offset": self.fact.offset}
+
+
+@dataclass(frozen=True, slots=True)
 class DeclaredEnd:
     """A person's word that a worker could act no more, which nothing else bears out."""
 
@@ -59,9 +77,15 @@ class DeclaredEnd:
         return {**body, "said_at": self.fact.time, "event_id": self.fact.event_id, "offset": self.fact.offset}
 
 
-def gate_violations(validity: Validity) -> Iterator[Violation]:
-    """Every word of a human that counted, held against the rule that the log has."""
-    yield from _decided(validity)
+Signers = Sequence[TrustedSigner]
+
+
+def gate_violations(validity: Validity, signers: Signers | None = None) -> Iterator[Violation]:
+    """Every word of a human that counted, held against the rule that the log has.
+
+    `signers` say whose key signs for whom; without them signatures are held against the keys that they name.
+    """
+    yield from _decided(validity, signers)
     yield from _resolved(validity)
     yield from _accepted(validity)
 
@@ -77,7 +101,20 @@ def emergencies(validity: Validity) -> tuple[Emergency, ...]:
     return tuple(Emergency(fact) for fact in validity.history.facts if breaks_glass(fact))
 
 
-def _decided(validity: Validity) -> Iterator[Violation]:
+def signed_words(validity: Validity, signers: Signers | None) -> tuple[SignedWord, ...]:
+    """Every vote and decision with an approver's signature, in log order."""
+    signed = (fact for fact in validity.history.facts if fact.type in _SIGNED and _mapping(fact.body.get("signature")))
+    return tuple(SignedWord(fact, None if signers is None else _is_known(fact, signers)) for fact in signed)
+
+
+def _is_known(said: Fact, signers: Signers) -> bool:
+    signature = opened(_mapping(said.body.get("signature")).get("armored"))
+    if signature is None or signature.fingerprint != _key(said):
+        return False
+    return given_to(signers, signature.key, said.text("approver"), said.time)
+
+
+def _decided(validity: Validity, signers: Signers | None) -> Iterator[Violation]:
     """The first decision about each request; later ones count nowhere."""
     end = len(validity.history.facts)
     for key in validity.history.decisions:
@@ -94,7 +131,8 @@ def _decided(validity: Validity) -> Iterator[Violation]:
                 yield from _bound(requested, decided)
                 yield from entitled(validity, requested, decided, decided.text("approver"))
                 yield from _own_edit(validity, requested, decided)
-                yield from _voted(validity, requested, decided)
+                yield from _unsigned(validity, requested, decided, signers)
+                yield from _voted(validity, requested, decided, signers)
 
 
 def _bound(requested: Fact, decided: Fact) -> Iterator[Violation]:
@@ -114,6 +152,8 @@ def entitled(validity: Validity, rule: Fact | None, statement: Fact, who: str) -
     patterns = cast("list[object]", named) if isinstance(named, list) else None
     if patterns is not None and not any(fnmatchcase(who, str(pattern)) for pattern in patterns):
         yield violation("not_an_approver", statement, f"{about} was decided by somebody whom the policy doesn't name")
+    if says.get("signed") is True and statement.type not in _SIGNED_ELSEWHERE:
+        yield violation("not_signed", statement, f"{about} was decided by a word that can't be signed, as it must be")
     tenant = created.text("tenant") if created is not None else ""
     if not _is_such(says, _principal(statement), who, tenant):
         yield violation("not_an_approver", statement, f"{about} was decided by what the policy doesn't let decide")
@@ -152,7 +192,7 @@ def breaks_glass(statement: Fact) -> bool:
     return _principal(statement).get("breaks_glass") is True
 
 
-def _voted(validity: Validity, requested: Fact, decided: Fact) -> Iterator[Violation]:
+def _voted(validity: Validity, requested: Fact, decided: Fact, signers: Signers | None) -> Iterator[Violation]:
     """A yes where several must say it rests on as many votes, each by another and each his to give."""
     needed = requested.body.get("approvals")
     if not isinstance(needed, int) or isinstance(needed, bool) or decided.text("decision") != "approve":
@@ -161,14 +201,17 @@ def _voted(validity: Validity, requested: Fact, decided: Fact) -> Iterator[Viola
         return
     cited = decided.body.get("votes")
     names = {str(name) for name in cast("list[object]", cited)} if isinstance(cited, list) else set[str]()
-    good = {vote.text("approver") for vote in _votes(validity, requested, decided) if vote.text("approver") in names}
+    votes = _votes(validity, requested, decided, signers)
+    good = {vote.text("approver") for vote in votes if vote.text("approver") in names}
     if len(good) < needed:
         message = f"key {decided.key} was approved with {len(good)} votes of {needed} that are needed"
         yield violation("votes_missing", decided, message)
 
 
-def _votes(validity: Validity, requested: Fact, decided: Fact) -> Iterator[Fact]:
-    """The votes between a request and its decision that its voters might give."""
+def _votes(validity: Validity, requested: Fact, decided: Fact, signers: Signers | None) -> Iterator[Fact]:
+    """The votes between a request and its decision that its voters might give; of those that are signed, one a key."""
+    voters: set[str] = set()
+    keys: set[object] = set()
     for vote in validity.history.votes.get(decided.key, ()):
         if not requested.at < vote.at < decided.at or token_of(vote) != token_of(requested):
             continue
@@ -176,9 +219,56 @@ def _votes(validity: Validity, requested: Fact, decided: Fact) -> Iterator[Fact]
             *_bound(requested, vote),
             *entitled(validity, requested, vote, vote.text("approver")),
             *_own_edit(validity, requested, vote),
+            *_unsigned(validity, requested, vote, signers),
         )
-        if not found:
-            yield vote
+        who, key = vote.text("approver"), _key(vote) if requested.body.get("signed") is True else None
+        if found or who in voters or key in keys:
+            continue
+        voters.add(who)
+        keys |= {key} - {None}
+        yield vote
+
+
+def _key(vote: Fact) -> str:
+    return str(_mapping(vote.body.get("signature")).get("key"))
+
+
+def _unsigned(validity: Validity, requested: Fact, said: Fact, signers: Signers | None) -> Iterator[Violation]:
+    """Where the request must be signed: a signature of just this, by a key of who says it."""
+    if requested.body.get("signed") is not True:
+        return
+    named = _mapping(said.body.get("signature"))
+    signature, text = opened(named.get("armored")), _signed_text(validity, requested, said)
+    if signature is None or text is None or signature.fingerprint != named.get("key") or not signature.holds(text):
+        message = f"what was said on key {said.key} must be signed, and no signature of just that is there"
+        yield violation("not_signed", said, message)
+    elif signers is not None and not given_to(signers, signature.key, said.text("approver"), said.time):
+        message = f"what was said on key {said.key} is signed by a key that is not given to whom it names, at that time"
+        yield violation("foreign_signature", said, message)
+
+
+def _signed_text(validity: Validity, requested: Fact, said: Fact) -> bytes | None:
+    """What he had to sign, from what the log has."""
+    created, asked, plans = validity.history.created, requested.body, validity.history.plans
+    entry = plans.node(requested.node, plans.in_force(said.at))
+    decision = said.body.get("decision", "approve")
+    request = {
+        "installation": created.body.get("installation") if created is not None else None,
+        "tenant": created.body.get("tenant") if created is not None else None,
+        "job": requested.job,
+        "step": requested.node,
+        "request": request_id(requested.job, requested.node, requested.key, token_of(requested)),
+        "tool": entry.get("tool") or entry.get("kind"),
+        **{name: asked.get(name) for name in ("tool_version", "args_hash", "rule", "policy_hash")},
+        "approvals": asked.get("approvals") or 1,
+    }
+    answer = {
+        "approver": said.body.get("approver"),
+        "decision": decision,
+        "data_hash": validity.history.hash_of(said, "data") if decision == "edit" else None,
+        "break_glass": breaks_glass(said),
+    }
+    return signed_text(request, answer)
 
 
 def _own_edit(validity: Validity, requested: Fact, decided: Fact) -> Iterator[Violation]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from aetheris.protocol.base.sshsig import MAX_ARMORED
 from aetheris.protocol.plan.forms import NamePattern
 from aetheris.protocol.plan.graph import CorrelationKey, JobOptions
 from aetheris.protocol.plan.prompts import Limits, ModelName, Planning
@@ -115,6 +116,7 @@ class RespondBody(RequestModel):
     data: dict[str, Any] = Field(default_factory=dict)
     comment: str | None = Field(default=None, max_length=2_000)
     break_glass: bool = False
+    signature: str | None = Field(default=None, max_length=MAX_ARMORED)
 
     @model_validator(mode="after")
     def _says_why(self) -> "RespondBody":
@@ -340,6 +342,23 @@ class ApprovalPage(ResponseModel):
     cursor: str | None = None
 
 
+class ToSign(ResponseModel):
+    """What an approver signs of a request, and as whom; what he says of it comes behind (docs/approvals.md)."""
+
+    installation: str | None = None
+    tenant: str
+    job: str
+    step: str
+    request: str
+    tool: str
+    tool_version: str
+    args_hash: str
+    rule: str
+    policy_hash: str | None = None
+    approvals: int
+    approver: str
+
+
 class HumanRequest(ResponseModel):
     """A request with its form, and how it stands: waiting, approved, edited, rejected, answered, expired, cancelled."""
 
@@ -349,6 +368,7 @@ class HumanRequest(ResponseModel):
     status: str
     execution_state: str
     votes: VoteCount | None = None
+    to_sign: ToSign | None = None
     answer: dict[str, Any] | None = None
 
 

@@ -23,7 +23,7 @@ from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, KeyState, create_job
 from aetheris.protocol.messages.commands import Cancel, ModelEntry, RegistryEntry, Resolve, Respond, Signal
 from aetheris.protocol.messages.events import JobCreated
-from aetheris.protocol.planning.approvals import may_not_answer, may_not_resolve
+from aetheris.protocol.planning.approvals import may_not_answer, may_not_resolve, votes_as_recorded
 from aetheris.protocol.planning.invocation import success
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.sdk.client import Goal, Job, StepView
@@ -223,7 +223,7 @@ class MemorySystem:
         if node not in job.parked:
             raise NotAsked(f"{node} is not parked; these are: {', '.join(job.parked) or 'none'}")
         state = next(one for one in job.state.keys.values() if one.node_id == node and one.outcome is None)
-        _check(may_not_resolve(job.state, state, _person(by)))
+        _check(may_not_resolve(job.state, state, _person(by), verdict))
         resolved = Resolve(
             job_id=job.job_id,
             by=by,
@@ -283,7 +283,7 @@ class MemorySystem:
         step, state = _asked(job, node)
         about = state.waits_for if state.is_waiting else state.requested
         if about is not None:
-            _check(may_not_answer(about, action, job.state.created, _person(by), state.votes))
+            _check(may_not_answer(about, action, job.state.created, _person(by), votes_as_recorded(state.votes)))
         responded = Respond(
             job_id=job.job_id,
             by=by,

@@ -47,6 +47,7 @@ from aetheris.gateway.workers import WorkerDirectory
 from aetheris.http_server.internal import InternalKey
 from aetheris.http_server.served_tls import trusted
 from aetheris.http_server.server import HttpServer
+from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.planning.schemas import check_schema
 from aetheris.runtime.base.clock import Clock, SystemClock
@@ -54,6 +55,7 @@ from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.runtime import Runtime, runtime
+from aetheris.runtime.process.signers_file import load_signers
 from aetheris.runtime.redis.quarantines import QuarantineStore
 
 READERS = 4
@@ -82,11 +84,13 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         InternalKeyMissing: the verifier could not tell who asks it.
         LimitsFileInvalid: the file of limits can't be used.
         ProvidersFileInvalid: the file of OpenID providers can't be used.
+        SignersFileInvalid: the file of allowed signers can't be used.
         TokensFileInvalid: the file of tokens can't be used.
     """
     tokens = Tokens(settings.tokens_file, SystemClock())
     providers = providers_of(settings.oidc, dev=settings.dev) if settings.oidc is not None else ()
     quotas = quotas_of(settings.limits) if settings.limits is not None else Quotas()
+    signers = load_signers(settings.signers)
     internal = InternalKey.load(settings.internal_key, settings.data, dev=settings.dev)
     async with (
         runtime(settings, "gateway", stop) as parts,
@@ -106,7 +110,7 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         openid = OpenId(providers, outside, parts.clock, dev=settings.dev) if providers else None
         logins = Logins(tokens, openid, parts.metrics, parts.clock)
         accesses = await closing.enter_async_context(_recording(parts, tokens))
-        services = _services(parts, settings, sources, _Callers(logins, quotas, accesses), proofs)
+        services = _services(parts, settings, sources, _Callers(logins, quotas, accesses, signers), proofs)
         await sources.feed.start()
         await asyncio.gather(sources.tools.load(), sources.workers.load())
         parts.health.add("views", sources.index.unready)
@@ -166,11 +170,12 @@ class _Sources:
 
 @dataclass(frozen=True, slots=True)
 class _Callers:
-    """Who may call, and how much they may ask for."""
+    """Who may call, how much they may ask for, and whose SSH keys sign."""
 
     logins: Logins
     quotas: Quotas
     accesses: AccessLog
+    signers: AllowedSigners
 
 
 def _sources(parts: Runtime, settings: GatewaySettings) -> _Sources:
@@ -261,6 +266,7 @@ def _services(
             registry=registry,
             deadlines=deadlines,
             clock=clock,
+            signers=callers.signers,
         ),
         histories=JobHistories(reads, sources.effects, parts.blobs, deadlines),
         verifier=proofs(reader=reader, deadlines=deadlines, clock=clock),

@@ -1,11 +1,12 @@
 """Requests to humans: listed, shown from the log, answered."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from aetheris.gateway.command_writer import CommandWriter
 from aetheris.gateway.commands import Reply
-from aetheris.gateway.core import access, bodies, requests
+from aetheris.gateway.core import access, bodies, requests, signed_answers
 from aetheris.gateway.core.answers import ObservedEvent
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import ConflictProblem
@@ -16,10 +17,12 @@ from aetheris.gateway.job_rows import JobRows
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.views import Row, Views
 from aetheris.protocol.api import RequestBody, RequestStanding, RespondBody, Responded, VoteCount
+from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.fold.state import JobState, KeyState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import OpenRequest, Respond
 from aetheris.protocol.messages.envelope import Envelope, decode_event
+from aetheris.protocol.planning.approval_text import verified_votes
 from aetheris.protocol.planning.approvals import job_of
 from aetheris.protocol.planning.schemas import Schema
 from aetheris.runtime.base.clock import Clock
@@ -41,6 +44,7 @@ class HumanRequests:
         registry: Registry,
         deadlines: Deadlines,
         clock: Clock,
+        signers: AllowedSigners,
     ) -> None:
         self._reader = reader
         self._writer = writer
@@ -49,6 +53,7 @@ class HumanRequests:
         self._registry = registry
         self._deadlines = deadlines
         self._clock = clock
+        self._signers = signers
 
     async def open(self, caller: Principal, cursor: str | None, limit: int) -> dict[str, Any]:
         """The tenant's open requests, oldest first; raises Unavailable."""
@@ -76,7 +81,9 @@ class HumanRequests:
             state, found = await self._request(caller, request_id)
         if state is None or found is None:
             raise requests.unknown()
-        return dict(requests.view(state, *found))
+        shown = dict(requests.view(state, *found))
+        signable = signed_answers.to_sign(state, found[0], caller.id)
+        return shown | {"to_sign": signable.model_dump()} if signable is not None else shown
 
     async def standing(self, caller: Principal, raw: bytes) -> RequestStanding:
         """Whether an answered request has let its job go on: an answer does that by itself.
@@ -99,7 +106,9 @@ class HumanRequests:
         """
         wanted = bodies.read(RespondBody, raw)
         who = caller.speaks(breaks_glass=wanted.break_glass)
-        response = requests.HumanResponse(wanted.request_id, wanted.action, wanted.data, wanted.comment, who)
+        response = requests.HumanResponse(
+            wanted.request_id, wanted.action, wanted.data, wanted.comment, who, wanted.signature
+        )
         async with self._deadlines.deadline():
             row = await self._row(caller, response.request_id)
         async with self._reader.listening(row.job_id) as news:
@@ -183,14 +192,26 @@ class HumanRequests:
         found = requests.find(seen.state, response.request_id) if seen.state is not None else None
         if seen.state is None or found is None:
             raise requests.not_asked(seen.state, response.request_id)
-        return found[0], requests.stands(seen.state, *found, response), seen.end - 1
+        question, state = found
+        votes = verified_votes(seen.state, question.key, state, self._signers, self._clock.now())
+        stands = requests.stands(seen.state, question, replace(state, votes=votes), response)
+        return question, stands, seen.end - 1
 
     async def _check(self, row: Row, question: requests.Question, response: requests.HumanResponse) -> None:
         """Raises: BadRequest, Forbidden, Conflict, Unavailable."""
         schema = self._registry.schema(question.tool, question.tool_version) if question.tool else None
-        requests.check(question, response, schema)
+        requests.check(question, response, schema, await self._signed_by(row, question, response))
         if response.action == "edit" and schema is not None:
             await self._check_edit(row, question, response, schema)
+
+    async def _signed_by(self, row: Row, question: requests.Question, response: requests.HumanResponse) -> str | None:
+        if signed_answers.wants_signature(question) is None:
+            return None
+        async with self._deadlines.deadline():
+            state = (await self._reader.fold(row)).state
+        if state is None:
+            raise requests.unknown()
+        return signed_answers.signed_by(state, question, response, self._signers, self._clock.now())
 
     async def _check_edit(
         self, row: Row, question: requests.Question, response: requests.HumanResponse, schema: Schema
@@ -251,5 +272,6 @@ def _command(row: Row, caller: Principal, response: requests.HumanResponse, as_o
         action=response.action,
         data=response.data,
         comment=response.comment,
+        signature=response.signature,
         as_of=as_of,
     )

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+from dataclasses import dataclass
 
 from aetheris.ledger.core.live_jobs import DecisionContext
 from aetheris.ledger.core.policy import Policy
@@ -14,6 +15,7 @@ from aetheris.ledger.releases import Releases
 from aetheris.ledger.settings import LedgerSettings
 from aetheris.ledger.stores import Stores
 from aetheris.ledger.tool_registry import ToolRegistry
+from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.runtime.base.fresh_ids import fresh_id
@@ -26,6 +28,7 @@ from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.names import living
 from aetheris.runtime.process.record_keys import record_keys
 from aetheris.runtime.process.runtime import Runtime, runtime
+from aetheris.runtime.process.signers_file import load_signers
 from aetheris.runtime.redis.effects import EffectStore
 from aetheris.runtime.redis.leases import Leases
 from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
@@ -46,12 +49,14 @@ async def serve(settings: LedgerSettings, policy: Policy, stop: asyncio.Event) -
 
     Raises:
         KeyUnusable, CertificateEnded: what signs its records can't be used.
+        SignersFileInvalid: it can't be used, or a rule asks for signatures and there is none.
         WorkerIdTaken: another process lives under this name.
         Exception: whatever escaped; the next process restores from the log.
     """
+    rules = Rules(policy, load_signers(settings.signers, policy.signed))
     keys = record_keys(settings, Party.LEDGER)
     async with runtime(settings, "ledger", stop) as parts, living(parts, GROUP, stop) as tenure:
-        worker = ledger(parts, settings, policy, tenure, keys)
+        worker = ledger(parts, settings, rules, tenure, keys)
         parts.health.add("worker", worker.unready)
         parts.health.report("lag", lambda: worker.lag)
         worker.measure(parts.metrics)
@@ -59,8 +64,16 @@ async def serve(settings: LedgerSettings, policy: Policy, stop: asyncio.Event) -
         await worker.run(stop)
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is allowed, and whose signatures count."""
+
+    policy: Policy
+    signers: AllowedSigners
+
+
 def ledger(
-    parts: Runtime, settings: LedgerSettings, policy: Policy, tenure: Tenure, keys: RecordKeys = UNSIGNED
+    parts: Runtime, settings: LedgerSettings, rules: Rules, tenure: Tenure, keys: RecordKeys = UNSIGNED
 ) -> PartitionWorker:
     """The worker with a ledger in each of its partitions."""
     stores = Stores(Leases(parts.redis), EffectStore(parts.redis, settings.effect_ttl_s), parts.traffic, parts.clock)
@@ -75,7 +88,15 @@ def ledger(
             tools = ToolRegistry(worker.tables[Topic.TOOLS_REGISTRY])
             duplicates = DuplicateTable(worker.tables[Topic.LEDGER_CONTENTS])
             context.append(
-                DecisionContext(policy, settings.limits(), fresh_id, random.random, tools.registered, duplicates.index)
+                DecisionContext(
+                    rules.policy,
+                    settings.limits(),
+                    fresh_id,
+                    random.random,
+                    tools.registered,
+                    duplicates.index,
+                    rules.signers,
+                )
             )
             edges.append(
                 LedgerDependencies(

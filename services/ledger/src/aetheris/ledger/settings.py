@@ -13,6 +13,9 @@ class LedgerSettings(SigningSettings):
     """What the ledger lets run, and how long it waits before it doubts."""
 
     policy: Path | None = Field(None, description="Policy file (TOML); unset: irreversible calls need approval")
+    signers: Path | None = Field(
+        None, description="Whose SSH keys count where a rule asks for signatures (allowed_signers of OpenSSH)"
+    )
     runs: bool = Field(default=True, description="Grant several nodes that follow each other at once")
     on_in_doubt: OnInDoubt = Field(
         "park", description="What becomes of a call in doubt, where job and tool say nothing"

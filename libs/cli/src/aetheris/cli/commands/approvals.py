@@ -2,11 +2,13 @@
 
 import json
 import time
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from aetheris.cli import local
+from aetheris.cli import local, signing
 from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, fields, print_json, progress, shown, table
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import json_object
@@ -28,6 +30,15 @@ BreakGlass = Annotated[
     bool,
     typer.Option("--break-glass", help="Alone, in an emergency, though the rule names others: every use is an alarm."),
 ]
+SignWith = Annotated[
+    Path | None,
+    typer.Option(metavar="KEYFILE", help="Sign it with this SSH key, by ssh-keygen; a public one: the agent's."),
+]
+SignatureFile = Annotated[
+    Path | None,
+    typer.Option("--signature", metavar="FILE", help="A signature, made elsewhere, of what --text prints."),
+]
+OnlyText = Annotated[bool, typer.Option("--text", help="Say nothing: print what would be signed, to the byte.")]
 Comment = Annotated[str | None, typer.Option(help="Why; it is recorded with your name.")]
 
 
@@ -63,6 +74,9 @@ def approve(
     answer: Annotated[str | None, typer.Option(metavar="JSON", help="What a form of the plan asks for.")] = None,
     comment: Comment = None,
     break_glass: BreakGlass = False,
+    sign_with: SignWith = None,
+    signature: SignatureFile = None,
+    text: OnlyText = False,
     who: local.As = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
@@ -75,11 +89,8 @@ def approve(
         filled = json_object(answer, "--answer") if answer is not None else None
         action: Action = "edit" if edit is not None else "approve"
         with connected(data, who) as client:
-            request_id = _request_of(client, request_id)
-            responded = client.respond(
-                request_id, action, data=body or filled, comment=comment, break_glass=break_glass
-            )
-        _print_responded(responded, as_json=as_json)
+            word = _Word(_request_of(client, request_id), action, body or filled, comment, break_glass)
+            _say(client, word, _Signs(sign_with, signature, text), as_json=as_json)
 
 
 def reject(
@@ -87,16 +98,59 @@ def reject(
     *,
     comment: Comment = None,
     break_glass: BreakGlass = False,
+    sign_with: SignWith = None,
+    signature: SignatureFile = None,
+    text: OnlyText = False,
     who: local.As = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
     """Say no: the call never starts."""
-    with errors_as_exits(as_json=as_json):
-        with connected(data, who) as client:
-            request_id = _request_of(client, request_id)
-            responded = client.respond(request_id, "reject", comment=comment, break_glass=break_glass)
-        _print_responded(responded, as_json=as_json)
+    with errors_as_exits(as_json=as_json), connected(data, who) as client:
+        word = _Word(_request_of(client, request_id), "reject", None, comment, break_glass)
+        _say(client, word, _Signs(sign_with, signature, text), as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """What is said to a request."""
+
+    request_id: str
+    action: Action
+    data: dict[str, Any] | None
+    comment: str | None
+    breaks_glass: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Signs:
+    """How it is signed: by a key, by another tool's signature, or not now."""
+
+    key: Path | None
+    file: Path | None
+    only_text: bool
+
+
+def _say(client: Client, word: _Word, signs: _Signs, *, as_json: bool) -> None:
+    if [signs.key is not None, signs.file is not None, signs.only_text].count(True) > 1:
+        raise CommandError(Exit.BAD_INPUT, "bad_usage", "one of --sign-with, --signature, --text", field="--sign-with")
+    signature = signing.read(signs.file) if signs.file is not None else None
+    if signs.only_text or signs.key is not None:
+        asked = client.request(word.request_id)
+        message = signing.text(asked, word.action, word.data, break_glass=word.breaks_glass)
+        if signs.key is None:
+            typer.echo(message, nl=False)
+            return
+        signature = signing.signed(message, signs.key)
+    responded = client.respond(
+        word.request_id,
+        word.action,
+        data=word.data,
+        comment=word.comment,
+        break_glass=word.breaks_glass,
+        signature=signature,
+    )
+    _print_responded(responded, as_json=as_json)
 
 
 def _request_of(client: Client, given: str) -> str:
@@ -147,6 +201,7 @@ def _print_request(asked: HumanRequest, *, as_json: bool) -> None:
     rows = [("asks", form.get("title")), ("", form.get("description")), ("job", asked.job_id), ("step", asked.node_id)]
     rows += [("submitted by", context.get("submitted_by")), ("until", form.get("expires_at")), ("status", asked.status)]
     rows += [("yes", _count(asked.votes))] if asked.votes is not None else []
+    rows += [("signed", "yes: approve, reject with --sign-with KEYFILE")] if asked.to_sign is not None else []
     rows += [(f"  {name}", json.dumps(value, ensure_ascii=False)) for name, value in _shown_arguments(context)]
     fields(rows)
     if form.get("fields"):

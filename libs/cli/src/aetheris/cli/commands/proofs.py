@@ -38,6 +38,10 @@ def verify(
         list[Path] | None,
         typer.Option(help="Take only seals by this key (PEM) or these (file of keys), not those that a file names."),
     ] = None,
+    signers: Annotated[
+        Path | None,
+        typer.Option(help="Whose SSH keys sign for whom (allowed_signers), where a rule asks approvers to sign."),
+    ] = None,
     from_log: Annotated[bool, typer.Option("--from-log", help="Read Kafka here; ask no service.")] = False,
     installation: Annotated[
         str | None,
@@ -48,7 +52,7 @@ def verify(
 ) -> None:
     """Check a job: the four proofs, and each violation with its event. A file is checked offline."""
     with errors_as_exits(as_json=as_json):
-        report = _report(target, public_key, data, from_log=from_log)
+        report = _report(target, public_key, data, signers, from_log=from_log)
         if installation is not None:
             report = judgement.under_root(report, installation)
         if as_json:
@@ -96,15 +100,19 @@ def holds(report: Mapping[str, Any]) -> bool:
     return proven and not report.get("violations") and (seal.get("ok", False) or not seal.get("present", False))
 
 
-def _report(target: str, keys: Sequence[Path] | None, data: Path, *, from_log: bool) -> dict[str, Any]:
+def _report(
+    target: str, keys: Sequence[Path] | None, data: Path, signers: Path | None, *, from_log: bool
+) -> dict[str, Any]:
+    allowed = judgement.read_allowed(signers) if signers is not None else None
     if from_log:
         check_name(target, "ID")
-        return judgement.of_log(local.kafka(data), target, judgement.trusted_keys(keys, data), data)
+        return judgement.of_log(local.kafka(data), target, judgement.trusted_keys(keys, data), data, allowed)
     if _is_file(target):
-        return _of_file(Path(target), keys, data)
-    if keys:
-        rule = "--public-key: only with FILE or --from-log; the verifier has its own"
-        raise CommandError(Exit.BAD_INPUT, "bad_usage", rule, field="--public-key")
+        return _of_file(Path(target), keys, data, allowed)
+    for option, given in (("--public-key", keys), ("--signers", signers)):
+        if given:
+            rule = f"{option}: only with FILE or --from-log; the verifier has its own keys, and knows no signers"
+            raise CommandError(Exit.BAD_INPUT, "bad_usage", rule, field=option)
     with of_job(target, data) as (client, job):
         return client.verify(job)
 
@@ -114,13 +122,13 @@ def _is_file(target: str) -> bool:
     return "/" in target or target.endswith((".jsonl", ".zip")) or Path(target).is_file()
 
 
-def _of_file(path: Path, paths: Sequence[Path] | None, data: Path) -> dict[str, Any]:
+def _of_file(path: Path, paths: Sequence[Path] | None, data: Path, signers: judgement.Signers) -> dict[str, Any]:
     content = read_bytes(path)
     trusted = streamfile.read_trusted(paths) if paths else None
     if content.startswith(_ZIP) or path.suffix == ".zip":
-        return judgement.of_bundle(content, trusted)
+        return judgement.of_bundle(content, trusted, signers)
     stream = streamfile.parse(content)
-    return judgement.of_stream(stream, stream.keys if trusted is None else trusted, data)
+    return judgement.of_stream(stream, stream.keys if trusted is None else trusted, data, signers)
 
 
 def _bundle(job_id: str, data: Path) -> tuple[bytes, bool]:
@@ -178,6 +186,10 @@ def _print(report: Mapping[str, Any]) -> None:
     for word in report.get("glass_broken", ()):
         text = f"{word['what']} {word['node_id'] or ''}, by {word['by']} at {word['said_at']}, alone, in an emergency"
         fields((("glass broken", shown(text)),))
+    for word in report.get("signed", ()):
+        whose = {None: "whose it is, --signers says", True: "his, as the signers say", False: "not his"}[word["known"]]
+        text = f"{word['what']} {word['node_id']}, by {word['by']} at {word['said_at']}, key {word['key']}: {whose}"
+        fields((("signed", shown(text)),))
     for gone in report.get("ended_by_hand", ()):
         evidence = json.dumps(gone["evidence"], ensure_ascii=False)
         text = f"{gone['worker_id']}, by {gone['by']} at {gone['said_at']}: {evidence}"

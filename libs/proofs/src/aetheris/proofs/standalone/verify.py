@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Check an evidence bundle of Aetheris, trusting nobody:
-    python3 verify.py BUNDLE.zip [--public-key KEYS] [--installation KEY_ID]
+    python3 verify.py BUNDLE.zip [--public-key KEYS] [--installation KEY_ID] [--signers FILE]
 
 Needs Python 3.11 and the package `cryptography` (for Ed25519), and no network. It shares no code with Aetheris and is
 meant to be read, from here to the end, in the order in which it checks:
@@ -16,8 +16,9 @@ meant to be read, from here to the end, in the order in which it checks:
 What is wrong is named by its rule (docs/verification.md says each in a sentence) and by the event. KEYS is a public
 key in PEM or a file {"keys": [...]}; without it the bundle's own are taken, and then the answer is only "nothing was
 changed since whoever holds these keys sealed it". KEY_ID is of the root by which the services sign their records;
-without it, it is whichever the job names, and the report says it. Ends with 0 if everything holds, 1 if anything
-doesn't, 2 on wrong usage.
+without it, it is whichever the job names, and the report says it. FILE is one of allowed signers, as OpenSSH has it:
+whose keys sign for whom, where a rule asks approvers to sign; without it their signatures are held against the keys
+that they name. Ends with 0 if everything holds, 1 if anything doesn't, 2 on wrong usage.
 """
 
 import base64
@@ -27,12 +28,13 @@ import json
 import math
 import re
 import sys
+import uuid
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from functools import cache
@@ -536,8 +538,8 @@ class Job:
     counts. The rest is void; it may still be wrong.
     """
 
-    def __init__(self, records: list[Record]) -> None:
-        self.records = records
+    def __init__(self, records: list[Record], signers: "list[Signer] | None" = None) -> None:
+        self.records, self.signers = records, signers
         self.created = next((record for record in records if record.type == "job_created"), None)
         self.by_type: dict[str, list[Record]] = defaultdict(list)
         self.plans: list[Record] = []  # one for each revision
@@ -670,7 +672,10 @@ class Job:
         asked, who = call.asked, vote.text("approver")
         if asked is None or call.decided or not is_number(token(vote), call.asks):
             return
-        wrong = self.own_or_unfit(vote, asked, who)
+        wrong = self.own_or_unfit(vote, asked, who) | self.unsigned(vote, asked, who)
+        keys = [mapping(one.body.get("signature")).get("key") for one in call.votes.values()]
+        if asked.body.get("signed") is True and mapping(vote.body.get("signature")).get("key") in keys:
+            return  # one key, one vote
         if not any(asked.body.get(name) != vote.body.get(name) for name in BOUND_TO) and not any(wrong.values()):
             call.votes.setdefault(who, vote)
 
@@ -692,8 +697,45 @@ class Job:
             decision,
             decision_differs=any(asked.body.get(name) != decision.body.get(name) for name in BOUND_TO),
             votes_missing=yes and not breaks_glass(decision) and isinstance(needed, int) and len(set(given)) < needed,
-            **wrong | {"own_edit": yes and wrong["own_edit"]},
+            **wrong | {"own_edit": yes and wrong["own_edit"]} | self.unsigned(decision, asked, who),
         )
+
+    def unsigned(self, word: Record, asked: Record, who: str) -> dict[str, bool]:
+        """Where the request must be signed: his own SSH key signed just this, if the signers say that it is his."""
+        if asked.body.get("signed") is not True:
+            return {}
+        named, text = mapping(word.body.get("signature")), self.to_sign(word, asked)
+        signature = read_signature(named.get("armored"))
+        good = text and signature and signature.fingerprint == named.get("key") and signature.holds(text)
+        at = word.header("ce_time").decode(errors="replace")
+        given = self.signers is None or not signature or any(one.gives(signature.key, who, at) for one in self.signers)
+        return {"not_signed": not good, "foreign_signature": bool(good) and not given}
+
+    def to_sign(self, word: Record, asked: Record) -> bytes:
+        """What he signs: a line for each field, its value in canonical JSON; empty where there is no such form."""
+        created, job = self.created.body if self.created else {}, asked.text("job_id")
+        decision = word.body.get("decision", "approve")
+        execution = uuid.uuid5(ROOT_ID, "\0".join(("execution", job, asked.node, asked.key)))
+        entry = self.entry(asked.node).says
+        fields = {
+            "installation": created.get("installation"),
+            "tenant": created.get("tenant"),
+            "job": job,
+            "step": asked.node,
+            "request": f"{job}:{execution}" + ("" if token(asked) == 1 else f":{token(asked)}"),
+            "tool": entry.get("tool") or entry.get("kind"),
+            **{name: asked.body.get(name) for name in ("tool_version", "args_hash", "rule", "policy_hash")},
+            "approvals": asked.body.get("approvals") or 1,
+            "approver": word.body.get("approver"),
+            "decision": decision,
+            "data_hash": json_hash(word.body.get("data")) if decision == "edit" else None,
+            "break_glass": breaks_glass(word),
+        }
+        try:
+            lines = [f"{name}: {canonical(value)}\n" for name, value in fields.items()]
+            return "".join(("aetheris approval 1\n", *lines)).encode()
+        except (ValueError, RecursionError):
+            return b""
 
     def own_or_unfit(self, word: Record, asked: Record, who: str) -> dict[str, bool]:
         """What keeps somebody from saying yes to a request."""
@@ -1096,12 +1138,151 @@ def unfit(created: Record | None, says: dict[str, Any], word: Record, who: str) 
     role = not isinstance(roles, list) or any(one in listed(said.get("roles")) for one in roles)
     alone = said.get("kind") == "person" and "break_glass" in listed(said.get("roles"))
     fits = alone if broken_glass else named and such and role
-    return {"self_approval": own and says.get("self_approval") is not True, "not_an_approver": not fits or foreign}
+    elsewhere = ("approval_decided", "approval_voted", "invocation_reopened")  # signed, or approved and signed anew
+    unsigned = says.get("signed") is True and word.type not in elsewhere
+    own = own and says.get("self_approval") is not True
+    return {"self_approval": own, "not_an_approver": not fits or foreign, "not_signed": unsigned}
+
+
+ROOT_ID = uuid.uuid5(uuid.NAMESPACE_URL, "urn:aetheris")
+ARMOR = re.compile(
+    r"-----BEGIN SSH SIGNATURE-----\r?\n((?:[A-Za-z0-9+/=]{1,76}\r?\n)+)-----END SSH SIGNATURE-----(?:\r?\n)?"
+)
+SSH_HASHES = {b"sha256": hashlib.sha256, b"sha512": hashlib.sha512}
+
+
+class SshSignature:
+    """An SSHSIG (OpenSSH, PROTOCOL.sshsig) by Ed25519, in a file or on a security key that was touched."""
+
+    def __init__(self, blob: bytes) -> None:
+        if blob[:10] != b"SSHSIG\0\0\0\1":
+            raise ValueError("another version")
+        self.key, self.namespace, reserved, self.hash_name, signed = ssh_strings(blob[10:])
+        self.raw, self.application = ssh_key(self.key)
+        is_touched = self.application is not None
+        self.details = signed[-5:] if is_touched else b""  # flags and a counter
+        kind, self.value = ssh_strings(signed[:-5] if is_touched else signed)
+        same = kind == ssh_strings(self.key)[0] and len(self.value) == 64
+        if reserved or self.hash_name not in SSH_HASHES or not same or (is_touched and not self.details[0] & 1):
+            raise ValueError("another kind")
+        self.fingerprint = "SHA256:" + base64.b64encode(sha256(self.key)).decode().rstrip("=")
+
+    def holds(self, message: bytes) -> bool:
+        digest = SSH_HASHES[self.hash_name](message).digest()
+        signed = b"SSHSIG" + b"".join(map(ssh_string, (self.namespace, b"", self.hash_name, digest)))
+        if self.application is not None:
+            signed = sha256(self.application) + self.details + sha256(signed)
+        try:
+            Ed25519PublicKey.from_public_bytes(self.raw).verify(self.value, signed)
+        except Exception:
+            return False
+        return self.namespace == b"aetheris-approval"
+
+
+def read_signature(armored: Any) -> SshSignature | None:
+    found = ARMOR.fullmatch(armored) if isinstance(armored, str) and len(armored) <= 4096 else None
+    try:
+        return SshSignature(unbase64("".join(found[1].split()), "", exact=True)) if found else None
+    except (Bad, ValueError):
+        return None
+
+
+def ssh_key(blob: bytes) -> tuple[bytes, bytes | None]:
+    """The raw key, and of a security key what it is for."""
+    kind, raw, *rest = ssh_strings(blob)
+    if (kind, len(raw), len(rest)) not in ((b"ssh-ed25519", 32, 0), (b"sk-ssh-ed25519@openssh.com", 32, 1)):
+        raise ValueError("not Ed25519")
+    return raw, rest[0] if rest else None
+
+
+def ssh_strings(data: bytes) -> list[bytes]:
+    found: list[bytes] = []
+    while data:
+        size = int.from_bytes(data[:4], "big") + 4
+        if len(data) < size:
+            raise ValueError("cut off")
+        found.append(data[4:size])
+        data = data[size:]
+    return found
+
+
+def ssh_string(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data
+
+
+class Signer:
+    """A line of a file of allowed signers (ssh-keygen(1)): names, options, type of the key, key."""
+
+    LINE = re.compile(
+        r'([^ \t"]+)[ \t]+(?:((?:[^ \t"]|"[^"]*")+)[ \t]+)?'
+        r"((?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+)[ \t]+([^ \t]+)(?:[ \t].*)?"
+    )
+
+    def __init__(self, line: str) -> None:
+        parts = self.LINE.fullmatch(line)
+        if not parts:
+            raise ValueError("no signer")
+        self.names, options = parts[1].split(","), parts[2] or ""
+        found = re.findall(r'([a-z-]+)="([^"\\]*)"', options, re.IGNORECASE)
+        said = {name.lower(): value for name, value in found}
+        again = ",".join(f'{name}="{value}"' for name, value in found)
+        if again != options or len(said) != len(found) or said.keys() - {"namespaces", "valid-after", "valid-before"}:
+            raise ValueError("an option that is not taken")
+        self.spaces = said.get("namespaces", "*").split(",")
+        self.after, self.before = ssh_time(said.get("valid-after")), ssh_time(said.get("valid-before"))
+        self.key = unbase64(parts[4], "bad_signers", exact=True)
+        if ssh_key(self.key) and ssh_strings(self.key)[0] != parts[3].encode():
+            raise ValueError("another type")
+
+    def gives(self, key: bytes, name: str, time: str) -> bool:
+        """Is this the key of who has this name, for approvals, at that time?"""
+        try:
+            at = moment(time)
+        except ValueError:
+            return False
+        in_time = (not self.after or self.after <= at) and (not self.before or at <= self.before)
+        return (
+            key == self.key and in_time and ssh_named(self.names, name) and ssh_named(self.spaces, "aetheris-approval")
+        )
+
+
+def ssh_time(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9]{8}(?:[0-9]{4}(?:[0-9]{2})?)?[Zz]", text):
+        raise ValueError("no time in UTC")
+    return datetime.strptime(text[:-1].ljust(14, "0"), "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+
+
+def ssh_named(patterns: list[str], text: str) -> bool:
+    """One of the patterns fits, and none that stands behind a ! does."""
+    plain = {one: re.escape(one.removeprefix("!")).replace(r"\*", ".*").replace(r"\?", ".") for one in patterns}
+    fits = [one for one, pattern in plain.items() if re.fullmatch(pattern, text, re.DOTALL)]
+    return bool(fits) and not any(one.startswith("!") for one in fits)
+
+
+def read_signers(text: bytes) -> list[Signer]:
+    lines = [line.strip(" \t") for line in text.decode().splitlines()]
+    return [Signer(line) for line in lines if line and not line.startswith("#")]
 
 
 def breaks_glass(record: Record) -> bool:
     """Did somebody decide alone, in an emergency?"""
     return said_by(record).get("breaks_glass") is True
+
+
+def is_signed_word(record: Record) -> bool:
+    return record.type in ("approval_voted", "approval_decided") and bool(mapping(record.body.get("signature")))
+
+
+def signed_word(word: Record, signers: list[Signer] | None) -> dict[str, Any]:
+    """What an approver signed, by which key; `known`: whether the signers say that it is his."""
+    named, at = mapping(word.body.get("signature")), word.header("ce_time").decode(errors="replace")
+    key, signature, who = str(named.get("key")), read_signature(named.get("armored")), word.text("approver")
+    own = signature.key if signature and signature.fingerprint == key else b""
+    known = None if signers is None else any(one.gives(own, who, at) for one in signers)
+    found = {"what": word.type, "node_id": word.body.get("node_id"), "by": who, "key": key, "known": known}
+    return found | {"said_at": at, "event_id": word.id, "offset": word.offset}
 
 
 def said_by(word: Record) -> dict[str, Any]:
@@ -1559,11 +1740,11 @@ def pointed(value: Any, pointer: str) -> Any:
 
 
 def judge(
-    records: list[Record], blobs: dict[str, bytes], keys: dict[str, Key]
+    records: list[Record], blobs: dict[str, bytes], keys: dict[str, Key], signers: list[Signer] | None = None
 ) -> tuple[dict[str, Any], Job, Record | None]:
     """The report on a job's records, the job, and the seal that counts."""
     installation = check_writers(records)
-    job, roots = Job(records), chain(records)
+    job, roots = Job(records, signers), chain(records)
 
     @cache
     def first(count: int) -> Hashed:
@@ -1598,6 +1779,7 @@ def judge(
         "violations": [finding(rule, places[at, rule]) for at, rule in sorted(places)],
         "reopened_by_hand": job.reopened_by_hand,
         "glass_broken": [emergency(record) for record in job.records if breaks_glass(record)],
+        "signed": [signed_word(one, signers) for one in job.records if is_signed_word(one)],
         "ended_by_hand": job.ended_by_hand,
         "unproven": [finding("unproven_record", record) for record in records if record.claims],
     }
@@ -1643,7 +1825,12 @@ def ledger_row(job: Job, one: Try) -> dict[str, Any]:
     }
 
 
-def check_bundle(data: bytes, trusted: dict[str, Key] | None, installation: str | None = None) -> dict[str, Any]:
+def check_bundle(
+    data: bytes,
+    trusted: dict[str, Key] | None,
+    installation: str | None = None,
+    signers: list[Signer] | None = None,
+) -> dict[str, Any]:
     """The report on a bundle and on what it continues, by these keys or by its own, of this root or of its own."""
     envelope = parse(unzip(data), "bad_envelope")
     if envelope.get("payloadType") != "application/vnd.in-toto+json":
@@ -1666,7 +1853,7 @@ def check_bundle(data: bytes, trusted: dict[str, Key] | None, installation: str 
         key = keys.get(str(one.get("keyid")))
         signatures.append((key, unbase64(one.get("sig"), "bad_envelope") if key else b""))
     check_signatures("envelope", signatures, pae(envelope["payloadType"], payload))
-    chain = [Link(one.job_id, *judge(one.records, one.blobs, keys), one.blobs) for one in jobs]
+    chain = [Link(one.job_id, *judge(one.records, one.blobs, keys, signers), one.blobs) for one in jobs]
     first, report = chain[0], chain[0].report
     subject = [{"name": first.job_id, "digest": {"aetherisEventChain": report["event_chain_root_hash"]}}]
     wrong = {
@@ -1721,17 +1908,18 @@ class Given:
 
 def main(arguments: list[str]) -> int:
     given = dict(zip(arguments[1::2], arguments[2::2], strict=False))
-    if len(arguments) != 1 + 2 * len(given) or not given.keys() <= {"--public-key", "--installation"}:
+    if len(arguments) != 1 + 2 * len(given) or not given.keys() <= {"--public-key", "--installation", "--signers"}:
         print(__doc__, file=sys.stderr)
         return 2
     try:
         trusted = read_keys(Path(given["--public-key"]).read_bytes()) if "--public-key" in given else None
+        signers = read_signers(Path(given["--signers"]).read_bytes()) if "--signers" in given else None
         data = Path(arguments[0]).read_bytes()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, Bad) as error:
         print(f"can't be used: {type(error).__name__}", file=sys.stderr)
         return 2
     try:
-        report = check_bundle(data, trusted, given.get("--installation"))
+        report = check_bundle(data, trusted, given.get("--installation"), signers)
     except Bad as error:
         report = {"ok": False, "violations": [finding(error.args[0])]}
     print(json.dumps(report, indent=1))

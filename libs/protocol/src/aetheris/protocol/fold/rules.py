@@ -239,7 +239,8 @@ def _voted(job: JobState, e: ev.ApprovalVoted, offset: int) -> bool:
     state = job.keys.get(e.idempotency_key)
     if state is None or state.node_id != e.node_id or state.requested is None or state.decision is not None:
         return False
-    if e.generation != state.asks or any(vote.approver == e.approver for vote in state.votes):
+    said = (e.approver, e.signature)
+    if e.generation != state.asks or any((vote.approver, vote.signature) == said for vote in state.votes):
         return False
     state.votes += (e,)
     return True

@@ -2,11 +2,22 @@
 
 from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, Role
 from aetheris.protocol.messages.event_base import KeyEvent
 from aetheris.protocol.messages.event_values import Decision, Observed
+
+
+class ApproverSignature(BaseModel):
+    """That an approver signed what he said, with an SSH key of his own (docs/approvals.md)."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    key: str
+    """The fingerprint of his key, as `ssh-keygen -l` shows it."""
+    armored: str
+    """The signature, as `ssh-keygen -Y sign` wrote it."""
 
 
 class PolicyAllowed(KeyEvent):
@@ -33,6 +44,10 @@ class ApprovalRequested(KeyEvent):
     approvals: int | None = Field(default=None, ge=2)
     """How many different principals must say yes; absent: one."""
     self_approval: bool | None = None
+    signed: bool | None = None
+    """Whether each who decides must sign what he says with a key of his own."""
+    policy_hash: str | None = None
+    """hex SHA-256 of the policy that asks for it, where it must be signed."""
     edited_by: str | None = None
     """Who made this call of another by an edit."""
     cost: float | None = None
@@ -54,6 +69,7 @@ class ApprovalVoted(KeyEvent):
     rule: str
     approver: str
     principal: RecordedPrincipal | None = None
+    signature: ApproverSignature | None = None
     comment: str | None = None
     token: int | None = None
     """Its request's."""
@@ -72,6 +88,8 @@ class ApprovalDecided(KeyEvent):
     decision: Decision
     approver: str
     principal: RecordedPrincipal | None = None
+    signature: ApproverSignature | None = None
+    """Of what he says; where several must, of the vote that was the last."""
     votes: tuple[str, ...] | None = None
     """Whose yes it rests on, where the rule asks for several: each has an approval_voted before it."""
     comment: str | None = None

@@ -110,6 +110,8 @@ class Respond(StepCommand):
     action: Literal["approve", "edit", "reject"]
     data: dict[str, Any] = Field(default_factory=dict)
     comment: str | None = None
+    signature: str | None = None
+    """Of what he says, by a key of his own: SSHSIG, armored."""
 
 
 class Resolve(StepCommand):

@@ -241,6 +241,7 @@ class InvocationParked(KeyEvent):
     approver_roles: tuple[Role, ...] | None = None
     approver_kinds: tuple[PrincipalKind, ...] | None = None
     self_approval: bool | None = None
+    signed: bool | None = None
     evidence: tuple[Any, ...] = ()
 
 
@@ -268,6 +269,7 @@ class JobWaiting(Event):
     approver_roles: tuple[Role, ...] | None = None
     approver_kinds: tuple[PrincipalKind, ...] | None = None
     self_approval: bool | None = None
+    signed: bool | None = None
 
 
 class WaitCompleted(Event):

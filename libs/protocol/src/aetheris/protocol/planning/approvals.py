@@ -1,6 +1,7 @@
 """Requests to humans: their ids, who may answer, and what an edit makes of a call (docs/approvals.md)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, cast
 
 from aetheris.protocol.base.canonical import canonical
@@ -11,7 +12,7 @@ from aetheris.protocol.base.references import references
 from aetheris.protocol.fold.state import JobState, KeyState
 from aetheris.protocol.messages.events import ApprovalRequested, ApprovalVoted, InvocationParked, JobWaiting
 from aetheris.protocol.plan.forms import AnswerRefused, FormField, answers
-from aetheris.protocol.planning.gate import Deciders, HumanAction, Matter, counted, gate
+from aetheris.protocol.planning.gate import Deciders, HumanAction, Matter, Vote, counted, gate
 from aetheris.protocol.planning.schemas import ArgsRefused, Schema, check_args
 
 _SEPARATOR = ":"
@@ -55,6 +56,7 @@ def deciders_of(asked: ApprovalRequested | InvocationParked | JobWaiting) -> Dec
         asked.approver_roles,
         asked.approver_kinds,
         (asked.approvals or 1) if isinstance(asked, ApprovalRequested) else 1,
+        bool(asked.signed),
     )
 
 
@@ -66,6 +68,7 @@ def recorded(deciders: Deciders) -> dict[str, Any]:
         "approver_roles": _kept(deciders.roles),
         "approver_kinds": _kept(deciders.kinds),
         "self_approval": deciders.self_approval or None,
+        "signed": deciders.signed or None,
     }
 
 
@@ -92,19 +95,26 @@ def may_not_answer(
     action: str,
     job: Owned,
     who: RecordedPrincipal,
-    votes: Sequence[ApprovalVoted] = (),
+    votes: Sequence[Vote] = (),
+    *,
+    key: str | None = None,
 ) -> str | None:
-    """Why somebody may not answer a request with this action; None if he may."""
+    """Why somebody may not answer a request with this action; None if he may. `key`: of his that signed it."""
     if isinstance(asked, JobWaiting):
         return gate(deciders_of(asked), who, HumanAction.ANSWER, _matter(job))
-    return gate(deciders_of(asked), who, _WORDS[action], matter_of(asked, job, votes))
+    return gate(deciders_of(asked), who, _WORDS[action], matter_of(asked, job, votes), key)
 
 
-def may_not_resolve(job: JobState, state: KeyState, who: RecordedPrincipal) -> str | None:
-    """Why somebody may not say what became of a call; None if he may."""
+def may_not_resolve(job: JobState, state: KeyState, who: RecordedPrincipal, verdict: str) -> str | None:
+    """Why somebody may not say what became of a call; None if he may.
+
+    What is tried again is approved anew, and signed there where a rule asks for that.
+    """
     recorded = state.parked or state.requested
     rule = state.started.rule if state.started is not None else None
     deciders = deciders_of(recorded) if recorded is not None else unnamed(rule, irreversible=_irreversible(job, state))
+    if verdict == "retry":
+        deciders = replace(deciders, signed=False)
     return gate(deciders, who, HumanAction.RESOLVE, _matter(job.created))
 
 
@@ -118,14 +128,19 @@ def may_not_accept(asked: JobWaiting, job: Owned, who: RecordedPrincipal) -> str
     return gate(deciders_of(asked), who, HumanAction.ACCEPT, _matter(job))
 
 
-def matter_of(asked: ApprovalRequested, job: Owned, votes: Sequence[ApprovalVoted]) -> Matter:
+def matter_of(asked: ApprovalRequested, job: Owned, votes: Sequence[Vote]) -> Matter:
     """What a yes to a request would be about, behind these votes."""
-    return Matter(job.tenant, job.submitted_by, asked.edited_by, tuple(map(voter, votes)))
+    return Matter(job.tenant, job.submitted_by, asked.edited_by, votes)
 
 
-def votes_that_count(asked: ApprovalRequested, job: Owned, votes: Sequence[ApprovalVoted]) -> tuple[str, ...]:
+def votes_that_count(asked: ApprovalRequested, job: Owned, votes: Sequence[Vote]) -> tuple[str, ...]:
     """The names of those whose votes are for a yes."""
     return tuple(one.id for one in counted(deciders_of(asked), matter_of(asked, job, votes)))
+
+
+def votes_as_recorded(votes: Iterable[ApprovalVoted]) -> tuple[Vote, ...]:
+    """Votes as the log has them, by the keys that it says have signed them: whether they have is not looked at."""
+    return tuple(Vote(voter(vote), vote.signature.key if vote.signature is not None else None) for vote in votes)
 
 
 def voter(vote: ApprovalVoted) -> RecordedPrincipal:
@@ -159,8 +174,8 @@ def fields_in(form: Mapping[str, Any]) -> tuple[FormField, ...]:
     return tuple(FormField.model_validate(one) for one in cast("Sequence[Any]", form.get("fields", ())))
 
 
-def edited(requested: ApprovalRequested, schema: Schema, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of the new call that an edit makes: those that were shown, with what was changed.
+def changed_by(requested: ApprovalRequested, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that were shown, with what an edit changes; whether they are a call's is for `edited`.
 
     Raises:
         AnswerRefused: naming the field.
@@ -168,7 +183,16 @@ def edited(requested: ApprovalRequested, schema: Schema, data: Mapping[str, Any]
     shown = arguments_of(requested)
     if shown is None:
         raise AnswerRefused("data", "the recorded request can't be edited")
-    changed = shown | answers(fields_in(requested.form), data, complete=False)
+    return shown | answers(fields_in(requested.form), data, complete=False)
+
+
+def edited(requested: ApprovalRequested, schema: Schema, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of the new call that an edit makes: those that were shown, with what was changed.
+
+    Raises:
+        AnswerRefused: naming the field.
+    """
+    shown, changed = arguments_of(requested), changed_by(requested, data)
     if any(references(changed)):
         raise AnswerRefused("data", "may not hold references")
     if canonical(changed) == canonical(shown):

@@ -267,7 +267,7 @@ def _words(job: JobState, by: RecordedPrincipal, settle: Mapping[str, StepVerdic
     for node_id, reported in sorted(settle.items()):
         key = unsure[node_id]
         entry, state = job.entry(node_id), job.keys[key]
-        refused = may_not_resolve(job, state, by)
+        refused = may_not_resolve(job, state, by, reported.verdict)
         if refused is not None:
             raise NotEntitled(refused)
         if entry is None or entry.node.compensates is not None or state.partial:

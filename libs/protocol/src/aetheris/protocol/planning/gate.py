@@ -40,6 +40,16 @@ class Deciders:
     kinds: Sequence[PrincipalKind] | None = None
     approvals: int = 1
     """How many different principals must say yes."""
+    signed: bool = False
+    """Whether each must sign what he says with a key of his own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """Who has said yes, and under a rule that asks for it: the fingerprint of his key that signed just this."""
+
+    who: RecordedPrincipal
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +62,35 @@ class Matter:
     """Of the job that it is about."""
     edited_by: str | None = None
     """By whom the last edit of the very call is that it is about."""
-    votes: Sequence[RecordedPrincipal] = ()
+    votes: Sequence[Vote] = ()
 
 
-def gate(deciders: Deciders, who: RecordedPrincipal, action: HumanAction, matter: Matter) -> str | None:
-    """Why he may not say this, as a clear sentence that names the rule and what it asks for; None where he may."""
-    return next(_refusals(deciders, who, action, matter), None)
+_SIGNABLE = frozenset({HumanAction.APPROVE, HumanAction.REJECT, HumanAction.EDIT})
+
+
+def gate(
+    deciders: Deciders, who: RecordedPrincipal, action: HumanAction, matter: Matter, key: str | None = None
+) -> str | None:
+    """Why he may not say this, as a clear sentence that names the rule and what it asks for; None where he may.
+
+    `key` is the fingerprint of the key of his that signed just this; whether it did is for the caller to know.
+    """
+    return next(_refusals(deciders, who, action, matter, key), None)
 
 
 def counted(deciders: Deciders, matter: Matter) -> tuple[RecordedPrincipal, ...]:
     """Of the votes for a yes those that count: of different principals, each let through by the gate."""
-    found: list[RecordedPrincipal] = []
+    found: list[Vote] = []
     for vote in matter.votes:
         so_far = Matter(matter.tenant, matter.submitted_by, matter.edited_by, tuple(found))
-        if gate(deciders, vote, HumanAction.APPROVE, so_far) is None:
+        if gate(deciders, vote.who, HumanAction.APPROVE, so_far, vote.key) is None:
             found.append(vote)
-    return tuple(found)
+    return tuple(vote.who for vote in found)
 
 
-def _refusals(deciders: Deciders, who: RecordedPrincipal, action: HumanAction, matter: Matter) -> Iterator[str]:
+def _refusals(
+    deciders: Deciders, who: RecordedPrincipal, action: HumanAction, matter: Matter, key: str | None
+) -> Iterator[str]:
     if matter.tenant is not None and who.tenant != matter.tenant:
         yield "the job is another tenant's"
     if not deciders.self_approval:
@@ -80,10 +100,12 @@ def _refusals(deciders: Deciders, who: RecordedPrincipal, action: HumanAction, m
             yield "who edited the call may not approve it: somebody else must"
     if who.breaks_glass:
         yield from _no_emergency(who)
-        return
-    if action is HumanAction.APPROVE and any(vote.id == who.id for vote in matter.votes):
-        yield f"who has approved this already is counted once: {deciders.approvals} different ones must"
-    yield from _not_named(deciders, who, action)
+    else:
+        if action is HumanAction.APPROVE and any(vote.who.id == who.id for vote in matter.votes):
+            yield f"who has approved this already is counted once: {deciders.approvals} different ones must"
+        yield from _not_named(deciders, who, action)
+    if deciders.signed:
+        yield from _unsigned(deciders, action, matter, key)
 
 
 def _no_emergency(who: RecordedPrincipal) -> Iterator[str]:
@@ -92,6 +114,17 @@ def _no_emergency(who: RecordedPrincipal) -> Iterator[str]:
         yield f"the role {Role.BREAK_GLASS} is needed to decide in an emergency"
     if who.kind is not PrincipalKind.PERSON:
         yield f"only a person may decide in an emergency; this is a principal of kind {who.kind}"
+
+
+def _unsigned(deciders: Deciders, action: HumanAction, matter: Matter, key: str | None) -> Iterator[str]:
+    """What a rule that asks for signatures asks for in an emergency too: else whoever runs the system could say it."""
+    by = f" by rule {deciders.rule}" if deciders.rule is not None else ""
+    if action not in _SIGNABLE:
+        yield f"to {action} needs a signature{by}, and can't be signed: have the call tried again, or cancel it"
+    if key is None:
+        yield f"who may {action} must sign it with his own key{by}"
+    if action is HumanAction.APPROVE and any(vote.key == key for vote in matter.votes):
+        yield f"that key has signed this already: {deciders.approvals} different ones must"
 
 
 def _not_named(deciders: Deciders, who: RecordedPrincipal, action: HumanAction) -> Iterator[str]:

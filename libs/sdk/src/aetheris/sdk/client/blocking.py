@@ -144,12 +144,14 @@ class Client:
         data: Mapping[str, Any] | None = None,
         comment: str | None = None,
         break_glass: bool = False,
+        signature: str | None = None,
     ) -> Responded:
         """Answer a request; raises ApiError (Conflict: another answer stands; Forbidden: others may answer).
 
         `break_glass`: alone, in an emergency, as the comment says, where the rule names others: every use is an alarm.
+        `signature`: of what he says, where the rule asks for it: SSHSIG, armored (docs/approvals.md).
         """
-        call = calls.respond(request_id, action, data, comment, break_glass=break_glass)
+        call = calls.respond(request_id, action, data, comment, break_glass=break_glass, signature=signature)
         return Responded.model_validate(self._send(call))
 
     def resolve(

@@ -156,7 +156,13 @@ def audit(since: str | None, cursor: str | None) -> ApiCall:
 
 
 def respond(
-    request_id: str, action: Action, data: Mapping[str, Any] | None, comment: str | None, *, break_glass: bool
+    request_id: str,
+    action: Action,
+    data: Mapping[str, Any] | None,
+    comment: str | None,
+    *,
+    break_glass: bool,
+    signature: str | None,
 ) -> ApiCall:
     """POST /ecs/respond."""
     body: dict[str, Any] = {"request_id": request_id, "action": action}
@@ -166,6 +172,8 @@ def respond(
         body["comment"] = comment
     if break_glass:
         body["break_glass"] = True
+    if signature is not None:
+        body["signature"] = signature
     return ApiCall("POST", "/ecs/respond", body)
 
 

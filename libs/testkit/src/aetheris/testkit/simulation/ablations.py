@@ -10,7 +10,7 @@ from aetheris.ledger.core import settlement
 from aetheris.ledger.core.live_jobs import CurrentInvocation, DecisionContext, TimedDecision
 from aetheris.ledger.core.settlement import JobKey
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry
-from aetheris.protocol.messages.events import ApprovalVoted
+from aetheris.protocol.planning.gate import Vote
 from aetheris.tool_executor.core.partition import DeclaredInvocation
 
 Replace = Callable[[Any], Any]
@@ -152,8 +152,8 @@ def _twice(real: Callable[..., Any]) -> Callable[..., Any]:
 def _whoever_voted(_: Callable[..., Any]) -> Callable[..., Any]:
     """Every vote counts, whose it ever is."""
 
-    def names(_asked: object, _job: object, votes: Sequence[ApprovalVoted]) -> tuple[str, ...]:
-        return tuple(vote.approver for vote in votes)
+    def names(_asked: object, _job: object, votes: Sequence[Vote]) -> tuple[str, ...]:
+        return tuple(vote.who.id for vote in votes)
 
     return names
 
@@ -182,7 +182,7 @@ def _unreported(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _always(value: object) -> Replace:
-    def always(*_: object) -> object:
+    def always(*_: object, **__: object) -> object:
         return value
 
     return lambda _: always

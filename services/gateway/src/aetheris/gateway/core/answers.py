@@ -130,13 +130,13 @@ def check_resolvable(state: KeyState, verdict: str) -> None:
         raise ConflictProblem("illegal_transition", message, state=status.value)
 
 
-def check_resolver(job: JobState, state: KeyState, by: RecordedPrincipal) -> None:
+def check_resolver(job: JobState, state: KeyState, by: RecordedPrincipal, verdict: str) -> None:
     """Whether he is the one to settle it.
 
     Raises:
         Forbidden: somebody else may.
     """
-    refused = may_not_resolve(job, state, by)
+    refused = may_not_resolve(job, state, by, verdict)
     if refused is not None:
         raise ForbiddenProblem("not_an_approver", refused)
 

@@ -102,7 +102,7 @@ def resolve(execution_id: str, wanted: ResolveBody, caller: Principal, job: JobS
     key = _known(answers.key_to_resolve(state, execution_id))
     answers.check_resolvable(state.keys[key], wanted.verdict)
     who = caller.speaks(breaks_glass=wanted.break_glass)
-    answers.check_resolver(state, state.keys[key], who)
+    answers.check_resolver(state, state.keys[key], who, wanted.verdict)
     command = Resolve.model_validate(
         {
             "job_id": job.job_id,

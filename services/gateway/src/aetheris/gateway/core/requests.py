@@ -22,6 +22,7 @@ from aetheris.protocol.planning.approvals import (
     had_before,
     may_not_answer,
     request_id,
+    votes_as_recorded,
     votes_that_count,
 )
 from aetheris.protocol.planning.continuation import edited_to
@@ -41,6 +42,7 @@ class HumanResponse:
     data: dict[str, Any]
     comment: str | None
     who: RecordedPrincipal
+    signature: str | None = None
 
     @property
     def by(self) -> str:
@@ -122,14 +124,14 @@ def not_asked(job: JobState | None, request: str) -> NotFoundProblem | ConflictP
     return ConflictProblem("illegal_transition", f"the step is {status.value}, and asks nobody", state=status.value)
 
 
-def check(question: Question, response: HumanResponse, schema: Schema | None) -> None:
-    """Whether the answer fits the form, by whoever may give it.
+def check(question: Question, response: HumanResponse, schema: Schema | None, key: str | None = None) -> None:
+    """Whether the answer fits the form, by whoever may give it; `key`: of his that signed it.
 
     Raises:
         BadRequest: naming the field.
         Forbidden: somebody else may answer.
     """
-    refused = may_not_answer(question.asked, response.action, question.owner, response.who)
+    refused = may_not_answer(question.asked, response.action, question.owner, response.who, key=key)
     if refused is not None:
         raise ForbiddenProblem("not_an_approver", refused)
     try:
@@ -340,7 +342,7 @@ def votes_on(asked: Requested, owner: Owner, votes: Sequence[ev.ApprovalVoted]) 
     """Who has said yes so far, of how many; None where one is enough."""
     if not isinstance(asked, ev.ApprovalRequested) or asked.approvals is None:
         return None
-    return VoteCount(given=votes_that_count(asked, owner, votes), needed=asked.approvals)
+    return VoteCount(given=votes_that_count(asked, owner, votes_as_recorded(votes)), needed=asked.approvals)
 
 
 def view(job: JobState, question: Question, state: KeyState) -> Mapping[str, Any]:

@@ -13,13 +13,25 @@ from aetheris.ledger.core.policy import PolicyEffect, PolicyVerdict, Rule
 from aetheris.ledger.core.settlement import JobKey, written
 from aetheris.ledger.core.waits import UNFIT
 from aetheris.protocol.base import recordable
+from aetheris.protocol.base.canonical import InvalidArgs
+from aetheris.protocol.base.keys import args_hash
 from aetheris.protocol.fold.state import JobState, KeyState, PlanEntry
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.approval_events import ApproverSignature
 from aetheris.protocol.messages.commands import Respond
 from aetheris.protocol.messages.event_values import Observed, RejectReason
 from aetheris.protocol.plan.forms import AnswerRefused, fields_of
 from aetheris.protocol.plan.graph import dependencies
-from aetheris.protocol.planning.approvals import edited, had_before, may_not_answer, recorded, request_id
+from aetheris.protocol.planning.approval_text import SignatureRefused
+from aetheris.protocol.planning.approvals import (
+    changed_by,
+    edited,
+    had_before,
+    may_not_answer,
+    recorded,
+    request_id,
+    votes_as_recorded,
+)
 from aetheris.protocol.planning.continuation import done_before
 from aetheris.protocol.planning.invocation import Invocation, call_with
 from aetheris.protocol.planning.schemas import Schema
@@ -101,7 +113,13 @@ def answer(
     open_request = requested and request_id(job.state.job_id, job_key.state.node_id, key, requested.generation)
     if requested is None or command.request_id != open_request:
         return "another request about the call is open"
-    may_not = may_not_answer(requested, command.action, job.state.created, command.speaker, job_key.state.votes)
+    try:
+        signed = votes.signature(job_key, requested, command, _edit_hash(requested, command), context=context, now=now)
+    except SignatureRefused as error:
+        return str(error)
+    so_far, key_used = votes.given(job_key, context, now), signed.key if signed is not None else None
+    owner, given = job.state.created, votes_as_recorded(so_far)
+    may_not = may_not_answer(requested, command.action, owner, command.speaker, given, key=key_used)
     if may_not is not None:
         return may_not
     if is_past(requested, now):
@@ -111,13 +129,23 @@ def answer(
         mismatch = _rejected(job_key, RejectReason.APPROVAL_MISMATCH, "the plan has changed", command_id)
         return settlement.emit(job_key, mismatch)
     if command.action == "approve":
-        return votes.yes(job_key, requested, command, command_id)
+        return votes.yes(job_key, requested, command, command_id, signed=signed, so_far=so_far)
     if command.action == "edit":
         if job_key.state.needs_yes:
             return "what was tried may have acted: other arguments would be a second call of the step"
-        return _edit(job, job_key, entry, command, command_id, context=context, now=now)
+        return _edit(job, job_key, entry, command, command_id, signed=signed, context=context, now=now)
     no = _rejected(job_key, RejectReason.APPROVAL, "a human said no", command_id)
-    return settlement.emit(job_key, votes.decided(job_key, requested, command, command_id), no)
+    return settlement.emit(job_key, votes.decided(job_key, requested, command, command_id, signed=signed), no)
+
+
+def _edit_hash(requested: ev.ApprovalRequested, command: Respond) -> str | None:
+    """Of the arguments that an edit makes, as args_hash is made; None where it makes none."""
+    if not requested.signed or command.action != "edit":
+        return None
+    try:
+        return args_hash(changed_by(requested, command.data))
+    except (AnswerRefused, InvalidArgs):
+        return None
 
 
 def expired(job_key: JobKey, requested: ev.ApprovalRequested, caused_by: str | None = None) -> Emit:
@@ -138,6 +166,7 @@ def _edit(
     command: Respond,
     command_id: str,
     *,
+    signed: ApproverSignature | None,
     context: DecisionContext,
     now: Now,
 ) -> Emit | str:
@@ -163,7 +192,7 @@ def _edit(
         return f"{done.node_id} of {done.job_id}, which the job continues, did just that"
     new = JobKey(job.state, call.key, KeyState(call.node_id))
     verdict = context.policy.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(job.state, call))
-    decided = votes.decided(job_key, requested, command, command_id, data=args)
+    decided = votes.decided(job_key, requested, command, command_id, signed=signed, data=args)
     old = _rejected(job_key, RejectReason.EDITED, "a human edited the call", command_id)
     over = _refusal(job, job_key, call, verdict)
     if over is not None:
@@ -218,6 +247,7 @@ def _as_before(requested: ev.ApprovalRequested, context: DecisionContext) -> Rul
         persons=False if requested.approver_kinds is None else None,
         approvals=requested.approvals or 1,
         self_approval=bool(requested.self_approval),
+        signed=bool(requested.signed),
     )
 
 
@@ -246,6 +276,7 @@ def _requested(
         **recorded(deciders),
         observed=observed or None,
         approvals=deciders.approvals if deciders.approvals > 1 else None,
+        policy_hash=context.policy.hash if deciders.signed else None,
         form=_form(request, job_key, call, context, created_at=form_at, expires_at=expires_at),
         expires_at=expires_at,
         edited_by=edited_by,

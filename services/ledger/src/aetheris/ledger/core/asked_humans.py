@@ -43,8 +43,11 @@ class AskedHumans:
         """A vote has been folded: whether it was the last one that was needed is looked at now."""
         key = event.idempotency_key
         asked = job.asked.get(key)
-        if asked is not None and votes.tallied(JobKey(job.state, key, job.state.keys[key])) is not None:
+        if asked is not None and self._comes_to_one(job, key, now):
             self._due.put_off(asked, now.mono_s, Item("request", job.state.job_id, key))
+
+    def _comes_to_one(self, job: LiveJob, key: str, now: Now) -> bool:
+        return votes.tallied(JobKey(job.state, key, job.state.keys[key]), self._live_jobs.context, now) is not None
 
     def decide(self, job: LiveJob, event: ev.ApprovalDecided, now: Now) -> None:
         """A human has answered: what he lets through is judged again."""

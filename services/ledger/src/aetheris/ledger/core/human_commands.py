@@ -98,7 +98,7 @@ class HumanCommands:
         if key is None:
             return []
         job_key = JobKey(job.state, key, job.state.keys[key])
-        may_not = may_not_resolve(job.state, job_key.state, command.speaker)
+        may_not = may_not_resolve(job.state, job_key.state, command.speaker, command.verdict)
         if may_not is not None:
             return self._turn_down(held, may_not)
         return [_RESOLUTIONS[command.verdict](job_key, command, held.id)]

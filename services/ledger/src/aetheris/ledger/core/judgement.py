@@ -136,7 +136,7 @@ class Judgement:
                 return TimedDecision()
             why = "the job is stopping" if closed else "the plan has changed"
             return TimedDecision((settlement.rejected(job_key, RejectReason.CANCELLED, why),))
-        agreed = votes.tallied(job_key)
+        agreed = votes.tallied(job_key, self._live_jobs.context, now)
         if agreed is not None:
             del job.asked[item.name]
             return TimedDecision((agreed,))

@@ -9,6 +9,7 @@ from aetheris.ledger.core.decisions import Decision, Grant
 from aetheris.ledger.core.duplicate_index import DuplicateIndex
 from aetheris.ledger.core.limits import LedgerLimits
 from aetheris.ledger.core.policy import Policy
+from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.fold.state import JobState, KeyState, PlanEntry
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
@@ -33,6 +34,8 @@ class DecisionContext:
     registered: Callable[[str, str], RegistryEntry | None] = lambda _name, _version: None
     """The registry's entry of a tool, by name and version."""
     duplicates: DuplicateIndex = field(default_factory=DuplicateIndex)
+    signers: AllowedSigners = field(default_factory=AllowedSigners)
+    """Whose SSH keys count, where a rule asks for signatures."""
 
     def verifies(self, name: str, version: str) -> bool:
         """Whether what a tool did can be compared with the external system."""

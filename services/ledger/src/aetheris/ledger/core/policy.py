@@ -1,5 +1,6 @@
 """The policy: rules in order, the first that matches decides (docs/policy.md)."""
 
+import hashlib
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from aetheris.protocol.planning.gate import Deciders
 MOST_APPROVALS = 20
 
 _ABOUT_HUMANS = frozenset(
-    {"approvers", "approver_roles", "approver_kinds", "persons", "approvals", "expires_s", "self_approval"}
+    {"approvers", "approver_roles", "approver_kinds", "persons", "approvals", "expires_s", "self_approval", "signed"}
 )
 NO_RULE = "(no rule matches)"
 
@@ -111,6 +112,7 @@ class Rule(_Strict):
         default=None, description="Whether only persons may approve; where nothing is said: what can't be undone"
     )
     approvals: int = Field(default=1, ge=1, le=MOST_APPROVALS, description="How many different ones must say yes")
+    signed: bool = Field(default=False, description="Whether each signs what he says with an SSH key of his own")
     self_approval: bool = Field(default=False, description="Whether who submitted the job may decide about its calls")
     budget: Budget | None = None
     rate: Rate | None = None
@@ -124,6 +126,8 @@ class Rule(_Strict):
             raise ValueError("would: with effect observe, and only there")
         if self.approvals > 1 and self.effect is not PolicyEffect.APPROVAL and self.would != "approval":
             raise ValueError("approvals: only with effect approval")
+        if self.signed and self.effect is not PolicyEffect.APPROVAL and self.would != "approval":
+            raise ValueError("signed: only with effect approval")
         if self.persons and self.approver_kinds is not None:
             raise ValueError("persons: not with approver_kinds, which says who they are")
         if self.is_limited and self.effect in (PolicyEffect.DENY, PolicyEffect.OBSERVE):
@@ -137,7 +141,9 @@ class Rule(_Strict):
         kinds = self.approver_kinds
         if kinds is None and (irreversible if self.persons is None else self.persons):
             kinds = (PrincipalKind.PERSON,)
-        return Deciders(self.name, self.approvers, self.self_approval, self.approver_roles, kinds, self.approvals)
+        return Deciders(
+            self.name, self.approvers, self.self_approval, self.approver_roles, kinds, self.approvals, self.signed
+        )
 
     @property
     def is_limited(self) -> bool:
@@ -195,8 +201,12 @@ class PolicyVerdict:
 class Policy:
     """Rules in order; what no rule matches is denied."""
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, rules: Sequence[Rule], text: str = "") -> None:
         self.rules = tuple(rules)
+        self.hash = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+        """hex SHA-256 of its text."""
+        self.signed = next((rule.name for rule in rules if rule.signed and not rule.observes), None)
+        """A rule that asks for signatures."""
         self.limited: Mapping[str, Rule] = {rule.name: rule for rule in rules if rule.is_limited}
         self._named: Mapping[str, Rule] = {rule.name: rule for rule in rules}
         self._known: dict[tuple[str, bool], tuple[Rule, ...]] = {}
@@ -287,7 +297,7 @@ def parse(text: str) -> Policy:
     for index, name in enumerate(names):
         if name in names[:index]:
             raise PolicyError(f"rule {name!r}: the name stands twice", toml_line(text, "rules", index, "name"))
-    return Policy(rules)
+    return Policy(rules, text)
 
 
 def _rule(text: str, index: int, entry: Any) -> Rule:

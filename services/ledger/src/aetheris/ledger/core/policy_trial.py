@@ -14,7 +14,7 @@ from aetheris.protocol.fold.job_log import LoggedEvent, fold_event, logged_event
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Decision, RejectReason
-from aetheris.protocol.planning.approvals import matter_of
+from aetheris.protocol.planning.approvals import matter_of, votes_as_recorded
 from aetheris.protocol.planning.gate import counted
 from aetheris.protocol.planning.invocation import Invocation, NotReady, invocation
 
@@ -131,7 +131,7 @@ class _JobTrial:
             return
         rule: Rule = verdict.rule
         deciders = rule.deciders(irreversible=entry.irreversible)
-        matter = matter_of(state.requested, job.created, (*state.votes, _as_vote(event)))
+        matter = matter_of(state.requested, job.created, votes_as_recorded((*state.votes, _as_vote(event))))
         good = counted(deciders, matter)
         if len(good) < deciders.approvals and self._trial.is_within(logged.time):
             names = ", ".join(event.votes or (event.approver,))
@@ -163,4 +163,4 @@ def _decided(event: ev.KeyEvent) -> tuple[str, str] | None:
 def _as_vote(event: ev.ApprovalDecided) -> ev.ApprovalVoted:
     """Who has decided has said yes; who had before is counted once."""
     body = event.model_dump(include={"job_id", "node_id", "idempotency_key", "args_hash", "tool_version", "rule"})
-    return ev.ApprovalVoted(**body, approver=event.approver, principal=event.principal)
+    return ev.ApprovalVoted(**body, approver=event.approver, principal=event.principal, signature=event.signature)

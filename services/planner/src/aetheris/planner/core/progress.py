@@ -17,7 +17,7 @@ from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectClass, Kind
 from aetheris.protocol.plan.prompts import Brief
 from aetheris.protocol.planning.answers import NOTHING_SPENT, Spent, is_decided
-from aetheris.protocol.planning.approvals import votes_that_count
+from aetheris.protocol.planning.approvals import votes_as_recorded, votes_that_count
 from aetheris.protocol.planning.invocation import is_done, needs
 from aetheris.protocol.planning.turns import may_go_without
 
@@ -312,7 +312,7 @@ class JobProgress:
         """Who has said yes to an open request is in the list, too."""
         state, listed = self.job.keys[key], self.requests.get(key)
         if listed is not None and state.requested is not None:
-            votes = votes_that_count(state.requested, self.job.created, state.votes)
+            votes = votes_that_count(state.requested, self.job.created, votes_as_recorded(state.votes))
             self.requests[key] = listed.model_copy(update={"votes": votes})
 
     def _follow_settlement(self, node_id: str) -> None:

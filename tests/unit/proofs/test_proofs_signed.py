@@ -1,0 +1,190 @@
+"""Where a rule asks for signatures, for the proofs and the script: that the log says who said yes is not enough."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from aetheris.protocol.planning.approval_text import ApprovalText, SignedRequest
+from aetheris.protocol.planning.approvals import request_id
+from tests.testkit.proof_histories import JOB, TENANT, Log, digest, node, tool
+from tests.testkit.ssh_keys import SshSigner
+from tests.testkit.standalone import verified
+
+KEYS = {name: SshSigner(seed) for seed, name in enumerate(("ann", "bob", "mallory"), start=1)}
+SIGNERS = KEYS["ann"].line("ann") + KEYS["bob"].line("bob")
+TIME = "2030-06-01T12:00:00+00:00"
+BOUND = {"args_hash": "args-a", "tool_version": "1", "rule": "r"}
+RULE = {"signed": True, "policy_hash": "p"}
+
+
+def asked(**rule: Any) -> Log:
+    log = Log(node("a"), tools={"refund": tool("opaque", irreversible=True)})
+    log.ask(**RULE, **rule)
+    return log
+
+
+def text(by: str, decision: Any = "approve", approvals: int = 1, **more: Any) -> ApprovalText:
+    request = SignedRequest(
+        installation=None,
+        tenant=TENANT,
+        job=JOB,
+        step="a",
+        request=request_id(JOB, "a", "k-a"),
+        tool="refund",
+        policy_hash="p",
+        approvals=approvals,
+        **BOUND,
+    )
+    return ApprovalText(asked=request, approver=by, decision=decision, **more)
+
+
+def signature(said: ApprovalText, by: str) -> dict[str, str]:
+    return {"key": KEYS[by].fingerprint, "armored": KEYS[by].sign(said.encoded())}
+
+
+def rules(log: Log, signers: str | None = SIGNERS, time: str = TIME) -> list[str]:
+    records = [replace(one, headers=(*one.headers, ("ce_time", time.encode()))) for one in log.records]
+    return sorted(one.rule for one in verified(records, signers=signers).violations)
+
+
+def decided(by: str = "ann", decision: str = "approve", signed: dict[str, str] | None = None, **more: Any) -> Log:
+    log = asked()
+    log.decide(decision, approver=by, **({"signature": signed} if signed is not None else {}), **more)
+    return log
+
+
+def test_a_signed_yes_holds_with_signers_and_without() -> None:
+    log = decided(signed=signature(text("ann"), "ann"))
+    assert (rules(log), rules(log, None)) == ([], [])
+
+
+@pytest.mark.parametrize("decision", ["approve", "reject", "edit"])
+def test_a_decision_without_a_signature_is_found_whoever_checks(decision: str) -> None:
+    for signers in (SIGNERS, None):
+        assert rules(decided(decision=decision), signers) == ["not_signed"]
+        assert rules(decided(decision=decision, signed={"key": "SHA256:x", "armored": "x"}), signers) == ["not_signed"]
+
+
+def test_what_an_operator_signs_himself_is_found_by_who_knows_the_signers() -> None:
+    forged = decided(signed=signature(text("ann"), "mallory"))
+    assert (rules(forged), rules(forged, None)) == (["foreign_signature"], [])
+    of_bob = decided(signed=signature(text("ann"), "bob"))
+    assert rules(of_bob) == ["foreign_signature"]
+    named = decided(signed=signature(text("ann"), "mallory") | {"key": KEYS["ann"].fingerprint})
+    assert (rules(named), rules(named, None)) == (["not_signed"], ["not_signed"])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        text("bob"),
+        text("ann", "reject"),
+        text("ann", approvals=2),
+        text("ann", break_glass=True),
+        text("ann", data_hash="x"),
+        *(
+            replace(text("ann"), asked=replace(text("ann").asked, **{name: "x"}))
+            for name in (
+                "installation",
+                "tenant",
+                "job",
+                "step",
+                "request",
+                "tool",
+                "tool_version",
+                "args_hash",
+                "rule",
+            )
+        ),
+        replace(text("ann"), asked=replace(text("ann").asked, policy_hash=None)),
+    ],
+)
+def test_a_signature_of_anything_else_is_none(said: ApprovalText) -> None:
+    assert rules(decided(signed=signature(said, "ann"))) == ["not_signed"]
+
+
+def test_a_signature_counts_at_the_time_that_its_record_has() -> None:
+    log = decided(signed=signature(text("ann"), "ann"))
+    ended = KEYS["ann"].line("ann", 'valid-before="20300601Z"')
+    assert rules(log, ended) == ["foreign_signature"]
+    assert rules(log, ended, "2030-05-31T12:00:00+00:00") == []
+    assert rules(log, ended, "at noon") == ["foreign_signature"]
+    assert rules(log, ended, "2030-05-31T12:00:00") == ["foreign_signature"]
+
+
+def test_an_edit_is_signed_for_the_arguments_that_it_makes() -> None:
+    data = {"amount": 4}
+    good = signature(text("ann", "edit", data_hash=digest(data)), "ann")
+    assert rules(decided(decision="edit", signed=good, data=data)) == []
+    assert rules(decided(decision="edit", signed=good, data={"amount": 40})) == ["not_signed"]
+
+
+def voted(*votes: tuple[str, str], names: list[str] | None = None) -> Log:
+    """(who, whose key signed), and a decision that names them all."""
+    log = asked(approvals=2)
+    for who, key in votes:
+        said: dict[str, Any] = {"signature": signature(text(who, approvals=2), key)} if key else {}
+        log.about("approval_voted", **BOUND, approver=who, **said)
+    last, key = votes[-1]
+    said = {"signature": signature(text(last, approvals=2), key)} if key else {}
+    log.decide("approve", approver=last, votes=names or [who for who, _ in votes], **said)
+    return log
+
+
+def test_votes_are_signed_each_by_a_key_of_its_own() -> None:
+    assert rules(voted(("ann", "ann"), ("bob", "bob"))) == []
+    assert rules(voted(("bob", ""), ("ann", "ann"), ("bob", "bob"))) == [], "a forged one stands in nobody's way"
+    assert rules(voted(("bob", ""), ("ann", "ann"))) == ["votes_missing"]
+    assert rules(voted(("bob", "mallory"), ("ann", "ann"))) == ["votes_missing"]
+    assert rules(voted(("ann", "ann"), ("ann", "ann"))) == ["votes_missing"]
+    both = KEYS["ann"].line("ann,bob")
+    assert rules(voted(("bob", "ann"), ("ann", "ann")), both) == ["votes_missing"], "one key, one vote"
+    assert rules(voted(("ann", ""), ("bob", ""))) == ["not_signed", "votes_missing"]
+
+
+def test_an_emergency_is_signed_as_one() -> None:
+    said = {"id": "ann", "kind": "person", "roles": ["break_glass"], "tenant": TENANT, "breaks_glass": True}
+    alone = signature(text("ann", break_glass=True), "ann")
+    assert rules(decided(signed=alone, principal=said)) == []
+    assert rules(decided(signed=signature(text("ann"), "ann"), principal=said)) == ["not_signed"]
+
+
+@pytest.mark.parametrize("verdict", ["retry", "happened", "not_executed"])
+def test_what_became_of_a_call_is_a_word_that_cannot_be_signed(verdict: str) -> None:
+    log = decided(signed=signature(text("ann"), "ann"))
+    log.start("n1")
+    log.about("invocation_parked", "n1", reason="nobody knows", rule="r", signed=True)
+    if verdict == "retry":
+        log.reopen("n1", "human", evidence=[{"by": "ann", "evidence": "seen"}])
+    elif verdict == "happened":
+        log.finish("n1", via="human", by="ann", evidence="seen")
+    else:
+        log.permanent("n1", "human", by="ann", evidence="seen")
+    assert rules(log) == ([] if verdict == "retry" else ["not_signed"])
+
+
+def test_what_could_not_be_confirmed_is_not_accepted_unsigned() -> None:
+    for signed, broken in ((True, ["not_signed"]), (None, [])):
+        log = Log(node("a"))
+        named = {"wait_type": "confirmation", "correlation_key": "confirm-1"}
+        rule: dict[str, Any] = {"signed": True} if signed else {}
+        log.add("job_waiting", **named, rule="r", **rule)
+        log.add("wait_completed", **named, by="ann")
+        assert rules(log) == broken
+
+
+def test_the_report_lists_what_was_signed_and_whose_key_it_was() -> None:
+    log = decided(signed=signature(text("ann"), "mallory"))
+    records = [replace(one, headers=(*one.headers, ("ce_time", TIME.encode()))) for one in log.records]
+    for signers, known in ((None, None), (SIGNERS, False), (KEYS["mallory"].line("ann"), True)):
+        (word,) = verified(records, signers=signers).to_json()["signed"]
+        found = (word["what"], word["node_id"], word["by"], word["key"], word["known"], word["said_at"])
+        assert found == ("approval_decided", "a", "ann", KEYS["mallory"].fingerprint, known, TIME)
+
+
+def test_an_unsigned_rule_asks_for_nothing() -> None:
+    log = Log(node("a"), tools={"refund": tool("opaque", irreversible=True)})
+    log.ask()
+    log.decide("approve", approver="ann")
+    assert rules(log) == []
