@@ -151,18 +151,18 @@ def test_another_tenants_token_finds_and_changes_nothing(rig: SecuredRig, tried:
     before = rig.system.ends(Topic.JOBS_EVENTS)
     told: list[str] = []
     for mine, none in zip(ours, nobodys, strict=True):
-        if mine.path == none.path and mine.method == "POST":
+        if mine == none and mine.method == "POST":
             continue  # what Eve may do as her own
         if mine.path == "/api/audit":
             continue  # it shows her own refusals, which name what she asked for: below
         answer, control = (rig.ask("eve", one.method, one.path, json=one.body) for one in (mine, none))
         if answer.status_code != control.status_code or {tag, job, request} & {*re.findall(r"[\w:-]+", answer.text)}:
             told.append(f"{mine}: {answer.status_code} {answer.text[:200]}, else {control.status_code}")
-        if mine.path != none.path and answer.status_code < 400 and answer.json().get("effects") != []:
-            told.append(f"{mine}: {answer.status_code}")
+        elif mine != none and answer.status_code < 400 and answer.content != control.content:
+            told.append(f"{mine}: {answer.text[:200]}, else {control.text[:200]}")
     assert told == []
     shown = [one for one in rig.ask("eve", "GET", "/api/audit").json()["records"] if not one.get("hidden")]
-    assert {one["tenant"] for one in shown} <= {TENANTS["eve"]}
+    assert {one.get("tenant") for one in shown} <= {TENANTS["eve"]}
     assert rig.system.ends(Topic.JOBS_EVENTS) == before
     seen = [rig.ask("bob", one.method, one.path).status_code for one in ours if one.method == "GET"]
     assert seen.count(200) > len(seen) / 2, "a colleague finds it"
@@ -250,14 +250,15 @@ def test_a_secret_is_nowhere_but_in_the_tools_hands(rig: SecuredRig, tried: Trie
         {"id": "a", "tool": "leak", "args": {"token": token}},
         {"id": "b", "tool": "leak", "args": {"token": token, "large": 4000}, "depends_on": ["a"]},
     )
-    raises = {"id": "r", "tool": "raises", "args": {"token": token, "how": "failed"}, "retry": {"max_attempts": 1}}
-    raising = rig.system.submit(raises)
-    rig.system.wait_ended([leaks, raising])
+    raises = {"id": "r", "tool": "raises", "retry": {"max_attempts": 1}}
+    raising = [rig.system.submit(raises | {"args": {"token": token, "how": how}}) for how in ("failed", "lost")]
+    rig.system.wait_ended([leaks, *raising])
     assert rig.canary.given(), "the tools were given it"
-    for job in (leaks, raising):
+    for job in (leaks, *raising):
         rig.system.wait_sealed(job)
     until(lambda: any(b"execute_tool leak" in body for body in rig.collector.bodies()), PATIENCE_S)
-    leaked, controls = found_in(rig.canary, kept_and_told(rig.system, rig.collector, rig.canary.folder, leaks, raising))
+    places = kept_and_told(rig.system, rig.collector, rig.canary.folder, leaks, *raising)
+    leaked, controls = found_in(rig.canary, places)
     assert leaked == set()
     assert {"kafka", "valkey", "blobs", "logs", "page", "bundle", "job"} <= controls, controls
 

@@ -4,6 +4,7 @@ SECRET_SEEN is a file: what a tool was given is appended to it as hex SHA-256, t
 """
 
 import base64
+import contextvars
 import hashlib
 import json
 import logging
@@ -27,6 +28,7 @@ async def leak(token: str, large: int = 0) -> Result:
     print("printed", token)  # noqa: T201 - that is the point
     sys.stderr.write(f"written {token}\n")
     logging.getLogger("leak").error("logged %s", token)
+    contextvars.Context().run(print, "printed beside the call", token)
     basic = base64.b64encode(f"user:{token}".encode()).decode()
     value: dict[str, Any] = {
         "plain": token,
@@ -43,9 +45,9 @@ async def leak(token: str, large: int = 0) -> Result:
 
 @tool("raises", effect_class="idempotent", on_in_doubt="fail")
 async def raises(token: str, how: str) -> None:
-    """Says what it was given in its error, also across the place where reasons are cut off."""
+    """Says what it was given in its error, also across the place where reasons are cut off: more than half is kept."""
     _saw(token)
-    text = "x" * 480 + token
+    text = "x" * 470 + token
     if how == "failed":
         raise Failed(text)
     if how == "not_executed":
