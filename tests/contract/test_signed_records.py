@@ -16,7 +16,7 @@ from aetheris.proofs.writers import SIGNED_BY, SIGNING, is_nobodys, signer
 from aetheris.protocol.base import signing, writers
 from aetheris.protocol.base.ed25519 import verify
 from aetheris.protocol.base.signing import SignedPlace
-from aetheris.protocol.base.words import TryWord, invocation_id_of, is_word_of, word
+from aetheris.protocol.base.words import TryWord, TryWords, is_word_of
 from aetheris.protocol.base.writers import KnownBy, Party
 from aetheris.protocol.messages.commands import MESSAGES
 from aetheris.protocol.messages.event_values import Outcome, Via
@@ -197,8 +197,9 @@ def test_another_key_signs_nothing() -> None:
 
 
 def test_words_to_the_byte() -> None:
-    assert {reported: word(SECRET, reported) for reported in TryWord} == WORDS
-    assert invocation_id_of(SECRET) == INVOCATION_ID
+    words = TryWords.of(SECRET)
+    assert {reported: words.word(reported) for reported in TryWord} == WORDS
+    assert words.invocation_id == INVOCATION_ID
     by_hand = SECRET
     for _ in range(4):
         by_hand = hashlib.sha256(b"nonce1\0" + by_hand).digest()

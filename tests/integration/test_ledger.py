@@ -28,6 +28,7 @@ from aetheris.runtime.process.settings import RuntimeSettings
 from aetheris.runtime.redis.client import Redis
 from tests.testkit.ledger_process import WATCHED_DLQ, LedgerSurroundings, drafted, ledger_job
 from tests.testkit.principals import said_by
+from tests.testkit.tries import try_of
 
 pytestmark = pytest.mark.real
 
@@ -67,7 +68,7 @@ async def test_a_step_on_the_success_path(around: LedgerSurroundings) -> None:
         await step.add(step.finished("n1", result={"id": 1}))
         await around.until(lambda: step.views)
     (view,) = step.views
-    assert (view.status, view.committed, view.result, view.invocation_id) == ("success", True, {"id": 1}, "n1")
+    assert (view.status, view.committed, view.result, view.invocation_id) == ("success", True, {"id": 1}, try_of("n1"))
     assert step.partitions(Topic.LEDGER_RECORDS, step.key()) == step.partitions(Topic.JOBS_EVENTS)
     assert not step.of(ev.InvocationInDoubt)
 
@@ -122,7 +123,7 @@ async def test_an_idempotent_call_goes_on_with_the_next_token_across_a_kill(arou
         await around.until(lambda: step.views)
     assert len({event.incarnation for event in step.of(ev.WorkerEnded)}) == len(step.of(ev.WorkerEnded)) == 1
     assert [event.next_token for event in step.of(ev.InvocationReopened)] == [2]
-    assert step.key_state().settled_by == "n2"
+    assert step.key_state().settled_by == try_of("n2")
 
 
 async def test_an_effect_that_was_stored_but_not_reported_is_caught_up(around: LedgerSurroundings) -> None:
@@ -139,7 +140,7 @@ async def test_an_effect_that_was_stored_but_not_reported_is_caught_up(around: L
     assert (state.outcome, state.via, state.settled_by, state.result) == (
         Settled.SUCCESS,
         Via.CATCH_UP,
-        "n1",
+        try_of("n1"),
         {"id": 5},
     )
     assert len(step.of(ev.CommandCommitted)) == 1

@@ -22,13 +22,14 @@ from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.keys import args_hash, content_key, external_key, idempotency_key
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic, dead_letters
+from aetheris.protocol.base.words import TryWord, TryWords
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Cancel, JobCommand, JobIndexEntry, Submit, ToolRequest
 from aetheris.protocol.messages.envelope import Envelope, decode_event, decode_message, draft
 from aetheris.protocol.messages.event_values import BlobRef, Outcome, Via
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectKind
-from aetheris.runtime.base.fresh_ids import fresh_id, fresh_invocation_id
+from aetheris.runtime.base.fresh_ids import fresh_id, fresh_secret
 from aetheris.runtime.blobs.store import FolderBlobs
 from aetheris.runtime.kafka.admin import ensure_topics
 from aetheris.runtime.kafka.log import KafkaLog
@@ -176,13 +177,13 @@ def submission(plan: dict[str, Any], job_id: str | None = None, request_hash: st
 
 def tried(job_id: str, node: str, result: Any, outcome: Outcome) -> Sequence[Event]:
     """A try of a node without arguments, as the executor reports it."""
-    key, invocation_id = idempotency_key(job_id, node, "act", None), fresh_invocation_id()
+    key, words = idempotency_key(job_id, node, "act", None), TryWords.of(fresh_secret())
     return (
         ev.ToolInvocationStarted(
             job_id=job_id,
             node_id=node,
             idempotency_key=key,
-            invocation_id=invocation_id,
+            invocation_id=words.invocation_id,
             revision=0,
             token=1,
             attempt_id=0,
@@ -199,11 +200,12 @@ def tried(job_id: str, node: str, result: Any, outcome: Outcome) -> Sequence[Eve
             job_id=job_id,
             node_id=node,
             idempotency_key=key,
-            invocation_id=invocation_id,
+            invocation_id=words.invocation_id,
             outcome=outcome,
             via=Via.EXECUTOR,
             result=result,
             output_hash=digest(result),
+            word=words.word(TryWord.EFFECT if outcome.took_effect else TryWord.NO_EFFECT),
         ),
     )
 

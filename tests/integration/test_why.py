@@ -27,6 +27,7 @@ from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
 from tests.testkit.prometheus import Prometheus, running_prometheus
 from tests.testkit.rig import TracedRig, poke, running_traced_rig
+from tests.testkit.tries import end_word, try_of
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
@@ -229,11 +230,12 @@ async def test_a_violation_is_an_event_a_metric_and_an_alert_within_a_second(
         job_id=job_id,
         node_id="one",
         idempotency_key=key,
-        invocation_id="nobody",
+        invocation_id=try_of("nobody"),
         outcome=Outcome.SUCCESS,
         via=Via.EXECUTOR,
         result={"forged": True},
         output_hash="0",
+        word=end_word("nobody", Outcome.SUCCESS, Via.EXECUTOR),
     )
     record = draft(Topic.JOBS_EVENTS, forged, key=job_id, id="forged", source="test", time="2026-01-01T00:00:00Z")
     producer = AIOKafkaProducer(**client_options(rig.system.state().kafka))

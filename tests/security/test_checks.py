@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -301,9 +302,6 @@ def _outdated(context: ssl.SSLContext) -> ssl.SSLContext:
     return context
 
 
-WORDLESS = pytest.mark.xfail(strict=True, reason="reports carry no word of their try yet (docs/adr/0009)")
-
-
 @pytest.mark.security("forged record")
 def test_a_yes_that_the_executor_writes_starts_nothing(rig: SecuredRig, tried: Tried) -> None:
     tried("with the executor's rights: a yes that nobody gave, and a rule's permission")
@@ -325,7 +323,6 @@ def test_a_yes_that_the_executor_writes_starts_nothing(rig: SecuredRig, tried: T
 
 
 @pytest.mark.security("forged record")
-@WORDLESS
 def test_a_report_that_nothing_happened_reopens_no_call_that_is_parked(rig: SecuredRig, tried: Tried) -> None:
     tried("with the executor's rights: a report that a parked, approved call did not happen")
     tag = fresh("forged-report")
@@ -334,10 +331,24 @@ def test_a_report_that_nothing_happened_reopens_no_call_that_is_parked(rig: Secu
     until(lambda: rig.system.types(job, "invocation_parked") != [], PATIENCE_S)
     (started,) = rig.system.data_of(job, "tool_invocation_started")
     said = {name: started[name] for name in ("job_id", "node_id", "idempotency_key", "invocation_id")}
-    report = said | {"outcome": "retryable_failure", "via": "executor", "error": "nothing was sent"}
-    rig.system.append(ev.ToolInvocationFinished.model_validate(report), "/tool_executor/rogue")
+    (doubted,) = rig.system.data_of(job, "invocation_in_doubt")
+    assert doubted["word"], "what the try said of itself is there for everybody to read"
+    forged = said | {"outcome": "retryable_failure", "error": "nothing was sent"}
+    for via, word in product(("executor", "late"), (None, "0" * 64, doubted["word"], started["invocation_id"])):
+        report = ev.ToolInvocationFinished.model_validate(forged | {"via": via, "word": word})
+        rig.system.append(report, "/tool_executor/rogue")
+    returned = said | {"error_class": "Forged", "returned": True, "word": "0" * 64}
+    rig.system.append(ev.InvocationInDoubt.model_validate(returned), "/tool_executor/rogue")
     assert rig.step(job)["state"] == "waiting"
+    resolution = {"verdict": "happened", "evidence": "looked"}
+    path = f"/api/jobs/{job}/contracts/{rig.step(job)['execution_id']}/resolve"
+    assert rig.ask("bob", "POST", path, json=resolution).status_code == 200
+    rig.system.wait_ended([job])
     assert rig.external.count(tag) == 1
+    by_rogue = {event["id"] for event in rig.system.events(job) if event["source"] == "/tool_executor/rogue"}
+    notes = {one["event_id"] for one in rig.system.verified(job)["notes"] if one["rule"] == "unproven_report"}
+    assert notes == by_rogue
+    assert len(by_rogue) == 9
 
 
 @pytest.mark.security("forged record")

@@ -16,9 +16,7 @@ from aetheris.protocol.planning.schemas import pin_of
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.blobs.store import FolderBlobs
 from aetheris.runtime.blobs.traffic import BlobTraffic
-from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.log.interface import AppendRefused, RefusedGroup, Written
-from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.crash import CrashPoints
 from aetheris.runtime.process.withheld import Withheld
 from aetheris.runtime.redis.client import Redis
@@ -30,8 +28,8 @@ from aetheris.runtime.telemetry.spans import RecordedSpan
 from aetheris.runtime.telemetry.tracer import Telemetry
 from aetheris.sdk import tool
 from aetheris.sdk.loader import Toolbox
-from aetheris.testkit.memory import MemoryLog
 from aetheris.tool_executor.core.partition import Worker
+from aetheris.tool_executor.core.unread_tries import UnreadTries
 from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.handlers import ExecutorDependencies, ExecutorHandler
 from aetheris.tool_executor.heartbeat import Heartbeat
@@ -114,10 +112,10 @@ class HandlerBench:
             scribe=scribe,
             metrics=Metrics("tool_executor"),
             slots=self.slots,
+            unread_tries=UnreadTries(),
             heartbeat=self.heartbeat,
             crash=CrashPoints(),
             wake_up=self.wake_up,
-            freezes=FreezeTable(Table(MemoryLog(1), Topic.FREEZES)),
             spawn=self._spawn,
             quarantine=self._refuse,
             wake=lambda: None,

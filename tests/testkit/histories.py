@@ -12,6 +12,7 @@ from aetheris.protocol.messages.adoption import Adopted, Continues, Given, SealO
 from aetheris.protocol.messages.event_values import After, BlobRef, Outcome, Via
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectKind, JobOptions
+from tests.testkit.tries import doubt_word, end_word, try_of
 
 JOB = "job-1"
 TENANT = "acme"
@@ -105,7 +106,7 @@ def started(
         job_id=JOB,
         node_id=node,
         idempotency_key=key_of(node, args, tool),
-        invocation_id=invocation_id,
+        invocation_id=try_of(invocation_id),
         revision=revision,
         token=token,
         attempt_id=attempt,
@@ -116,7 +117,7 @@ def started(
         args_hash=args_hash(args),
         content_key=content_key(TENANT, tool, args),
         occurrence=occurrence,
-        after=tuple(after),
+        after=tuple(one.model_copy(update={"invocation_id": try_of(one.invocation_id)}) for one in after),
         worker_id="w",
         incarnation=incarnation,
     )
@@ -132,20 +133,26 @@ def finished(
     args: dict[str, Any] | None = None,
     tool: str = "act",
 ) -> ev.ToolInvocationFinished:
+    """With the word of the try, where one is asked for."""
     return ev.ToolInvocationFinished(
         job_id=JOB,
         node_id=node,
         idempotency_key=key_of(node, args, tool),
-        invocation_id=invocation_id,
+        invocation_id=try_of(invocation_id),
         outcome=Outcome(outcome),
         via=Via(via),
         result=result,
         output_hash=digest(result),
+        word=end_word(invocation_id, outcome, via),
     )
 
 
 def about(kind: type[Any], node: str, *, args: dict[str, Any] | None = None, tool: str = "act", **fields: Any) -> Any:
-    """An event about a node's key."""
+    """An event about a node's key; that a try can act no more, with its word."""
+    if "invocation_id" in fields:
+        fields["invocation_id"] = try_of(fields["invocation_id"])
+    if fields.get("returned"):
+        fields.setdefault("word", doubt_word(fields["invocation_id"], returned=True))
     return kind(job_id=JOB, node_id=node, idempotency_key=key_of(node, args, tool), **fields)
 
 

@@ -33,6 +33,7 @@ from aetheris.protocol.plan.graph import EffectKind
 from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.redis.client import Redis
 from aetheris.runtime.redis.effects import EffectEntry, EffectStore
+from tests.testkit.tries import end_word, try_of
 from tests.testkit.watcher import Watcher
 
 WATCHED = (Topic.JOBS_EVENTS, Topic.TOOLS_GRANTS, Topic.VERIFICATIONS, Topic.LEDGER_RECORDS)
@@ -182,7 +183,7 @@ class LedgerJob:
             job_id=self.id,
             node_id="a",
             idempotency_key=self.key(),
-            invocation_id=invocation_id,
+            invocation_id=try_of(invocation_id),
             revision=0,
             token=token,
             attempt_id=0,
@@ -211,11 +212,12 @@ class LedgerJob:
             job_id=self.id,
             node_id="a",
             idempotency_key=self.key(),
-            invocation_id=invocation_id,
+            invocation_id=try_of(invocation_id),
             outcome=Outcome(outcome),
             via=Via.EXECUTOR,
             result=result,
             output_hash=digest(result),
+            word=end_word(invocation_id, outcome, Via.EXECUTOR),
         )
 
     async def put_effect(self, invocation_id: str, result: Any) -> None:
@@ -231,7 +233,7 @@ class LedgerJob:
         value = f'{{"finished":{self.finished(invocation_id, result=result).model_dump_json()},"committed":'
         value += committed.model_dump_json() + "}"
         await EffectStore(self.around.redis, 60.0).put(
-            [EffectEntry(self.id, self.key(), invocation_id, value.encode())]
+            [EffectEntry(self.id, self.key(), try_of(invocation_id), value.encode())]
         )
 
     async def answer(self, asked: Verification, text: str, **fields: Any) -> None:

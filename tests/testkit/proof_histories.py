@@ -10,6 +10,7 @@ from aetheris.proofs import RawRecord
 from aetheris.proofs.history import History
 from aetheris.proofs.records import read
 from aetheris.proofs.validity import Validity
+from tests.testkit.tries import doubt_word, end_word, try_of
 
 JOB = "job-1"
 TENANT = "acme"
@@ -83,7 +84,7 @@ class Log:
     def start(self, invocation_id: str, name: str = "a", key: str | None = None, **more: Any) -> str:
         attempt = more.get("attempt_id", 0)
         body: dict[str, Any] = {
-            "invocation_id": invocation_id,
+            "invocation_id": try_of(invocation_id) if invocation_id else "",
             "node_id": name,
             "revision": 0,
             "idempotency_key": key or f"k-{name}",
@@ -101,19 +102,23 @@ class Log:
             "incarnation": "i",
         }
         body |= more
+        body["after"] = [one | {"invocation_id": try_of(one["invocation_id"])} for one in body["after"]]
         self.tokens[body["idempotency_key"]] = body["token"]
         return self.add("tool_invocation_started", **body)
 
     def finish(
         self, invocation_id: str, outcome: str = "success", name: str = "a", key: str | None = None, **more: Any
     ) -> str:
+        """With the word of the try, where one is asked for."""
         via = more.pop("via", "executor")
-        body: dict[str, Any] = {"invocation_id": invocation_id, "node_id": name, "idempotency_key": key or f"k-{name}"}
+        word = end_word(invocation_id, outcome, via)
+        body: dict[str, Any] = {"invocation_id": try_of(invocation_id), "node_id": name}
+        body |= {"idempotency_key": key or f"k-{name}"} | ({} if word is None else {"word": word})
         if outcome in ("success", "compensatable_failure"):
             result = more.pop("result", {"ok": invocation_id})
             more = {"result": result, "output_hash": digest(result), **more}
             self.hashes[name] = more["output_hash"]
-        event_id = self.add("tool_invocation_finished", **body, outcome=outcome, via=via, **more)
+        event_id = self.add("tool_invocation_finished", **body | {"outcome": outcome, "via": via} | more)
         if outcome in ("success", "compensatable_failure"):
             self.add(
                 "command_committed",
@@ -133,7 +138,9 @@ class Log:
         return self.finish(invocation_id, "permanent_failure", name, via=via, **more)
 
     def about(self, kind: str, /, invocation_id: str = "", name: str = "a", key: str | None = None, **more: Any) -> str:
-        named = {"invocation_id": invocation_id} if invocation_id else {}
+        named = {"invocation_id": try_of(invocation_id)} if invocation_id else {}
+        if more.get("returned") is True and invocation_id:
+            named["word"] = doubt_word(invocation_id, returned=True)
         return self.add(kind, node_id=name, idempotency_key=key or f"k-{name}", **named, **more)
 
     def reopen(self, invocation_id: str, by: str = "policy", **more: Any) -> str:

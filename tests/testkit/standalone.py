@@ -54,12 +54,13 @@ def assert_agrees(
 
 
 def answers(report: dict[str, Any]) -> dict[str, Any]:
-    """What two implementations must agree on: all but the wording, and notes."""
+    """What two implementations must agree on: all but the wording, and other notes than of reports without a word."""
     named = {
         kind: {(one["rule"], one["event_id"], one["offset"]) for one in report[kind]}
         for kind in ("violations", "unproven")
     }
-    return {**report, **named, "replay_proof_result": report["replay_proof_result"]["ok"], "notes": None}
+    noted = {(one["event_id"], one["offset"]) for one in report["notes"] if one["rule"] == "unproven_report"}
+    return {**report, **named, "replay_proof_result": report["replay_proof_result"]["ok"], "notes": noted}
 
 
 def verified(records: Iterable[RawRecord], keys: Iterable[TrustedKey] = (), signers: str | None = None) -> ProofReport:

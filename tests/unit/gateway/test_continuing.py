@@ -19,6 +19,7 @@ from aetheris.protocol.planning.continuation import MAX_CONTINUED, EndedJob, unf
 from aetheris.protocol.planning.invocation import invocation
 from tests.testkit import histories as h
 from tests.testkit.principals import person
+from tests.testkit.tries import try_of
 
 REGISTRY = {
     name: RegistryEntry(
@@ -77,7 +78,7 @@ def test_what_succeeded_is_adopted_and_its_result_stands_in_what_is_left() -> No
     assert (left["id"], left["args"], left.get("depends_on", [])) == ("b", {"x": 7}, [])
     assert command.continues is not None
     (adopted,) = command.continues.adopted
-    assert (adopted.node_id, adopted.invocation_id, adopted.job_id) == ("a", "n-a", h.JOB)
+    assert (adopted.node_id, adopted.invocation_id, adopted.job_id) == ("a", try_of("n-a"), h.JOB)
     assert (adopted.idempotency_key, adopted.result_hash) == (h.key_of("a"), h.digest({"x": 7}))
     assert (command.continues.job_id, command.continues.seal.root) == (h.JOB, "r")
     created, _ = [fact.event for fact in creation_group(command, "cmd").facts]
@@ -110,7 +111,7 @@ def test_an_unsure_step_is_settled_by_who_continues_and_never_by_who_submitted_i
     assert command.continues is not None
     ((adopted,), (action,)) = command.continues.adopted, command.continues.settled
     assert (adopted.node_id, adopted.result_hash, adopted.content_key is None) == ("a", h.digest({"x": 7}), False)
-    assert (action.verdict, action.evidence, action.invocation_id) == ("happened", "asked the bank", "n-a")
+    assert (action.verdict, action.evidence, action.invocation_id) == ("happened", "asked the bank", try_of("n-a"))
     assert unfounded(command, EndedJob(lost, h.SEAL)) is None
     denied = asked_for(lost, settle={"a": {"verdict": "not_executed", "evidence": "no such payment"}})
     assert [node["id"] for node in nodes_of(denied)] == ["a", "b"]

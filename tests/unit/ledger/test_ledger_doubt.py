@@ -19,6 +19,7 @@ from tests.testkit.ledgers import (
     one,
     reported,
 )
+from tests.testkit.tries import doubt_word, end_word, try_of
 
 
 def test_a_proof_of_no_effect_is_retried_after_a_recorded_pause() -> None:
@@ -116,8 +117,8 @@ def test_what_may_be_sent_again_is_reopened_and_granted_with_the_next_token(effe
     (grant,) = ledger.grants
     assert grant.token == 2
     ledger.add(started("a", "n2", token=2))
-    assert ledger.state().current_invocation == "n2"
-    assert ledger.state().unresolved == {"n1", "n2"}
+    assert ledger.state().current_invocation == try_of("n2")
+    assert ledger.state().unresolved == {try_of("n1"), try_of("n2")}
 
 
 def test_in_doubt_from_the_executor_waits_for_no_lease() -> None:
@@ -198,13 +199,16 @@ def test_the_jobs_word_goes_before_the_tools_and_that_before_the_setting(
 def test_an_effect_in_the_store_is_caught_up_under_its_own_nonce_whatever_the_class(effect_class: str) -> None:
     ledger = Surroundings(one(effect_class)).ledger()
     ledger.add(started("a", "n1"))
-    ledger.surroundings.effects[key_of("a")] = {"n1": effect("a", "n1", {"id": 7}), "zombie": effect("a", "zombie", 1)}
+    ledger.surroundings.effects[key_of("a")] = {
+        try_of("n1"): effect("a", "n1", {"id": 7}),
+        try_of("zombie"): effect("a", "zombie", 1),
+    }
     ledger.lease_lapses()
     assert ledger.written() == ["tool_invocation_finished", "command_committed", "state_changed"]
     state = ledger.state()
     assert (state.outcome, state.settled_by, state.via, state.result) == (
         Settled.SUCCESS,
-        "n1",
+        try_of("n1"),
         Via.CATCH_UP,
         {"id": 7},
     )
@@ -215,7 +219,10 @@ def test_an_effect_in_the_store_is_caught_up_under_its_own_nonce_whatever_the_cl
 def test_an_effect_of_a_nonce_that_never_started_or_of_another_key_settles_nothing() -> None:
     ledger = Surroundings(one("opaque")).ledger()
     ledger.add(started("a", "n1"))
-    ledger.surroundings.effects[key_of("a")] = {"zombie": effect("a", "zombie", 1), "n1": effect("a", "zombie", 1)}
+    ledger.surroundings.effects[key_of("a")] = {
+        try_of("zombie"): effect("a", "zombie", 1),
+        try_of("n1"): effect("a", "zombie", 1),
+    }
     ledger.lease_lapses()
     assert ledger.state().status is KeyStatus.PARKED
 
@@ -235,6 +242,9 @@ STORED = {
     "another node": _changed("finished", node_id="b"),
     "another job": _changed("finished", job_id="job-2"),
     "another key": _changed("finished", idempotency_key="k"),
+    "no word": _changed("finished", word=None),
+    "another word of the try": _changed("finished", word=doubt_word("n1", returned=True)),
+    "another try's word": _changed("finished", word=end_word("n2", "success", "executor")),
     "a failure": _changed("finished", outcome="permanent_failure"),
     "another writer": _changed("finished", via="human", by="ann"),
     "a huge external id": _changed("finished", external_id="x" * 950_000),
@@ -259,7 +269,7 @@ STORED = {
 def test_the_effect_store_is_believed_only_what_the_try_itself_would_have_appended(value: bytes) -> None:
     ledger = Surroundings(one("opaque")).ledger()
     ledger.add(started("a", "n1"))
-    ledger.surroundings.effects[key_of("a")] = {"n1": value}
+    ledger.surroundings.effects[key_of("a")] = {try_of("n1"): value}
     ledger.lease_lapses()
     ledger.sleep(20 * TTL_S)
     assert ledger.written() == ["invocation_in_doubt", "invocation_parked"]
@@ -293,10 +303,10 @@ def test_a_late_effect_of_an_earlier_live_nonce_is_found_before_the_next_grant()
     ledger = Surroundings(one("idempotent")).ledger()
     ledger.add(started("a", "n1"))
     ledger.lease_lapses()
-    ledger.surroundings.effects[key_of("a")] = {"n1": effect("a", "n1", 1)}
+    ledger.surroundings.effects[key_of("a")] = {try_of("n1"): effect("a", "n1", 1)}
     ledger.sleep(TTL_S)
     assert len(ledger.grants) == 1
-    assert ledger.state().settled_by == "n1"
+    assert ledger.state().settled_by == try_of("n1")
 
 
 def test_without_redis_the_ladder_goes_on_after_a_while() -> None:

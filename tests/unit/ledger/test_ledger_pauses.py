@@ -8,6 +8,7 @@ from aetheris.protocol.planning.approvals import request_id
 from tests.testkit.histories import JOB, TENANT, about, finished, graph, key_of, started
 from tests.testkit.ledgers import TTL_S, Surroundings, effect, one
 from tests.testkit.principals import said_by
+from tests.testkit.tries import try_of
 
 PAUSED = ev.JobPaused(job_id=JOB, number=1, by="bob")
 RESUMED = ev.JobResumed(job_id=JOB, number=1, by="bob")
@@ -53,7 +54,7 @@ def test_an_effect_that_is_known_settles_a_call() -> None:
     surroundings = Surroundings(one("idempotent"))
     ledger = surroundings.ledger()
     ledger.add(started("a", "n1"), PAUSED)
-    surroundings.effects[key_of("a")] = {"n1": effect("a", "n1", {"v": 1})}
+    surroundings.effects[key_of("a")] = {try_of("n1"): effect("a", "n1", {"v": 1})}
     ledger.lease_lapses()
     assert ledger.state().outcome is Settled.SUCCESS
 

@@ -25,6 +25,7 @@ from tests.testkit.ledgers import (
     reported,
     worker_ended,
 )
+from tests.testkit.tries import try_of
 
 
 def test_what_a_probe_finds_settles_the_key() -> None:
@@ -137,7 +138,7 @@ def test_what_is_found_late_belongs_to_the_try_in_charge_that_sends_the_same_key
     assert ledger.state().status is KeyStatus.REOPENED
     ledger.add(started("a", "n2", token=2, incarnation="i2"))
     ledger.add(about(ev.InvocationProbed, "a", **answered(first, "found")))
-    assert ledger.state().settled_by == "n2"
+    assert ledger.state().settled_by == try_of("n2")
     ledger.add(finished("a", "n2"))
     assert ledger.state().alarms == ()
 
@@ -212,7 +213,7 @@ def test_what_is_found_of_a_parked_call_once_its_worker_has_ended_settles_it() -
 @pytest.mark.parametrize("effect_class", ["probeable", "opaque"])
 def test_so_does_the_effect_that_it_left_in_the_store(effect_class: str) -> None:
     ledger = asleep_and_parked(effect_class)
-    ledger.surroundings.effects[key_of("a")] = {"n1": effect("a", "n1", {"id": 1})}
+    ledger.surroundings.effects[key_of("a")] = {try_of("n1"): effect("a", "n1", {"id": 1})}
     ends(ledger)
     assert (ledger.state().outcome, ledger.state().via) == (Settled.SUCCESS, Via.CATCH_UP)
 

@@ -11,6 +11,7 @@ from aetheris.tool_executor.core.partition import DeclaredInvocation, Drop, Part
 from aetheris.views.standing import job_status, job_view
 from tests.testkit.histories import JOB, finished, graph, key_of, started
 from tests.testkit.ledgers import BY_LOCK, TTL_S, Ledger, Surroundings
+from tests.testkit.tries import secret_of
 
 PLAN = graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}, {"id": "c"}, act={"effect_class": "idempotent"})
 ENTRY = {"name": "act", "version": "1", "schema": {}, "schema_hash": "s", "effect_class": "idempotent"}
@@ -121,7 +122,7 @@ def test_a_grant_from_before_is_taken_by_the_life_it_was_given_to(incarnation: s
     executor = Partition(Worker("w", incarnation), lambda _call: None, lambda _call: kind)
     for offset, event in enumerate(there.log):
         executor.evolve(event, offset)
-    verdict = executor.judge(ReceivedGrant(ledger.grants[0], "cause", 0), "nonce")
+    verdict = executor.judge(ReceivedGrant(ledger.grants[0], "cause", 0), secret_of("n3"))
     assert isinstance(verdict, DeclaredInvocation if takes else Drop)
 
 

@@ -19,6 +19,7 @@ from aetheris.protocol.planning.invocation import NotReady, invocation
 from aetheris.protocol.planning.schemas import graph_json
 from tests.testkit.histories import JOB, TENANT
 from tests.testkit.planners import Planner, PlannerSurroundings, events_of, of_type, requests
+from tests.testkit.tries import end_word, try_of
 
 GOAL = "do it"
 PINS = {"act": ToolPin(version="1", schema_hash="s", effect_class=EffectClass.IDEMPOTENT)}
@@ -53,7 +54,7 @@ def ran(planner: Planner, node: str, result: Any, **usage: Any) -> tuple[Event, 
         "job_id": JOB,
         "node_id": node,
         "idempotency_key": call.key,
-        "invocation_id": f"nonce-{node}",
+        "invocation_id": try_of(f"nonce-{node}"),
     }
     started = ev.ToolInvocationStarted(
         **about,
@@ -76,6 +77,7 @@ def ran(planner: Planner, node: str, result: Any, **usage: Any) -> tuple[Event, 
         result=result,
         output_hash=digest(result),
         usage=usage or None,
+        word=end_word(f"nonce-{node}", Outcome.SUCCESS, Via.EXECUTOR),
     )
     return started, finished
 
@@ -174,7 +176,8 @@ def failed(planner: Planner, node: str, via: Via = Via.EXECUTOR) -> tuple[Event,
     """A call that failed: by its executor's word surely, by the ledger's not."""
     started, finished = ran(planner, node, None)
     lost = {"outcome": Outcome.PERMANENT, "via": via, "result": None, "output_hash": None, "error": "out of stock"}
-    return started, finished.model_copy(update=lost)
+    word = end_word(f"nonce-{node}", Outcome.PERMANENT, via)
+    return started, finished.model_copy(update={**lost, "word": word})
 
 
 def refused(planner: Planner, node: str) -> Event:

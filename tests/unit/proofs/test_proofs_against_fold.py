@@ -21,6 +21,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Outcome, RejectReason, Via
 from tests.testkit.proof_histories import JOB, Log, digest, node, tool
 from tests.testkit.standalone import assert_agrees
+from tests.testkit.tries import doubt_word, end_word, try_of
 
 TOOLS = {
     "refund": tool("idempotent"),
@@ -54,7 +55,7 @@ def _events(draw: st.DrawFn, job: JobState, keys: list[str]) -> tuple[str, dict[
     named = {
         **body,
         "invocation_id": draw(
-            st.sampled_from([*invocations, *invocations, *invocations[-1:], *job.invocation_keys, "n0"])
+            st.sampled_from([*invocations, *invocations, *invocations[-1:], *job.invocation_keys, try_of("n0")])
         ),
     }
     match draw(st.sampled_from(KINDS)):
@@ -65,13 +66,15 @@ def _events(draw: st.DrawFn, job: JobState, keys: list[str]) -> tuple[str, dict[
             via = draw(st.sampled_from(["executor"] * 4 + [item.value for item in Via]))
             result = {"ok": draw(st.integers(0, 1))}
             reported = {"outcome": outcome, "via": via, "result": result, "output_hash": digest(result)}
-            return "tool_invocation_finished", {**named, **reported}
+            word = _word_of(draw, named["invocation_id"], end_word(named["invocation_id"], outcome, via))
+            return "tool_invocation_finished", {**named, **reported, "word": word}
         case "reopen":
             by = draw(st.sampled_from(["policy", "probe", "human", "human"]))
             return "invocation_reopened", {**named, "by": by, "next_token": draw(st.sampled_from([2, 2, 3]))}
         case "return":
-            fields = {"error_class": "E", "returned": draw(st.booleans())}
-            return "invocation_in_doubt", {**named, **fields}
+            returned = draw(st.booleans())
+            word = _word_of(draw, named["invocation_id"], doubt_word(named["invocation_id"], returned=returned))
+            return "invocation_in_doubt", {**named, "error_class": "E", "returned": returned, "word": word}
         case "park":
             return "invocation_parked", {**named, "reason": "r"}
         case "reject":
@@ -82,6 +85,12 @@ def _events(draw: st.DrawFn, job: JobState, keys: list[str]) -> tuple[str, dict[
             return draw(st.sampled_from(OTHERS))
         case kind:
             return _ground(draw, kind, body)
+
+
+def _word_of(draw: st.DrawFn, invocation_id: str, own: str | None) -> str | None:
+    """Mostly what belongs there; else none, another's, another that the try has, or what is none at all."""
+    others = [doubt_word(invocation_id, returned=True), end_word(invocation_id, "success", "late"), invocation_id]
+    return draw(st.sampled_from([own] * 12 + [None, end_word("n0", "retryable_failure", "late"), "0" * 64, *others]))
 
 
 def _ground(draw: st.DrawFn, kind: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -110,17 +119,6 @@ OTHERS: list[tuple[str, dict[str, Any]]] = [
     ("job_paused", {"number": 2, "by": "me"}),
     ("job_resumed", {"number": 1, "by": "me"}),
     ("job_resumed", {"number": 2, "by": "me"}),
-    *[
-        (kind, {"scope": scope, "number": number, "by": "me", "at": ""})
-        for kind in ("job_frozen", "job_unfrozen")
-        for scope, number in (
-            ({"tenant": "t"}, 1),
-            ({"tenant": "t", "agent": "me"}, 2),
-            ({"tenant": "t", "agent": "else"}, 1),
-            ({"tool": "burn"}, 1),
-            ({"tool": "burn"}, 2),
-        )
-    ],
     ("worker_ended", {"worker_id": "w", "incarnation": "gone", "how": "lock"}),
     ("worker_ended", {"worker_id": "w", "incarnation": "gone", "how": "human", "by": "me", "evidence": "e"}),
     ("plan_generated", _revision(1, node("a.undo", compensates="a"))),
@@ -141,7 +139,8 @@ def _first() -> list[tuple[str, dict[str, Any]]]:
 
 def _start(key: str, invocation_id: str, revision: int = 0, **more: Any) -> tuple[str, dict[str, Any]]:
     fixed = {"token": 1, "attempt_id": 0, "kind": "tool", "tool_name": "t", "tool_version": "1", "args_hash": "h"}
-    named = {"node_id": NODE_OF[key], "idempotency_key": key, "invocation_id": invocation_id, "revision": revision}
+    named = {"node_id": NODE_OF[key], "idempotency_key": key, "invocation_id": try_of(invocation_id)}
+    named |= {"revision": revision}
     outside = {"external_key": f"aetheris:{JOB}:{NODE_OF[key]}:0", "content_key": "same", "occurrence": 1}
     return "tool_invocation_started", {**fixed, **named, **outside, "worker_id": "w", "incarnation": "i", **more}
 
@@ -149,9 +148,9 @@ def _start(key: str, invocation_id: str, revision: int = 0, **more: Any) -> tupl
 def _finish(
     key: str, invocation_id: str, outcome: str = "success", via: str = "executor"
 ) -> tuple[str, dict[str, Any]]:
-    named = {"node_id": NODE_OF[key], "idempotency_key": key, "invocation_id": invocation_id}
+    named = {"node_id": NODE_OF[key], "idempotency_key": key, "invocation_id": try_of(invocation_id)}
     reported = {"outcome": outcome, "via": via, "result": {}, "output_hash": digest({})}
-    return "tool_invocation_finished", {**named, **reported}
+    return "tool_invocation_finished", {**named, **reported, "word": end_word(invocation_id, outcome, via)}
 
 
 @st.composite
@@ -180,9 +179,9 @@ def _started(draw: st.DrawFn, job: JobState, body: dict[str, Any], count: int) -
     revision = draw(st.sampled_from([job.revision, job.revision, 0, 1]))
     done = [key for key in job.keys.values() if key.result_hash]
     after = [{"invocation_id": key.settled_by, "result_hash": key.result_hash} for key in done]
-    wrong = [{"invocation_id": f"n{max(0, count - 1)}", "result_hash": digest({"ok": 0})}]
+    wrong = [{"invocation_id": try_of(f"n{max(0, count - 1)}"), "result_hash": digest({"ok": 0})}]
     return body | {
-        "invocation_id": f"n{count}",
+        "invocation_id": try_of(f"n{count}"),
         "revision": revision,
         "external_key": f"aetheris:{JOB}:{body['node_id']}:{body['attempt_id']}",
         "kind": "tool",
@@ -240,7 +239,7 @@ def _word(kind: str, key: str, token: int | None = None, **more: Any) -> tuple[s
 
 
 def _about(kind: str, key: str, invocation_id: str, **more: Any) -> tuple[str, dict[str, Any]]:
-    return kind, {"node_id": NODE_OF[key], "idempotency_key": key, "invocation_id": invocation_id, **more}
+    return kind, {"node_id": NODE_OF[key], "idempotency_key": key, "invocation_id": try_of(invocation_id), **more}
 
 
 def retried(key: str) -> list[tuple[str, dict[str, Any]]]:

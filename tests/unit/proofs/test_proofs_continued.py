@@ -13,6 +13,7 @@ from aetheris.proofs.records import read
 from tests.testkit import standalone
 from tests.testkit.evidence import KEY, OTHER_KEY, TRUSTED, evidence_of, sealed, signer
 from tests.testkit.proof_histories import Log, digest, node, tool
+from tests.testkit.tries import try_of
 
 Body = dict[str, Any]
 TOOLS = {"refund": tool(), "pay": tool(irreversible=True), "look": tool("pure")}
@@ -56,7 +57,7 @@ def said(log: Log) -> Body:
 
 
 def _adopted(log: Log, name: str, invocation_id: str, tool_name: str, **more: Any) -> Body:
-    key = {"idempotency_key": f"k-{name}", "invocation_id": invocation_id, "args_hash": f"args-{name}"}
+    key = {"idempotency_key": f"k-{name}", "invocation_id": try_of(invocation_id), "args_hash": f"args-{name}"}
     return {
         "job_id": log.job,
         "node_id": name,
@@ -152,7 +153,7 @@ FORGED: dict[str, tuple[str, Callable[[Body], Body]]] = {
     "another tool": ("adopted_differs", lambda says: adopted(says, tool_name="refund")),
     "other arguments": ("adopted_differs", lambda says: adopted(says, args_hash="args-z")),
     "another key": ("adopted_differs", lambda says: adopted(says, idempotency_key="k-z")),
-    "another try": ("adopted_differs", lambda says: adopted(says, invocation_id="n2")),
+    "another try": ("adopted_differs", lambda says: adopted(says, invocation_id=try_of("n2"))),
     "a place of its result": ("adopted_differs", lambda says: adopted(says, result_ref={"sha256": "0", "size": 1})),
     "another id outside": ("adopted_differs", lambda says: adopted(says, external_id="ext-2")),
     "another meaning": ("adopted_differs", lambda says: adopted(says, content_key=None)),
@@ -248,13 +249,19 @@ def test_an_unsure_step_is_neither_adopted_nor_passed_over_but_by_a_humans_word(
     assert own["ok"], own["violations"]
     own, _ = opinions(evidence(going_on(bare(unsure)), unsure))
     assert rules(own) == {"continued_unsure"}
-    taken = {"job_id": BEFORE, "node_id": "a", "idempotency_key": "k-a", "invocation_id": "n1", "tool_name": "refund"}
+    taken = {
+        "job_id": BEFORE,
+        "node_id": "a",
+        "idempotency_key": "k-a",
+        "invocation_id": try_of("n1"),
+        "tool_name": "refund",
+    }
     own, _ = opinions(evidence(going_on(bare(unsure, taken)), unsure))
     assert rules(own) == {"adopted_unsure"}
 
 
 def word(verdict: str = "happened", **more: Any) -> Body:
-    named_ = {"node_id": "a", "idempotency_key": "k-a", "invocation_id": "n1"}
+    named_ = {"node_id": "a", "idempotency_key": "k-a", "invocation_id": try_of("n1")}
     return named_ | {"verdict": verdict, "evidence": "asked the bank", "result": {"x": 1}} | more
 
 
@@ -271,7 +278,7 @@ def settled(before: Log, said_: Body, *adoptions: Body, by: str = "ann") -> Evid
 
 def test_an_unsure_step_is_settled_by_the_word_of_who_continues_and_shown_as_that() -> None:
     unsure = lost(error="cancelled")
-    key = {"idempotency_key": "k-a", "invocation_id": "n1", "args_hash": "args-a"}
+    key = {"idempotency_key": "k-a", "invocation_id": try_of("n1"), "args_hash": "args-a"}
     taken = {"job_id": BEFORE, "node_id": "a", "tool_name": "refund", "result_hash": digest({"x": 1}), **key}
     own, other = opinions(settled(unsure, word(), taken))
     assert own["ok"], own["violations"]
@@ -284,7 +291,7 @@ def test_an_unsure_step_is_settled_by_the_word_of_who_continues_and_shown_as_tha
         (word(), (taken | {"result_hash": "0"},), "adopted_differs"),
         (word("not_executed"), (taken,), "adopted_unsure"),
         (word("perhaps"), (), "continued_word"),
-        (word("not_executed", invocation_id="n2"), (), "continued_word"),
+        (word("not_executed", invocation_id=try_of("n2")), (), "continued_word"),
         (word("not_executed", node_id="b"), (), "continued_word"),
     ):
         assert rule in rules(opinions(settled(unsure, forged, *adoptions))[0]), forged

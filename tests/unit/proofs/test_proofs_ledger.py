@@ -6,6 +6,7 @@ import pytest
 
 from tests.testkit.proof_histories import Log, as_it_is, clean, tool, validity
 from tests.testkit.standalone import verified as verify
+from tests.testkit.tries import end_word
 
 
 def _broken(log: Log) -> set[tuple[str, str]]:
@@ -154,10 +155,13 @@ def test_what_contradicts_a_settlement(settle: Callable[[Log], None], effect_cla
 
 
 def test_only_the_try_calls_itself_retryable() -> None:
+    """Whoever else does says nothing: the try is still open, and what he wrote is named."""
     log = Log()
     log.start("n1")
-    text = log.retryable("n1", via="ledger")
-    assert _broken(log) == {("retryable_not_by_try", text)}
+    text = log.retryable("n1", via="ledger", word=end_word("n1", "retryable_failure", "executor"))
+    assert _broken(log) == set()
+    assert [(note.rule, note.event_id) for note in verify(log.records).notes] == [("unproven_report", text)]
+    assert verify(log.records).ledger.pending_idempotency_keys == ("k-a",)
 
 
 def test_a_nonce_is_fresh() -> None:

@@ -15,6 +15,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.messages.event_values import After, Decision, RejectReason
 from tests.testkit.histories import JOB, about, finished, fold, graph, key_of, planned, started
+from tests.testkit.tries import try_of
 
 PLAN = planned(graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}))
 IRREVERSIBLE = planned(graph({"id": "a"}, {"id": "b"}, act={"irreversible": True}))
@@ -68,7 +69,7 @@ def test_a_started_by_a_worker_that_had_ended_is_void() -> None:
     ended = fold(PLAN, started("a", "n1"), worker_ended("i1"), reopened("n1"))
     assert start_is_void(ended, started("a", "n2", token=2)) == "its worker had ended"
     apply(ended, started("a", "n2", token=2), 9)
-    assert (ended.keys[key_of("a")].status, ended.keys[key_of("a")].unresolved) == (KeyStatus.REOPENED, {"n1"})
+    assert (ended.keys[key_of("a")].status, ended.keys[key_of("a")].unresolved) == (KeyStatus.REOPENED, {try_of("n1")})
     assert start_is_void(ended, started("a", "n3", token=2, incarnation="i2")) is None
     other = fold(PLAN, worker_ended("i1", "another"))
     assert start_is_void(other, started("a", "n1")) is None
@@ -82,7 +83,11 @@ def test_what_a_worker_had_started_before_its_end_still_counts() -> None:
 def test_of_two_started_the_first_wins() -> None:
     job = fold(PLAN, started("a", "n1"), started("a", "n2"))
     state = job.keys[key_of("a")]
-    assert (state.status, state.current_invocation, state.unresolved) == (KeyStatus.STARTED, "n1", {"n1"})
+    assert (state.status, state.current_invocation, state.unresolved) == (
+        KeyStatus.STARTED,
+        try_of("n1"),
+        {try_of("n1")},
+    )
 
 
 def test_a_start_that_was_void_stays_void_when_its_record_comes_again() -> None:
@@ -168,7 +173,7 @@ def test_the_external_key_stays_while_an_older_try_may_still_act() -> None:
         finished("a", "n2", "retryable_failure"),
     )
     state = job.keys[key_of("a")]
-    assert (state.external_attempt, state.fencing_token, state.unresolved) == (1, 3, {"n1"})
+    assert (state.external_attempt, state.fencing_token, state.unresolved) == (1, 3, {try_of("n1")})
 
 
 def test_a_late_retryable_of_an_old_nonce_moves_nothing_but_live() -> None:
@@ -182,22 +187,22 @@ def test_a_late_retryable_of_an_old_nonce_moves_nothing_but_live() -> None:
     state = job.keys[key_of("a")]
     assert (state.status, state.current_invocation, state.fencing_token, state.external_attempt, state.unresolved) == (
         KeyStatus.STARTED,
-        "n2",
+        try_of("n2"),
         2,
         1,
-        {"n2"},
+        {try_of("n2")},
     )
 
 
 def test_any_live_nonce_may_succeed_also_after_a_restart() -> None:
     job = fold(PLAN, started("a", "n1"), reopened("n1"), started("a", "n2", token=2), finished("a", "n1", result=7))
     state = job.keys[key_of("a")]
-    assert (state.outcome, state.settled_by) == (Settled.SUCCESS, "n1")
+    assert (state.outcome, state.settled_by) == (Settled.SUCCESS, try_of("n1"))
 
 
 def test_a_second_success_raises_an_alarm() -> None:
     history = (PLAN, started("a", "n1"), reopened("n1"), started("a", "n2", token=2), finished("a", "n2"))
-    assert fold(*history, finished("a", "n1")).keys[key_of("a")].alarms == ("n1",)
+    assert fold(*history, finished("a", "n1")).keys[key_of("a")].alarms == (try_of("n1"),)
     idempotent = planned(graph({"id": "a"}, act={"effect_class": "idempotent"}))
     assert fold(idempotent, *history[1:], finished("a", "n1")).keys[key_of("a")].alarms == ()
 

@@ -7,6 +7,7 @@ from aetheris.protocol.fold.state import JobState, KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
 from tests.testkit.histories import JOB, finished, fold, graph, key_of, planned, started
+from tests.testkit.tries import try_of
 
 PLAN = planned(graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}))
 CANCEL = ev.CancelRequested(job_id=JOB, by="ann", compensate=True)
@@ -33,7 +34,7 @@ def test_what_is_under_way_settles() -> None:
     job = fold(PLAN, started("a", "n1"), paused(), finished("a", "n1"))
     assert job.keys[key_of("a")].outcome is Settled.SUCCESS
     again = ev.InvocationReopened(
-        job_id=JOB, node_id="a", idempotency_key=key_of("a"), invocation_id="n1", next_token=2, by="policy"
+        job_id=JOB, node_id="a", idempotency_key=key_of("a"), invocation_id=try_of("n1"), next_token=2, by="policy"
     )
     job = fold(PLAN, started("a", "n1"), paused(), again)
     assert job.keys[key_of("a")].status is KeyStatus.REOPENED

@@ -14,6 +14,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Answer, Decision, RejectReason
 from aetheris.protocol.messages.events import Event
 from tests.testkit.histories import JOB, about, finished, fold, graph, key_of, planned, started
+from tests.testkit.tries import try_of
 
 PLAN = planned(graph({"id": "a"}, {"id": "b"}))
 IRREVERSIBLE = planned(graph({"id": "a"}, {"id": "b"}, act={"irreversible": True}))
@@ -250,7 +251,7 @@ def test_an_idempotent_call_is_done_twice_behind_a_failure_or_under_another_exte
     history: tuple[Event, ...],
 ) -> None:
     job = fold(*history, finished("a", "n1"))
-    assert job.keys[key_of("a")].alarms == ("n1",)
+    assert job.keys[key_of("a")].alarms == (try_of("n1"),)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +281,7 @@ def test_an_edit_of_a_node_that_no_plan_has_changes_no_plan() -> None:
 def test_that_a_try_returned_is_kept_beside_the_doubt() -> None:
     job = fold(PLAN, STARTED, in_doubt())
     assert apply(job, in_doubt(returned=True), 9)
-    assert job.keys[key_of("a")].returned == {"n1"}
+    assert job.keys[key_of("a")].returned == {try_of("n1")}
 
 
 def test_a_confirmation_ends_by_its_own_end_and_any_other_wait_of_the_job_by_any() -> None:

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from aetheris.http_server.server import HttpServer
 from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic, dead_letters
-from aetheris.runtime.base.fresh_ids import fresh_id, fresh_invocation_id
+from aetheris.runtime.base.fresh_ids import fresh_id, fresh_secret
 from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, BlobName, FolderBlobs
 from aetheris.runtime.kafka.admin import topic_specs
 from aetheris.runtime.log.interface import MAX_GROUP_BYTES, GroupTooLarge, MixedGroup
@@ -54,7 +54,7 @@ def test_ids_sort_by_time_and_nonces_are_random() -> None:
     ids = [uuid.UUID(fresh_id()) for _ in range(100)]
     assert {(one.version, one.variant) for one in ids} == {(7, uuid.RFC_4122)}
     assert [one.int >> 80 for one in ids] == sorted(one.int >> 80 for one in ids)
-    assert len({fresh_invocation_id() for _ in range(1000)}) == 1000
+    assert len({fresh_secret() for _ in range(1000)}) == 1000
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,7 @@ def test_every_topic_has_dead_letters_and_the_facts_are_kept_for_ever() -> None:
     for topic in (Topic.JOBS_EVENTS, Topic.JOBS_SEALS):
         assert specs[topic].configs["retention.ms"] == "-1"
         assert specs[topic].configs["cleanup.policy"] == "delete"
-    assert {topic for topic in Topic if specs[topic].partitions == 1} == {
-        Topic.FREEZES,
-        Topic.JOBS_SEALS,
-        Topic.ACCESS_RECORDS,
-    }
+    assert {topic for topic in Topic if specs[topic].partitions == 1} == {Topic.JOBS_SEALS, Topic.ACCESS_RECORDS}
 
 
 async def test_health_tells_alive_from_ready() -> None:

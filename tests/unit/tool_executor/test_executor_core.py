@@ -1,8 +1,6 @@
 """What the executor's core takes up, drops, declares and lets run."""
 
 import json
-from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
 import pytest
@@ -11,10 +9,7 @@ from aetheris.protocol.base import recordable
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.sealed import SealedNames
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import ToolGrant
 from aetheris.protocol.messages.event_values import BlobRef, Outcome
-from aetheris.protocol.plan.graph import EffectKind
-from aetheris.protocol.planning.invocation import Invocation
 from aetheris.sdk.outcomes import StateChange, Succeeded
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.grants import ReceivedGrant
@@ -24,65 +19,12 @@ from aetheris.tool_executor.core.partition import (
     Drop,
     LoadResults,
     NodeReport,
-    Partition,
-    Worker,
 )
+from tests.testkit.executor_cores import CoreBench, bench
 from tests.testkit.histories import JOB, about, adopts, created, finished, graph, key_of, planned, sealed, started
+from tests.testkit.tries import secret_of
 
 REF = {"x": {"$ref": "a#/v"}}
-
-
-@dataclass
-class CoreBench:
-    """A partition, fed by hand."""
-
-    refusal: CallRefusal | None = None
-    core: Partition = field(init=False)
-    offset: int = -1
-    graph_hash: str = ""
-    _invocation_ids: Any = field(default_factory=count)
-
-    def __post_init__(self) -> None:
-        self.core = Partition(Worker("w-1", "i-1"), self._refuses, lambda _: EffectKind.TOOL)
-
-    def _refuses(self, _call: Invocation) -> CallRefusal | None:
-        return self.refusal
-
-    def log(self, *events: ev.Event) -> Any:
-        """Fold events; what the last came to."""
-        reported = None
-        for event in events:
-            self.offset += 1
-            reported = self.core.evolve(event, self.offset)
-            if isinstance(event, ev.PlanGenerated):
-                self.graph_hash = event.plan_hash
-        return reported
-
-    def grant(self, *nodes: str, key: str | None = None, **fields: Any) -> ReceivedGrant:
-        base: dict[str, Any] = {
-            "job_id": JOB,
-            "birth": 0,
-            "as_of": self.offset,
-            "revision": 0,
-            "plan_hash": self.graph_hash,
-            "nodes": nodes,
-            "idempotency_key": key or key_of(nodes[0]),
-        } | {"token": 1, "lease_id": "l", "deadline_s": 30.0}
-        return ReceivedGrant(ToolGrant.model_validate(base | fields), "cause-1", 7)
-
-    def judge(self, *nodes: str, **fields: Any) -> DeclaredInvocation | LoadResults | Drop:
-        return self.core.judge(self.grant(*nodes, **fields), f"n{next(self._invocation_ids)}")
-
-    def declared(self, *nodes: str, **fields: Any) -> DeclaredInvocation:
-        verdict = self.judge(*nodes, **fields)
-        assert isinstance(verdict, DeclaredInvocation), verdict
-        return verdict
-
-
-def bench(*nodes: dict[str, Any], **tools: dict[str, Any]) -> CoreBench:
-    made = CoreBench()
-    made.log(created(), planned(graph(*(nodes or ({"id": "a"},)), **tools)))
-    return made
 
 
 def succeed(invocation: DeclaredInvocation, result: Any = None) -> ev.ToolInvocationFinished:
@@ -93,7 +35,7 @@ def succeed(invocation: DeclaredInvocation, result: Any = None) -> ev.ToolInvoca
 def run_on(made: CoreBench, invocation: DeclaredInvocation, result: Any) -> DeclaredInvocation | LoadResults | None:
     """As the edge does: keep the result, ask for the next, claim it."""
     invocation.run.reports[invocation.started.node_id] = NodeReport(invocation.invocation_id, digest(result), result)
-    following = made.core.follow(invocation.run, f"f{invocation.invocation_id}")
+    following = made.core.follow(invocation.run, secret_of(f"f{invocation.invocation_id}"))
     if isinstance(following, DeclaredInvocation):
         made.core.claim(following)
     return following
@@ -231,7 +173,7 @@ def test_a_refused_call_is_never_declared_as_one_to_run() -> None:
     invocation = made.declared("a")
     assert invocation.refusal is refusal
     assert made.log(invocation.started) is None
-    assert made.log(reports.failed(invocation.started, refusal.outcome, refusal.error)) is None
+    assert made.log(reports.refused(invocation, refusal)) is None
     assert made.core.jobs[JOB].keys[key_of("a")].external_attempt == 2
 
 
@@ -247,8 +189,8 @@ def test_large_results_are_asked_for_first() -> None:
     ref = BlobRef(sha256="s", size=9)
     made.log(started("a", "n"), finished("a", "n").model_copy(update={"result_ref": ref, "result": None}))
     taken = made.grant("b", key=key_of("b", {"x": 1}))
-    assert made.core.judge(taken, "n1") == LoadResults((ref,))
-    invocation = made.core.judge(taken, "n1", {"s": {"v": 1}})
+    assert made.core.judge(taken, secret_of("n1")) == LoadResults((ref,))
+    invocation = made.core.judge(taken, secret_of("n1"), {"s": {"v": 1}})
     assert isinstance(invocation, DeclaredInvocation)
 
 
@@ -264,8 +206,8 @@ def test_what_an_earlier_job_gave_is_resolved_and_asked_for_like_its_own(is_larg
     made.log(planned(graph({"id": "b", "args": {"x": {"$ref": "job-0/a#/v"}}})))
     taken = made.grant("b", key=key_of("b", {"x": 1}))
     if is_large:
-        assert made.core.judge(taken, "n1") == LoadResults((ref,))
-    invocation = made.core.judge(taken, "n1", {"s": {"v": 1}} if is_large else {})
+        assert made.core.judge(taken, secret_of("n1")) == LoadResults((ref,))
+    invocation = made.core.judge(taken, secret_of("n1"), {"s": {"v": 1}} if is_large else {})
     assert isinstance(invocation, DeclaredInvocation)
     assert (invocation.call.args, invocation.started.after) == ({"x": 1}, ())
 
@@ -453,41 +395,3 @@ def test_a_try_of_an_earlier_life_of_the_job_does_not_win_in_a_later_one() -> No
     made.core._forgotten = SealedNames()  # it was so long ago that its name is forgotten too
     made.log(created(), planned(graph({"id": "a"})))
     assert not made.log(invocation.started).won
-
-
-MINE = {"worker_id": "w-1", "incarnation": "i-1"}
-
-
-def stray(invocation_id: str = "n1", token: int = 1, node: str = "a") -> ev.ToolInvocationStarted:
-    """A `started` of this life that nobody here waits for."""
-    return started(node, invocation_id, token=token).model_copy(update=MINE)
-
-
-def parked(invocation_id: str) -> ev.InvocationParked:
-    return about(ev.InvocationParked, "a", invocation_id=invocation_id, reason="nobody knows")
-
-
-def test_what_this_life_declared_and_nobody_awaits_is_told_once() -> None:
-    for more in ((), (parked("n1"),)):
-        made = bench()
-        made.log(stray(), *more)
-        assert [one.invocation_id for _, one in made.core.strays({})] == ["n1"]
-        assert made.core.strays({}) == []
-
-
-def test_no_stray_is_what_was_begun_or_is_another_lifes_or_can_act_no_more() -> None:
-    reopened = about(ev.InvocationReopened, "a", invocation_id="n1", next_token=2, by="policy")
-    made = bench()
-    made.log(stray())
-    assert made.core.strays({JOB: {"n1"}}) == []
-    for events in (
-        (started("a", "n1"),),
-        (stray(), finished("a", "n1")),
-        (stray(), reopened),
-        (stray(), reopened, started("a", "n2", token=2)),
-        (stray(node="none"),),
-        (stray(), sealed()),
-    ):
-        made = bench()
-        made.log(*events)
-        assert made.core.strays({}) == []

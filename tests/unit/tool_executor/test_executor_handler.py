@@ -213,6 +213,8 @@ async def test_spans_are_made_for_sampled_keys_and_for_those_in_doubt(tmp_path: 
         await bench.settle()
         assert sorted(span.name for span in bench.spans) == sorted(expected)
         assert all(span.place.trace_id.hex() == trace_id(key) for span in bench.spans)
+        said = [word for one in bench.events() if (word := getattr(one, "word", None)) is not None]
+        assert not any(word in str(bench.spans) for word in said)
 
 
 class _Slow(EffectStore):

@@ -19,6 +19,7 @@ from aetheris.views.replayed_job import UnknownPoint, replay
 from aetheris.views.trace import trace_of
 from tests.testkit import histories as h
 from tests.testkit.job_histories import committed, records, refunded
+from tests.testkit.tries import try_of
 
 
 def rules(events: Iterable[Event]) -> list[str]:
@@ -92,8 +93,8 @@ def test_a_repeat_makes_no_second_row_and_a_second_effect_does() -> None:
     late = [*events[:8], reopened, h.started("pay", "n3", token=2, **pay), h.finished("pay", "n3", **pay), events[8]]
     rows = job_history(records(*late)).effects.rows
     assert [(row["command_id"], row["invocation_id"], row["stands"]) for row in rows[1:]] == [
-        ("pay", "n3", True),
-        ("pay", "n2", False),
+        ("pay", try_of("n3"), True),
+        ("pay", try_of("n2"), False),
     ]
 
 

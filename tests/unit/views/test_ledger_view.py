@@ -17,6 +17,7 @@ from aetheris.views.call_ledger import ledger_of
 from aetheris.views.contracts import Contracts
 from tests.testkit import histories as h
 from tests.testkit.job_histories import node_finished, records, refunded
+from tests.testkit.tries import try_of
 
 PLAN = h.graph({"id": "a"}, {"id": "b", "depends_on": ["a"]})
 START = h.started("a", "n1")
@@ -98,7 +99,7 @@ def test_a_start_that_never_counted_is_void_until_one_does() -> None:
     assert (call["status"], call["void"], call["attempts"], call["invocation_id"]) == ("void", 1, 0, None)
     assert (call["tool_name"], call["has_effect"]) == ("act", "none")
     call = only(ended, START, h.started("a", "n2", incarnation="i2"), h.started("a", "n3", incarnation="i2"))
-    assert (call["status"], call["void"], call["invocation_id"]) == ("started", 2, "n2")
+    assert (call["status"], call["void"], call["invocation_id"]) == ("started", 2, try_of("n2"))
 
 
 def test_a_repeated_record_is_told_once() -> None:
@@ -162,12 +163,12 @@ def test_calls_come_as_the_log_first_told_of_them_and_an_edit_is_another_call() 
 def test_the_token_is_that_of_the_next_try_or_the_last() -> None:
     late = [START, reopened("policy"), h.started("a", "n2", token=2)]
     assert [only(*late[:count])["token"] for count in (1, 2, 3)] == [1, 2, 2]
-    assert (only(*late)["attempts"], only(*late)["invocation_id"]) == (2, "n2")
+    assert (only(*late)["attempts"], only(*late)["invocation_id"]) == (2, try_of("n2"))
 
 
 def test_a_second_effect_is_an_alarm_of_its_call() -> None:
     second = [START, reopened("policy"), h.started("a", "n2", token=2), h.finished("a", "n2"), h.finished("a", "n1")]
-    assert only(*second)["alarms"] == ["n1"]
+    assert only(*second)["alarms"] == [try_of("n1")]
 
 
 def test_a_real_course_has_a_line_for_each_call() -> None:

@@ -8,6 +8,7 @@ from aetheris.proofs.authorship import Authorship
 from aetheris.proofs.canonical import hash_or_empty
 from aetheris.proofs.plans import Plans, adopted_names, entries_of
 from aetheris.proofs.records import Fact
+from aetheris.proofs.words import is_proved
 
 InvocationRef = tuple[str, str]
 """(idempotency key, invocation_id)."""
@@ -39,6 +40,8 @@ class History:
         self.ended_by_hand: list[Fact] = []
         self.returns: dict[InvocationRef, list[int]] = defaultdict(list)
         """Where a try says that its own code has raised and can act no more."""
+        self.unproven: dict[int, Fact] = {}
+        """By place, what is said of tries and proved by no word: it is as if nobody had said it."""
         self.closings: dict[str, list[Fact]] = defaultdict(list)
         self.decisions: dict[str, list[Fact]] = defaultdict(list)
         self.requests: dict[str, list[Fact]] = defaultdict(list)
@@ -57,8 +60,6 @@ class History:
         self.stops: list[Fact] = []
         self.pauses: list[Fact] = []
         """What pauses the job and what lets it go on: job_paused, job_resumed, the first cancel, the end."""
-        self.freezes: list[Fact] = []
-        """What begins and ends freezes of calls: job_frozen, job_unfrozen, the end."""
         self.plans = Plans()
         self.late_plans: list[Fact] = []
         """Plans behind a stop, and such as undo something: whether they count is for Validity to say."""
@@ -129,10 +130,15 @@ class History:
             self.gone.setdefault(fact.worker, fact.at)
 
     def _in_doubt(self, fact: Fact) -> None:
-        if fact.body.get("returned") is True:
+        if not is_proved(fact.type, fact.body):
+            self.unproven[fact.at] = fact
+        elif fact.body.get("returned") is True:
             self.returns[fact.key, fact.invocation_id].append(fact.at)
 
     def _finished(self, fact: Fact) -> None:
+        if not is_proved(fact.type, fact.body):
+            self.unproven[fact.at] = fact
+            return
         self.finishes[fact.key, fact.invocation_id].append(fact)
         if fact.outcome == RETRYABLE:
             self.retries[fact.key, fact.invocation_id].append(fact.at)
@@ -161,7 +167,6 @@ class History:
     def _ended(self, fact: Fact) -> None:
         self.end = self.end or fact
         self.pauses.append(fact)
-        self.freezes.append(fact)
 
     # of the class: an instance that held its own methods would live on until the collector looks
     _TAKERS: ClassVar[Mapping[str, Callable[["History", Fact], None]]] = {
@@ -185,8 +190,6 @@ class History:
         "job_stopping": lambda history, fact: history.stops.append(fact),
         "job_paused": lambda history, fact: history.pauses.append(fact),
         "job_resumed": lambda history, fact: history.pauses.append(fact),
-        "job_frozen": lambda history, fact: history.freezes.append(fact),
-        "job_unfrozen": lambda history, fact: history.freezes.append(fact),
         "cancel_requested": lambda history, fact: history._cancelled(fact),
         "plan_generated": lambda history, fact: history._planned(fact),
         "step_compensated": lambda history, fact: history.steps_compensated.append(fact),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from typing import Any
 
-from aetheris.proofs.history import RETRYABLE, SUCCESSES, History, InvocationRef
+from aetheris.proofs.history import SUCCESSES, History, InvocationRef
 from aetheris.proofs.phases import Settlement
 from aetheris.proofs.records import Fact, Violation, violation
 from aetheris.proofs.reopenings import unproven_reopenings
@@ -44,11 +44,12 @@ def ledger_proof(validity: Validity) -> LedgerProof:
         (named, _distinct(reported)) for named, reported in validity.history.finishes.items() if len(reported) > 1
     ]
     found = [*_unclosed(validity, pending), *_reports_disagree(repeated)]
-    for rule in (_second_successes, _unstarted, _contradictions, _foreign_retries, unproven_reopenings):
+    for rule in (_second_successes, _unstarted, _contradictions, unproven_reopenings):
         found.extend(rule(validity))
     for rule in (_reused_invocations, _moved_keys, _other_tools, _wrong_hashes):
         found.extend(rule(validity))
-    return LedgerProof(tuple(sorted(pending)), tuple(sorted(found)), tuple(sorted(_byte_differences(repeated))))
+    notes = (*_byte_differences(repeated), *_unproven(validity))
+    return LedgerProof(tuple(sorted(pending)), tuple(sorted(found)), tuple(sorted(notes)))
 
 
 def _unclosed(validity: Validity, pending: Iterable[str]) -> Iterator[Violation]:
@@ -91,6 +92,12 @@ def _byte_differences(repeated: Iterable[Reports]) -> Iterator[Violation]:
                     second,
                     f"{_via(first)} and {_via(second)} know other results of {invocation_id}, key {key}",
                 )
+
+
+def _unproven(validity: Validity) -> Iterator[Violation]:
+    """No report: it changes nothing, and whoever wrote it was not the try."""
+    for fact in validity.history.unproven.values():
+        yield violation("unproven_report", fact, f"what is said of try {fact.invocation_id} does not have its word")
 
 
 def _second_successes(validity: Validity) -> Iterator[Violation]:
@@ -180,18 +187,6 @@ def _excused(validity: Validity, settled: Settlement, start: Fact) -> bool:
         return False
     settler = next(item for item in validity.valid[start.key] if item.invocation_id == settled.fact.invocation_id)
     return _harmless(validity, settler, start)
-
-
-def _foreign_retries(validity: Validity) -> Iterator[Violation]:
-    finishes = validity.history.finishes
-    for key, invocation_id in validity.history.retries:
-        for fact in finishes[key, invocation_id]:
-            if fact.outcome == RETRYABLE and _via(fact) not in OWN_TRY:
-                yield violation(
-                    "retryable_not_by_try",
-                    fact,
-                    f"{_via(fact)} calls try {invocation_id} of key {key} retryable; only the try may",
-                )
 
 
 def _reused_invocations(validity: Validity) -> Iterator[Violation]:

@@ -91,7 +91,7 @@ def scan(validity: Validity) -> Context:
     started: set[str] = set()
     for fact in validity.history.facts:
         key = fact.key
-        if not key or key in settled:
+        if not key or key in settled or fact.at in validity.history.unproven:
             continue
         state = seen.setdefault(key, _Seen())
         if fact.type == "tool_invocation_started" and validity.is_valid(fact):

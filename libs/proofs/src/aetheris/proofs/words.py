@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping
 
 from aetheris.proofs.records import Body
+from aetheris.proofs.writers import OWN_WORD
 
 NONCE = b"nonce1\x00"
 
@@ -16,6 +17,25 @@ _STEPS: Mapping[str, int] = {
 """Outcome → how many hashes lead from its word to the try's name."""
 
 _RETURNED, _IN_DOUBT = 2, 1
+
+_TOOK_EFFECT = frozenset({"success", "compensatable_failure"})
+_MAY_SAY: Mapping[str, frozenset[str]] = {
+    "executor": frozenset(_STEPS),
+    "late": frozenset(_STEPS),
+    "catch_up": _TOOK_EFFECT,
+    "probe": _TOOK_EFFECT,
+    "human": _TOOK_EFFECT | {"permanent_failure"},
+    "ledger": frozenset({"permanent_failure"}),
+}
+"""Who may say how a try ended: that it certainly took no effect, and may be repeated, it alone can."""
+
+
+def is_proved(kind: str, body: Body) -> bool:
+    """Whether what is said of a try is said by who may, and where that is the try itself, with its word."""
+    if kind == "invocation_in_doubt":
+        return (body.get("returned") is not True and body.get("word") is None) or proves_doubt(body)
+    via = str(body.get("via"))
+    return str(body.get("outcome")) in _MAY_SAY.get(via, ()) and (via not in OWN_WORD or proves_end(body))
 
 
 def proves_end(body: Body) -> bool:

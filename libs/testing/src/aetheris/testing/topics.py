@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 from aetheris.protocol.base.records import Record
@@ -36,6 +37,10 @@ class Topics:
         """An id that was never given before."""
         self._given[kind] += 1
         return f"{kind}-{self._given[kind]}"
+
+    def fresh_secret(self) -> bytes:
+        """What a try's words begin with; the same in every run, as all that is fresh here."""
+        return sha256(self.fresh("try").encode()).digest()
 
     def append(self, topic: Topic, *bodies: tuple[str, Body]) -> None:
         """Records of one group, each with its ce_id."""

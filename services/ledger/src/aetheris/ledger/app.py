@@ -20,7 +20,6 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
-from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Tenure
 from aetheris.runtime.process.crash import crash_points
@@ -38,7 +37,7 @@ GROUP = "aetheris.ledger"
 
 INPUTS = Inputs(
     commands={Topic.TOOLS_REQUESTS: Cadence.EAGER, Topic.JOBS_COMMANDS: Cadence.EAGER},
-    tables=(Topic.WORKERS, Topic.TOOLS_REGISTRY, Topic.LEDGER_CONTENTS, Topic.FREEZES),
+    tables=(Topic.WORKERS, Topic.TOOLS_REGISTRY, Topic.LEDGER_CONTENTS),
     quarantines=frozenset({Topic.TOOLS_REQUESTS}),
     made_again=frozenset({Topic.TOOLS_REQUESTS}),
     checkpoints=Topic.CHECKPOINTS,
@@ -97,7 +96,6 @@ def ledger(
                     tools.registered,
                     duplicates.index,
                     rules.signers,
-                    freezes.orders,
                 )
             )
             edges.append(
@@ -108,7 +106,6 @@ def ledger(
                     duplicates,
                     quarantines,
                     Releases(worker.tables[Topic.TOOLS_REGISTRY]),
-                    freezes,
                     parts.telemetry,
                     parts.metrics,
                     parts.clock,
@@ -131,5 +128,4 @@ def ledger(
         pace=Pace.of(settings),
     )
     workers = EndedWorkers(worker.tables[Topic.WORKERS])
-    freezes = FreezeTable(worker.tables[Topic.FREEZES])
     return worker

@@ -13,7 +13,6 @@ import structlog
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.base.refusal import StartRefused, ToolsRefused
-from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.process.crash import crash_points
 from aetheris.runtime.process.health import Health
 from aetheris.runtime.process.installation import worker_name
@@ -29,6 +28,7 @@ from aetheris.sdk.threads import THREADS
 from aetheris.sdk.tool_output import ToolOutput
 from aetheris.tool_executor import lock
 from aetheris.tool_executor.core.partition import Worker
+from aetheris.tool_executor.core.unread_tries import UnreadTries
 from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.handlers import ExecutorDependencies, ExecutorHandler, Spawn
 from aetheris.tool_executor.heartbeat import Heartbeat
@@ -52,7 +52,6 @@ GROUP = "aetheris.tool_executor"
 
 INPUTS = Inputs(
     commands={Topic.TOOLS_GRANTS: Cadence.EAGER},
-    tables=(Topic.FREEZES,),
     authority_cadence=Cadence.OWN,
     quarantines=frozenset({Topic.TOOLS_GRANTS}),
     made_again=frozenset({Topic.TOOLS_GRANTS}),
@@ -187,10 +186,10 @@ def executor(
                 scribe=scribe,
                 metrics=on.metrics,
                 slots=slots,
+                unread_tries=UnreadTries(),
                 heartbeat=heartbeat,
                 crash=crash,
                 wake_up=on.wake_up,
-                freezes=freezes,
                 spawn=spawn,
                 quarantine=worker.quarantine,
                 wake=worker.wake,
@@ -208,7 +207,6 @@ def executor(
         clock=on.clock,
         pace=Pace.of(settings),
     )
-    freezes = FreezeTable(worker.tables[Topic.FREEZES])
     return worker
 
 

@@ -13,20 +13,11 @@ from aetheris.protocol.fold.provenance import Provenance, Standing
 from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ToolGrant
-from aetheris.protocol.messages.envelope import (
-    FREEZE_MARK,
-    Envelope,
-    NeedsUpgrade,
-    Undecodable,
-    decode_event,
-    decode_message,
-    read_mark,
-)
+from aetheris.protocol.messages.envelope import Envelope, NeedsUpgrade, Undecodable, decode_event, decode_message
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.invocation import Blobs
-from aetheris.runtime.base.fresh_ids import fresh_invocation_id
+from aetheris.runtime.base.fresh_ids import fresh_secret
 from aetheris.runtime.blobs.store import BlobError
-from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.log.interface import Writer
 from aetheris.runtime.process.crash import CrashPoints
 from aetheris.runtime.process.withheld import Withheld, write_all
@@ -47,6 +38,7 @@ from aetheris.tool_executor.core.partition import (
     ReadBack,
     Worker,
 )
+from aetheris.tool_executor.core.unread_tries import UnreadTries
 from aetheris.tool_executor.heartbeat import Heartbeat, Watched
 from aetheris.tool_executor.identity import exit_at_once
 from aetheris.tool_executor.performer import InvocationReport, Performer, Scribe, lasts_s, traced
@@ -77,10 +69,10 @@ class ExecutorDependencies:
     scribe: Scribe
     metrics: Metrics
     slots: Slots
+    unread_tries: UnreadTries
     heartbeat: Heartbeat
     crash: CrashPoints
     wake_up: WakeUp
-    freezes: FreezeTable
     spawn: Spawn
     quarantine: Callable[[Record, str], None]
     wake: Callable[[], None]
@@ -98,7 +90,7 @@ class ExecutorHandler(PartitionHandler):
         self._deps = deps
         self._provenance = Provenance(deps.installation)
         self._appender = Watched(deps.appender, deps.heartbeat, self)
-        self._core = Partition(deps.worker, deps.calls.refuses, deps.calls.kind, deps.freezes.orders)
+        self._core = Partition(deps.worker, deps.calls.refuses, deps.calls.kind, deps.unread_tries)
         # asked before the log's end is: of what ends while this restores, only the start may be read before `restored`
         self._unended = deps.performer.unended()
         self._verdicts: dict[str, asyncio.Future[bool]] = {}
@@ -115,12 +107,7 @@ class ExecutorHandler(PartitionHandler):
         self._core.pass_over(start - 1)
 
     async def restored(self) -> None:
-        """What is open in the log is the ledger's to judge, but what this process knows it never called.
-
-        A freeze whose mark lies below what is read here must be known, or nothing would tell of it.
-        """
-        await self._deps.freezes.caught_up()
-        self._core.freezes_known()
+        """What is open in the log is the ledger's to judge, but what this process knows it never called."""
         self._report_strays()
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
@@ -167,10 +154,6 @@ class ExecutorHandler(PartitionHandler):
             self._deps.performer.thin(list(self._core.jobs))
 
     def _evolve(self, record: Record) -> ReadBack | None:
-        mark = read_mark(record) if record.header("ce_type") == FREEZE_MARK else None
-        if mark is not None:
-            self._core.marked(mark, record.offset)
-            return None
         try:
             decoded = decode_event(record, _UNREAD)
         except Undecodable:  # another service quarantines it
@@ -221,7 +204,7 @@ class ExecutorHandler(PartitionHandler):
         """Judge the grants that are due, as far as there are slots; all of them are declared by one append."""
         invocations: list[DeclaredInvocation] = []
         while (taken := self._next_with_slot()) is not None:
-            verdict = self._core.judge(taken, fresh_invocation_id())
+            verdict = self._core.judge(taken, fresh_secret())
             if isinstance(verdict, LoadResults):
                 self._deps.spawn(self._load_and_judge(taken, verdict))
             else:
@@ -271,7 +254,7 @@ class ExecutorHandler(PartitionHandler):
     def _judge_unless_closing(self, taken: ReceivedGrant, blobs: Blobs) -> DeclaredInvocation | LoadResults | Drop:
         if self._closing:
             return Drop("the partition was revoked")
-        return self._core.judge(taken, fresh_invocation_id(), blobs)
+        return self._core.judge(taken, fresh_secret(), blobs)
 
     async def _declare(self, invocations: Sequence[DeclaredInvocation]) -> None:
         for invocation in invocations:
@@ -296,7 +279,7 @@ class ExecutorHandler(PartitionHandler):
         """`started`, and where the call is refused, its end in the same group: nothing is reported unstarted."""
         events: list[Event] = [invocation.started]
         if invocation.refusal is not None:
-            events.append(reports.failed(invocation.started, invocation.refusal.outcome, invocation.refusal.error))
+            events.append(reports.refused(invocation, invocation.refusal))
         return self._deps.scribe.write(traced(invocation), events)
 
     def _clear(self, reported: ReadBack) -> None:
@@ -311,9 +294,9 @@ class ExecutorHandler(PartitionHandler):
 
     def _report_strays(self) -> None:
         """Of a try whose `started` came when nobody waited for it any more, as after a rebalance: it is not called."""
-        for job, started in self._core.strays(self._deps.performer.begun, self._unended):
+        for job, started, words in self._core.strays(self._deps.performer.begun, self._unended):
             subject = Traced(started.job_id, started.idempotency_key, job.trace)
-            event = reports.not_executed(started, "its partition was given back before the call")
+            event = reports.not_executed(started, words, "its partition was given back before the call")
             self._deps.spawn(self._append([self._deps.scribe.write(subject, [event])]))
 
     def _answer_run(self, invocation: DeclaredInvocation, *, won: bool) -> None:
@@ -374,7 +357,7 @@ class ExecutorHandler(PartitionHandler):
         run.reports[run.taken.grant.nodes[run.place]] = logged
         blobs: Blobs = {}
         while not self._closing:
-            found = self._core.follow(run, fresh_invocation_id(), blobs)
+            found = self._core.follow(run, fresh_secret(), blobs)
             if not isinstance(found, LoadResults):
                 return found
             try:
@@ -425,7 +408,8 @@ class ExecutorHandler(PartitionHandler):
         return await won
 
     def _unexecuted(self, invocation: DeclaredInvocation, reason: str) -> Group:
-        return self._deps.scribe.write(traced(invocation), [reports.not_executed(invocation.started, reason)])
+        event = reports.not_executed(invocation.started, invocation.words, reason)
+        return self._deps.scribe.write(traced(invocation), [event])
 
     async def _append(self, groups: Sequence[Group]) -> None:
         if groups:

@@ -53,9 +53,8 @@ EVENT_TYPES = set(
     "tool_invocation_finished command_committed state_changed policy_allowed approval_requested approval_voted "
     "approval_decided invocation_rejected invocation_cancel_requested retry_scheduled invocation_in_doubt "
     "invocation_probed worker_ended invocation_parked invocation_reopened effect_confirmed confirmation_failed "
-    "step_compensated signal_received job_waiting wait_completed job_paused job_resumed job_frozen "
-    "job_unfrozen cancel_requested job_stopping job_completed job_failed job_cancelled violation_found birth_repeated "
-    "job_sealed".split()
+    "step_compensated signal_received job_waiting wait_completed job_paused job_resumed cancel_requested "
+    "job_stopping job_completed job_failed job_cancelled violation_found birth_repeated job_sealed".split()
 )
 
 
@@ -305,6 +304,43 @@ def chain(records: list[Record]) -> list[bytes]:
     return roots
 
 
+STEPS = {"success": 3, "compensatable_failure": 3, "retryable_failure": 4, "permanent_failure": 4}
+MAY_SAY = {
+    "executor": {*STEPS},
+    "late": {*STEPS},
+    "catch_up": {"success", "compensatable_failure"},
+    "probe": {"success", "compensatable_failure"},
+    "human": {"success", "compensatable_failure", "permanent_failure"},
+    "ledger": {"permanent_failure"},
+}
+
+
+def is_proved(record: Record) -> bool:
+    """What a try says of itself has its word: hashed so many times as fits what is said, it gives the try's name.
+
+    That it certainly took no effect, and may be repeated, nobody else can say; what others may say needs no word.
+    """
+    if record.type == "tool_invocation_finished":
+        if record.outcome not in MAY_SAY.get(record.via, set[str]()):
+            return False
+        steps = STEPS[record.outcome] if record.via in ("executor", "late", "catch_up") else 0
+    elif record.type == "invocation_in_doubt":
+        by_itself = record.body.get("word") is not None
+        steps = 2 if record.body.get("returned") is True else int(by_itself)
+    else:
+        return True
+    return steps == 0 or leads(record.text("word"), steps, record.nonce)
+
+
+def leads(word: str, steps: int, nonce: str) -> bool:
+    if not re.fullmatch(r"[0-9a-f]{64}", word):
+        return False
+    value = bytes.fromhex(word)
+    for _ in range(steps):
+        value = sha256(b"nonce1\0" + value)
+    return value.hex() == nonce
+
+
 def check_checkpoints(records: list[Record], roots: list[bytes]) -> list[Finding]:
     """What is said of a checkpoint is the chain's root over what lay below its `as_of`."""
     found: list[Finding] = []
@@ -345,7 +381,7 @@ SIGNED_BY = {
     "job_failed job_cancelled birth_repeated",
     "ledger": "policy_allowed approval_requested approval_voted approval_decided invocation_rejected "
     "invocation_cancel_requested retry_scheduled invocation_parked invocation_reopened worker_ended job_waiting "
-    "wait_completed signal_received job_frozen job_unfrozen",
+    "wait_completed signal_received",
     "auditor": "violation_found job_sealed",
 }
 WRITERS = {name: service for service, names in SIGNED_BY.items() for name in names.split()}
@@ -559,8 +595,6 @@ class Job:
         self.workers_ended: set[tuple[str, ...]] = set()
         self.pauses = 0
         self.paused = False
-        self.freezes: dict[tuple[Any, ...], int] = {}  # the number of the last of each scope
-        self.frozen: set[tuple[Any, ...]] = set()  # tenant, agent and tool of those in force
         self.gone: set[tuple[str, ...]] = set()  # of those: not by the word of who submitted the job
         self.ended_by_hand: list[dict[str, Any]] = []
         self.waiting: dict[str, Record] = {}  # node → its own wait
@@ -574,13 +608,16 @@ class Job:
         self.confirmed: set[str] = set()
         self.reopened_by_hand: list[dict[str, Any]] = []
         self.moved: set[int] = set()  # places of the records that changed where their key stands
+        self.unproven: list[Record] = []  # reports without the word of their try: as if nobody had written them
         self.seals: list[Record] = []  # those with which nothing is wrong, once that is known
         self.found: list[Finding] = []  # wrong with plans and decisions
         self.ledger: list[Finding] = []  # with at most once
         self.replay: list[Finding] = []  # with what planner and ledger recorded of it
         for record in records:
             self.by_type[record.type].append(record)
-            if record.type in HANDLED:
+            if not is_proved(record):
+                self.unproven.append(record)
+            elif record.type in HANDLED:
                 call = self.calls[record.key]
                 before = call.standing()
                 HANDLED[record.type](self, record, call)
@@ -806,7 +843,6 @@ class Job:
             and (call.decided is None or call.said_yes())
             and start.worker() not in self.workers_ended
             and not self.paused
-            and not any(tool in (None, entry.says.get("tool")) for _, _, tool in self.frozen)
             and all(entry.undoes and not covers(stop, entry.since) for stop in self.by_type["job_stopping"])
             # no other key of its node may have taken effect, and what it builds on was settled as it says
             and all(other.outcome == "rejected" and other.sure for other in others)
@@ -830,11 +866,9 @@ class Job:
         tries = [one for one in call.tries if one.start.nonce == report.nonce]
         elsewhere = report.body.get("result") is None and report.body.get("result_ref") is not None
         hashed = elsewhere or report.output == json_hash(report.body.get("result")) != ""
-        by_itself = report.via in ("", "executor", "late")
         self.ledger += broken(
             report,
             success_without_valid_start=report.succeeded and not tries,
-            retryable_not_by_try=report.outcome == "retryable_failure" and not by_itself,
             output_hash_mismatch=report.succeeded and not hashed,
         )
         self.compare(report, call.said[report.nonce])
@@ -871,7 +905,7 @@ class Job:
 
     def compare(self, report: Record, said: dict[Any, Record]) -> None:
         """What is said of one try agrees: executor and catch-up in all, others in whether it took effect."""
-        stated = (report.via or "executor", report.outcome, report.output)
+        stated = (report.via, report.outcome, report.output)
         for (via, *rest), earlier in said.items() if stated not in said else ():
             voices, agree = {via, stated[0]}, rest == [*stated[1:]]
             direct, truth = voices <= {"executor", "catch_up"}, voices & {"probe", "human", "late"}
@@ -983,21 +1017,6 @@ class Job:
     def job_resumed(self, resumed: Record, _call: Call) -> None:
         if is_number(resumed.body.get("number"), self.pauses):
             self.paused = False
-
-    def job_frozen(self, freeze: Record, _call: Call) -> None:
-        """What it names does not start until it is over; it has a higher number than the last, or it is void."""
-        scope, number = frozen_scope(freeze), freeze.body.get("number")
-        created = self.created.body if self.created else {}
-        tenant, agent = created.get("tenant"), created.get("submitted_by")
-        concerned = scope is not None and scope[0] in (None, tenant) and scope[1] in (None, agent)
-        if scope and concerned and not self.end and type(number) is int and number > self.freezes.get(scope, 0):
-            self.freezes[scope] = number
-            self.frozen.add(scope)
-
-    def job_unfrozen(self, over: Record, _call: Call) -> None:
-        scope = frozen_scope(over)
-        if scope in self.frozen and is_number(over.body.get("number"), self.freezes[scope]):
-            self.frozen.discard(scope)
 
     def cancel_requested(self, _cancel: Record, _call: Call) -> None:
         """What a cancel undoes goes on."""
@@ -1111,19 +1130,9 @@ HANDLED = {
         "plan_generated approval_requested approval_voted approval_decided policy_allowed tool_invocation_started "
         "tool_invocation_finished command_committed invocation_rejected invocation_parked invocation_reopened "
         "invocation_in_doubt invocation_probed worker_ended job_waiting wait_completed node_finished step_compensated "
-        "job_paused job_resumed job_frozen job_unfrozen cancel_requested"
+        "job_paused job_resumed cancel_requested"
     ).split()
 } | dict.fromkeys(("job_completed", "job_failed", "job_cancelled"), Job.job_ended)
-
-
-def frozen_scope(record: Record) -> tuple[Any, ...] | None:
-    """The tenant, the agent and the tool that a freeze names; None where it names nobody."""
-    said = mapping(record.body.get("scope"))
-    tenant, agent, tool = names = tuple(said.get(name) for name in ("tenant", "agent", "tool"))
-    nobody = tenant is None and tool is None
-    if nobody or not all(name is None or (isinstance(name, str) and 1 <= len(name) <= 256) for name in names):
-        return None
-    return None if agent is not None and (tenant is None or tool is not None) else names
 
 
 def is_harmless(first: Try, second: Try) -> bool:
@@ -1811,6 +1820,7 @@ def judge(
         "signed": [signed_word(one, signers) for one in job.records if is_signed_word(one)],
         "ended_by_hand": job.ended_by_hand,
         "unproven": [finding("unproven_record", record) for record in records if record.claims],
+        "notes": [finding("unproven_report", record) for record in job.unproven],
     }
     return report, job, seal
 

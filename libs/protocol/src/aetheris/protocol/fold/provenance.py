@@ -116,7 +116,7 @@ def writer_of(event: Event) -> WriterRule | None:
     if isinstance(event, ev.ToolInvocationFinished):
         return rule_of(event.event_type, via=event.via, outcome=event.outcome)
     if isinstance(event, ev.InvocationInDoubt):
-        has_word = getattr(event, "word", None) is not None
+        has_word = event.word is not None
         return rule_of(event.event_type, returned=event.returned, has_word=has_word)
     if isinstance(event, ev.JobWaiting | ev.WaitCompleted):
         return rule_of(event.event_type, wait_type=event.wait_type)

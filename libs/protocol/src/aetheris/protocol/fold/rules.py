@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from aetheris.protocol.base.references import references
 from aetheris.protocol.fold.job_waits import wait_completed, waiting, waits_are_over
+from aetheris.protocol.fold.reports import is_proved_doubt, is_proved_end
 from aetheris.protocol.fold.revisions import planned
 from aetheris.protocol.fold.start import UNTOUCHED, why_void
 from aetheris.protocol.fold.state import (
@@ -82,7 +83,7 @@ def _forget_void(job: JobState, key: str, token: int) -> None:
 
 def _finished(job: JobState, e: ev.ToolInvocationFinished, offset: int) -> bool:
     state = job.keys.get(e.idempotency_key)
-    if state is None or state.node_id != e.node_id:
+    if state is None or state.node_id != e.node_id or not is_proved_end(e):
         return False
     if state.status is KeyStatus.SETTLED:
         return _after_settlement(job, state, e)
@@ -120,7 +121,7 @@ def _fail(state: KeyState, e: ev.ToolInvocationFinished) -> bool:
 
 
 def _prove_unexecuted(state: KeyState, e: ev.ToolInvocationFinished) -> bool:
-    """Retryable: written by the try itself, only where it certainly took no effect."""
+    """Retryable: only the try itself can say so, where it certainly took no effect."""
     if e.invocation_id not in state.unresolved:
         return False
     state.unresolved -= {e.invocation_id}
@@ -267,7 +268,7 @@ def _edit(job: JobState, node_id: str, args: dict[str, Any]) -> None:
 
 def _in_doubt(job: JobState, e: ev.InvocationInDoubt, offset: int) -> bool:
     state = job.keys.get(e.idempotency_key)
-    if state is None or e.invocation_id not in state.invocations:
+    if state is None or e.invocation_id not in state.invocations or not is_proved_doubt(e):
         return False
     reported = e.returned and e.invocation_id not in state.returned
     if reported:
@@ -347,23 +348,6 @@ def _resumed(job: JobState, e: ev.JobResumed, offset: int) -> bool:
     return True
 
 
-def _frozen(job: JobState, e: ev.JobFrozen, offset: int) -> bool:
-    """The next one of its scope by its number: one that is written late, or again, is void."""
-    concerned = e.scope.concerns(job.created.tenant, job.created.submitted_by)
-    if job.terminal is not None or not concerned or e.number <= job.freezes.get(e.scope, 0):
-        return False
-    job.frozen[e.scope], job.freezes[e.scope] = e, e.number
-    return True
-
-
-def _unfrozen(job: JobState, e: ev.JobUnfrozen, offset: int) -> bool:
-    freeze = job.frozen.get(e.scope)
-    if freeze is None or e.number != freeze.number:
-        return False
-    del job.frozen[e.scope]
-    return True
-
-
 def _stopping(job: JobState, e: ev.JobStopping, offset: int) -> bool:
     if job.stopping is not None and job.stopping.up_to_revision >= e.up_to_revision:
         return False
@@ -375,7 +359,6 @@ def _terminal(job: JobState, e: Event, offset: int) -> bool:
     if job.terminal is not None:
         return False
     job.terminal, job.paused = e, None
-    job.frozen.clear()
     return True
 
 
@@ -426,8 +409,6 @@ _RULES: Mapping[type[Event], _Rule] = cast(
         ev.CancelRequested: _cancel,
         ev.JobPaused: _paused,
         ev.JobResumed: _resumed,
-        ev.JobFrozen: _frozen,
-        ev.JobUnfrozen: _unfrozen,
         ev.JobStopping: _stopping,
         ev.JobCompleted: _terminal,
         ev.JobFailed: _terminal,

@@ -28,7 +28,6 @@ from aetheris.protocol.messages.event_values import (
     Via,
     WaitType,
 )
-from aetheris.protocol.messages.hold_events import JobFrozen, JobPaused, JobResumed, JobUnfrozen
 from aetheris.protocol.messages.self_named import by_name
 from aetheris.protocol.plan.graph import EffectKind, JobOptions, TaskGraph
 from aetheris.protocol.plan.prompts import Brief
@@ -38,10 +37,6 @@ __all__ = [
     "ApprovalRequested",
     "ApprovalVoted",
     "Event",
-    "JobFrozen",
-    "JobPaused",
-    "JobResumed",
-    "JobUnfrozen",
     "KeyEvent",
     "Payload",
     "PolicyAllowed",
@@ -162,6 +157,8 @@ class ToolInvocationFinished(KeyEvent):
     """The executor stopped before the call, and says so itself: it is none of the plan's attempts."""
     usage: dict[str, Any] | None = None
     """Of an answer: {model, input_tokens, output_tokens, cost_usd?}, as its provider counts."""
+    word: str | None = None
+    """The try's own, via executor, late and catch_up: 64 hex digits; without it the report is void."""
 
 
 class CommandCommitted(Event):
@@ -209,6 +206,8 @@ class InvocationInDoubt(KeyEvent):
     error_class: str
     returned: bool = False
     """By the try itself: its own code has raised, and nothing that it started lives; it can act no more."""
+    word: str | None = None
+    """The try's own, 64 hex digits; absent where the ledger says it."""
     evidence: tuple[Any, ...] = ()
 
 
@@ -303,6 +302,24 @@ class CancelRequested(Event):
     by: str
     reason: str | None = None
     compensate: bool = False
+
+
+class JobPaused(Event):
+    """A person's word: nothing of the job starts until the pause of this number, counted from 1, is over."""
+
+    event_type: ClassVar[str] = "job_paused"
+    number: int = Field(ge=1)
+    by: str
+    reason: str | None = None
+
+
+class JobResumed(Event):
+    """A person's word: the pause of this number is over."""
+
+    event_type: ClassVar[str] = "job_resumed"
+    number: int = Field(ge=1)
+    by: str
+    reason: str | None = None
 
 
 class JobStopping(Event):

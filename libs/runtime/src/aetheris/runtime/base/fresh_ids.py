@@ -5,6 +5,8 @@ import secrets
 import time
 import uuid
 
+from aetheris.protocol.base.words import SECRET_BYTES
+
 _VERSION_7 = 0x7 << 76
 _VARIANT = 0b10 << 62
 _RANDOM_A = (1 << 12) - 1
@@ -19,6 +21,6 @@ def fresh_id() -> str:
     return str(uuid.UUID(int=(millis << 80) | _VERSION_7 | (random_a << 64) | _VARIANT | random_b))
 
 
-def fresh_invocation_id() -> str:
-    """The id of one invocation (docs/guarantees.md): 128 random bits, kept in memory only."""
-    return secrets.token_hex(16)
+def fresh_secret() -> bytes:
+    """What a try's words begin with (docs/adr/0009-signed-records.md): 256 random bits, kept in memory only."""
+    return secrets.token_bytes(SECRET_BYTES)

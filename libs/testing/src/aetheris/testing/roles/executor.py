@@ -96,18 +96,18 @@ class InMemoryExecutor:
         return self._core.evolve(entry.body, entry.record.offset)
 
     def _take_up(self, taken: ReceivedGrant) -> None:
-        verdict = self._core.judge(taken, self._topics.fresh("try"))
+        verdict = self._core.judge(taken, self._topics.fresh_secret())
         if isinstance(verdict, DeclaredInvocation):
             self._append([verdict.started])
             if verdict.refusal is not None:
-                self._append([reports.failed(verdict.started, verdict.refusal.outcome, verdict.refusal.error)])
+                self._append([reports.refused(verdict, verdict.refusal)])
         self._core.discharge(taken)
 
     async def _clear(self, reported: ReadBack) -> None:
         """Call what won, unless something that was read with it forbids that."""
         reason = self._core.why_not(reported.invocation) if reported.won else None
         if reason is not None:
-            self._append([reports.not_executed(reported.invocation.started, reason)])
+            self._append([reports.not_executed(reported.invocation.started, reported.invocation.words, reason)])
         elif reported.won:
             await self._perform(reported.invocation)
 
@@ -137,7 +137,7 @@ class InMemoryExecutor:
         run.reports[run.taken.grant.nodes[run.place]] = NodeReport(
             invocation.invocation_id, digest(reply.result), reply.result
         )
-        found = self._core.follow(run, self._topics.fresh("try"))
+        found = self._core.follow(run, self._topics.fresh_secret())
         return found if isinstance(found, DeclaredInvocation) else None
 
     def _append(self, *parts: Sequence[Event]) -> None:

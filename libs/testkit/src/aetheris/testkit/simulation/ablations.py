@@ -9,7 +9,9 @@ from typing import Any
 from aetheris.ledger.core import settlement
 from aetheris.ledger.core.live_jobs import CurrentInvocation, DecisionContext, TimedDecision
 from aetheris.ledger.core.settlement import JobKey
+from aetheris.protocol.base.words import TryWord
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry
+from aetheris.protocol.messages.event_values import Outcome, Via
 from aetheris.protocol.planning.gate import Vote
 from aetheris.tool_executor.core.partition import DeclaredInvocation
 
@@ -170,6 +172,15 @@ def _whatever_was_begun(real: Callable[..., Any]) -> Callable[..., Any]:
     return strays
 
 
+def _never_forgotten(_: Callable[..., Any]) -> Callable[..., Any]:
+    """The words of a try are there for ever."""
+
+    def take(unread: Any, invocation_id: str) -> Any:
+        return vars(unread)["_words"].get(invocation_id)
+
+    return take
+
+
 def _unreported(real: Callable[..., Any]) -> Callable[..., Any]:
     """Who restarts takes what had ended for reported."""
 
@@ -179,6 +190,19 @@ def _unreported(real: Callable[..., Any]) -> Callable[..., Any]:
         return real(core, now_s)
 
     return recover
+
+
+def _any_of_the_try(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Whatever a word was said with, it serves for anything."""
+
+    def is_word_of(invocation_id: str, _: TryWord, word: str | None) -> bool:
+        return any(real(invocation_id, reported, word) for reported in TryWord)
+
+    return is_word_of
+
+
+def _whoever_says_so(real: Mapping[tuple[Via, Outcome], Any]) -> Any:
+    return {(via, outcome): None for via in Via for outcome in Outcome} | dict(real)
 
 
 def _always(value: object) -> Replace:
@@ -297,7 +321,10 @@ ABLATIONS: tuple[Ablation, ...] = (
         "with what was called taken for a stray",
         "what a process has called, in whichever of its partitions' lives, is no stray",
         100,
-        {"aetheris.tool_executor.core.partition.Partition.strays": _whatever_was_begun},
+        {
+            "aetheris.tool_executor.core.partition.Partition.strays": _whatever_was_begun,
+            "aetheris.tool_executor.core.unread_tries.UnreadTries.take": _never_forgotten,
+        },
     ),
     Ablation(
         "with one yes for two",
@@ -381,10 +408,22 @@ ABLATIONS: tuple[Ablation, ...] = (
         {"aetheris.protocol.fold.start.is_held": _always(value=False)},
     ),
     Ablation(
-        "with a freeze that only its readers keep",
-        "a `started` behind a job's freeze is void (ledger and executor keep to what is ordered all the same)",
-        1000,
-        {"aetheris.protocol.fold.start.frozen_by": _always(None)},
+        "with reports that need no word",
+        "how a try ended counts with its word only",
+        100,
+        {"aetheris.protocol.fold.rules.is_proved_end": _always(value=True)},
+    ),
+    Ablation(
+        "with one word for all that a try says",
+        "each thing that a try may say has a word of its own",
+        600,
+        {"aetheris.protocol.fold.reports.is_word_of": _any_of_the_try},
+    ),
+    Ablation(
+        "with a no-effect that anybody says",
+        "only the try itself says that it took no effect",
+        300,
+        {"aetheris.protocol.fold.reports._ENDS": _whoever_says_so},
     ),
 )
 

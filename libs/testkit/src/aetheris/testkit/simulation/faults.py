@@ -4,27 +4,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aetheris.ledger.core.policy import PolicyEffect
-from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.state import KeyStatus, PlanEntry, Settled
-from aetheris.protocol.messages.commands import FreezeMark, WorkerEntry
+from aetheris.protocol.messages.commands import WorkerEntry
 from aetheris.protocol.plan.graph import RUNNABLE
 from aetheris.testkit.simulation.actors.human import Human
 from aetheris.testkit.simulation.checks import SimulationObserver
 from aetheris.testkit.simulation.external_system import CallFate, ExternalCall
+from aetheris.testkit.simulation.forger import forgeries
 from aetheris.testkit.simulation.log import WholeBatch
 from aetheris.testkit.simulation.processes import Processes
-from aetheris.testkit.simulation.scenario import CONFIRMED, SIGNAL, TENANT, TTL_S, revised
+from aetheris.testkit.simulation.scenario import CONFIRMED, SIGNAL, TTL_S, revised
 from aetheris.testkit.simulation.stores import effect_bytes
 from aetheris.testkit.simulation.surroundings import SimulationSurroundings
 
-REPEATED = (
-    Topic.TOOLS_REQUESTS,
-    Topic.TOOLS_GRANTS,
-    Topic.VERIFICATIONS,
-    Topic.JOBS_COMMANDS,
-    Topic.LEDGER_CONTENTS,
-)
+REPEATED = (Topic.TOOLS_REQUESTS, Topic.TOOLS_GRANTS, Topic.VERIFICATIONS, Topic.JOBS_COMMANDS, Topic.LEDGER_CONTENTS)
 BAD_FATES = (
     CallFate.ANSWER_LOST,
     CallFate.LATE,
@@ -58,9 +52,8 @@ class SimulatedFaults:
 
     def strike(self) -> None:
         """One fault, drawn from those that have a place now."""
-        kinds = (*_KINDS, *_FREEZES) if self.around.scenario.freezes else _KINDS
-        first = self.around.tape.below(len(kinds))
-        for kind in (*kinds[first:], *kinds[:first]):
+        first = self.around.tape.below(len(_KINDS))
+        for kind in (*_KINDS[first:], *_KINDS[:first]):
             happened = kind(self)
             if happened is not None:
                 self.count += 1
@@ -189,7 +182,9 @@ class SimulatedFaults:
             return None
         tape = self.around.tape
         actor = tape.pick(found)
-        lives = {one.worker: one for one in self.processes.executors if one.begun is not actor.begun and not one.paused}
+        lives = {
+            one.worker: one for one in self.processes.executors if one.memory is not actor.memory and not one.paused
+        }
         to = tape.pick((actor, *(one for one in lives.values() if not one.worker.worker_id.startswith("late"))))
         in_time = not tape.chance(0.4)
         self.processes.move(actor, to, in_time=in_time)
@@ -243,8 +238,7 @@ class SimulatedFaults:
 
     def message_comes_again(self) -> str | None:
         """A request, grant, question, command or line of an irreversible call, of any age."""
-        also = (Topic.FREEZES,) if self.around.scenario.freezes else ()
-        topic = self.around.tape.pick((*REPEATED, *also))
+        topic = self.around.tape.pick(REPEATED)
         part = self.around.tape.pick(self.parts)
         entries = part.log.topics[topic]
         if not entries:
@@ -325,6 +319,16 @@ class SimulatedFaults:
             self.processes.crash(one)
         return f"the stored effect of {invocation_id} is spoilt"
 
+    def report_is_forged(self) -> str | None:
+        """Whoever may append says how a try ended; he has no word of it that he has not read."""
+        part = self.around.tape.pick(self.parts)
+        jobs = [job for job in self.observer.jobs.values() if self.around.scenario.number_of(job.job_id) == part.number]
+        whose, forged = forgeries(self.around.tape, jobs, part.log.topics[Topic.JOBS_EVENTS])
+        if not forged:
+            return None
+        part.log.adrift(WholeBatch(Topic.JOBS_EVENTS, forged))
+        return f"somebody forges what is said of {whose}"
+
     def clock_jumps(self) -> str | None:
         """A ledger's time of day is set, an hour either way; its monotonic clock is not."""
         if not self.processes.ledgers:
@@ -360,26 +364,6 @@ class SimulatedFaults:
         job = self.around.tape.pick(found)
         self.human.pause(job)
         return f"{job.job_id} is to be paused"
-
-    def something_is_frozen(self) -> str | None:
-        """By a human, whatever is under way; somebody unfreezes it, sooner or later. Some know the number wrong."""
-        tape = self.around.tape
-        tool = tape.pick(self.around.scenario.called)
-        agent = FreezeScope(tenant=TENANT, agent=self.around.scenario.submissions[0].by)
-        tools = FreezeScope(tool=tool), FreezeScope(tenant=TENANT, tool=tool)
-        scope = tape.pick((FreezeScope(tenant=TENANT), agent, *tools))
-        self.human.freeze(scope, off=tape.pick((0, 0, 0, -1, 1)))
-        return f"{scope} is to be frozen"
-
-    def mark_comes_again(self) -> str | None:
-        """A partition's mark of any age: a freeze that is over holds nothing by it."""
-        part = self.around.tape.pick(self.parts)
-        marks = [entry for entry in part.log.topics[Topic.JOBS_EVENTS] if isinstance(entry.body, FreezeMark)]
-        if not marks:
-            return None
-        entry = self.around.tape.pick(marks)
-        part.log.adrift(WholeBatch(Topic.JOBS_EVENTS, ((entry.id, entry.body),)))
-        return f"the mark at {entry.record.offset} comes again"
 
     def plan_is_revised(self) -> str | None:
         """A node gets other arguments, whatever has become of it; but for one that a human may be asked about."""
@@ -444,11 +428,3 @@ _KINDS: tuple[Kind, ...] = (
     SimulatedFaults.job_is_paused,
     SimulatedFaults.job_is_paused,
 )
-
-_FREEZES: tuple[Kind, ...] = (
-    SimulatedFaults.something_is_frozen,
-    SimulatedFaults.something_is_frozen,
-    SimulatedFaults.mark_comes_again,
-    SimulatedFaults.something_is_frozen,
-)
-"""In seeds that have freezes."""

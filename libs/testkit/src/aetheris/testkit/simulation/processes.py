@@ -8,7 +8,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.workers import LOCK
 from aetheris.protocol.messages.commands import Ended, WorkerEntry
 from aetheris.testkit.simulation.actors import executor, ledger, planner, verifier
-from aetheris.testkit.simulation.actors.executor import SimulatedExecutor
+from aetheris.testkit.simulation.actors.executor import ProcessMemory, SimulatedExecutor
 from aetheris.testkit.simulation.actors.ledger import SimulatedLedger
 from aetheris.testkit.simulation.actors.planner import SimulatedPlanner
 from aetheris.testkit.simulation.actors.verifier import SimulatedVerifier
@@ -108,9 +108,9 @@ class Processes:
     def start_executor(self, worker_id: str, partitions: Sequence[SimulationSurroundings] | None = None) -> None:
         """An executor that takes partitions over, all or one; its incarnation proves that the one before has ended."""
         self._down = [action for action in self._down if action.name != f"{worker_id} starts"]
-        worker, begun = self._announce(worker_id), dict[str, set[str]]()
+        worker, memory = self._announce(worker_id), ProcessMemory()
         for part in self._some() if partitions is None else partitions:
-            self._give(part, worker, begun)
+            self._give(part, worker, memory)
 
     def start_late_executor(self, part: SimulationSurroundings, start: int) -> None:
         """One more that reads the partition, and doesn't know it from its beginning."""
@@ -120,7 +120,7 @@ class Processes:
     def move(self, actor: SimulatedExecutor, to: SimulatedExecutor, *, in_time: bool) -> None:
         """A partition goes from a process to another that lives, or back to the same; each keeps what else it has."""
         actor.close(in_time=in_time)
-        self._give(actor.around, to.worker, to.begun)
+        self._give(actor.around, to.worker, to.memory)
 
     def processes(self, actor: SimulatedExecutor) -> list[SimulatedExecutor]:
         """All partitions of its process."""
@@ -199,7 +199,8 @@ class Processes:
         number = self.around.scenario.number_of(job_id)
         held = [one for one in self.executors if one.around.number == number and one.owner and not one.closed]
         return any(
-            (one.worker.worker_id, one.worker.incarnation) == life and invocation_id not in one.begun.get(job_id, ())
+            (one.worker.worker_id, one.worker.incarnation) == life
+            and invocation_id not in one.memory.begun.get(job_id, ())
             for one in held
         )
 
@@ -242,7 +243,7 @@ class Processes:
         owned = {one.around.number for one in self.executors if one.owner and not one.closed}
         return [part for part in self.parts if part.number not in owned]
 
-    def _give(self, part: SimulationSurroundings, worker: Worker, begun: dict[str, set[str]]) -> None:
+    def _give(self, part: SimulationSurroundings, worker: Worker, memory: ProcessMemory) -> None:
         for one in self.executors:
             if one.around is part:
                 one.owner = False
@@ -250,7 +251,7 @@ class Processes:
         if held:
             held[0].owner = True  # it had not noticed that it was not
             return
-        made = SimulatedExecutor(part, worker, self._start(part, executor.ROLE), self, begun=begun)
+        made = SimulatedExecutor(part, worker, self._start(part, executor.ROLE), self, memory=memory)
         self.executors.append(made)
         if made.has_ended:
             self.stand_down(made)

@@ -15,7 +15,8 @@ from aetheris.ledger.core.limits import QuarantineLimits
 from aetheris.ledger.core.live_jobs import DecisionContext
 from aetheris.ledger.core.partition import Partition as LedgerPartition
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.commands import FreezeMark, ToolGrant, ToolRequest
+from aetheris.protocol.base.words import SECRET_BYTES, TryWord, TryWords
+from aetheris.protocol.messages.commands import ToolGrant, ToolRequest
 from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed, ToolInvocationStarted
 from aetheris.protocol.plan.graph import EffectKind
 from aetheris.testkit.simulation.checks import Broken
@@ -25,6 +26,7 @@ from aetheris.testkit.simulation.surroundings import START
 from aetheris.tool_executor.core.grants import ReceivedGrant
 from aetheris.tool_executor.core.partition import DeclaredInvocation, Worker
 from aetheris.tool_executor.core.partition import Partition as ExecutorPartition
+from aetheris.tool_executor.core.unread_tries import UnreadTries
 
 Said = list[tuple[str, ...]]
 """What was decided, job by job, less the ids that are drawn."""
@@ -117,9 +119,7 @@ def _ledger(scenario: Scenario) -> LedgerPartition:
 def _fold(ledger: LedgerPartition, entries: Iterable[Entry]) -> None:
     now = _now(0.0)
     for entry in entries:
-        if isinstance(entry.body, FreezeMark):
-            ledger.marked(entry.body, entry.record.offset)
-        elif isinstance(entry.body, EffectConfirmed | ConfirmationFailed):
+        if isinstance(entry.body, EffectConfirmed | ConfirmationFailed):
             ledger.confirm(entry.body, entry.record.offset, now)
         else:
             ledger.evolve(entry.body, entry.record.offset, now, START.timestamp())
@@ -166,19 +166,33 @@ def _now(mono_s: float) -> Now:
 
 def _executor_says(prefix: Prefix, worker: Worker, *, whole: bool) -> Said:
     """What becomes of every grant that can be judged there, and which tries of its life nobody awaits."""
-    core = ExecutorPartition(worker, lambda _: None, lambda call: EffectKind(call.entry.node.kind))
+    unread = _all_of(prefix, worker)
+    core = ExecutorPartition(worker, lambda _: None, lambda call: EffectKind(call.entry.node.kind), unread)
     start = 0 if whole else prefix.mark
     _follow(core.evolve, () if whole else prefix.below)
     core.pass_over(start - 1)
     _follow(core.evolve, prefix.whole[start:])
-    found: Said = sorted(("stray", job.job_id, one.invocation_id) for job, one in core.strays({}))
+    found: Said = sorted(("stray", job.job_id, one.invocation_id) for job, one, _ in core.strays({}))
     for entry in prefix.log.topics[Topic.TOOLS_GRANTS]:
         if isinstance(entry.body, ToolGrant):
             taken = ReceivedGrant(entry.body, entry.id, entry.record.offset)
-            judged = core.judge(taken, "n") if taken.readable_from < prefix.end else None
+            judged = core.judge(taken, bytes(SECRET_BYTES)) if taken.readable_from < prefix.end else None
             found.append((entry.id, str(judged.started if isinstance(judged, DeclaredInvocation) else judged)))
             core.withdraw()
     return found
+
+
+def _all_of(prefix: Prefix, worker: Worker) -> UnreadTries:
+    """As if this life had read none of its own tries back yet; what their words are matters to nobody here."""
+    unread = UnreadTries()
+    for entry in prefix.whole:
+        body = entry.body
+        if isinstance(body, ToolInvocationStarted) and (body.worker_id, body.incarnation) == (
+            worker.worker_id,
+            worker.incarnation,
+        ):
+            unread.put(TryWords((b"",) * len(TryWord) + (bytes.fromhex(body.invocation_id),)))
+    return unread
 
 
 def _follow(evolve: Callable[..., object], entries: Iterable[Entry]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import NamedTuple, Protocol
 
 from aetheris.protocol.base.checkpoints import Piece
@@ -116,6 +117,10 @@ class SimulationSurroundings:
         """An id that was never given before."""
         self.progress.fresh += 1
         return f"{kind}{self.progress.fresh}"
+
+    def fresh_secret(self) -> bytes:
+        """What a try's words begin with: drawn from nothing else, since every run of a seed is the same."""
+        return sha256(self.fresh("n").encode()).digest()
 
     @property
     def lasting(self) -> Lasting | None:

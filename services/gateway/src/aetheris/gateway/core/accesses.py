@@ -28,8 +28,6 @@ ACTIONS: Mapping[str, AccessAction] = {
     "POST /api/jobs/{job_id}/signal": AccessAction.DECIDED,
     "POST /api/tools/{name}/release": AccessAction.CONFIGURED,
     "POST /api/workers/{worker_id}/end": AccessAction.CONFIGURED,
-    "POST /api/freezes": AccessAction.CONFIGURED,
-    "POST /api/freezes/end": AccessAction.CONFIGURED,
 }
 """What a request was for, where it was answered; what is not here changes nothing but jobs, whose logs tell of it."""
 _TOO_MANY = 429
@@ -48,7 +46,7 @@ class Visit:
     address: str
     caller: Principal | None = None
     subject: str | None = None
-    """The job, request, tool or worker that it is about, or what is frozen."""
+    """The job, request, tool or worker that it is about."""
     reason: str | None = None
     """The code of what refused it."""
     breaks_glass: bool = False

@@ -11,6 +11,7 @@ from aetheris.ledger.core.live_jobs import WorkerLife
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.principals import RecordedPrincipal
+from aetheris.protocol.base.words import TryWord, is_word_of
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import CancelContract, Ended, JobCommand, Resolve
@@ -82,7 +83,7 @@ def stored_effect(job_key: JobKey, invocation_id: str, value: bytes) -> StoredEf
 
 
 def _is_of(effect: StoredEffect, job_key: JobKey, invocation_id: str) -> bool:
-    """Whether all of it is about this try; what a try itself never writes may not be in it."""
+    """Whether all of it is about this try, whose word it has; what a try itself never writes may not be in it."""
     finished, committed, changed = effect.finished, effect.committed, effect.changed
     place = (job_key.job.job_id, job_key.state.node_id)
     if (finished.job_id, finished.node_id, finished.idempotency_key, finished.invocation_id) != (
@@ -100,7 +101,7 @@ def _is_of(effect: StoredEffect, job_key: JobKey, invocation_id: str) -> bool:
     if (committed.input_hash, committed.output_hash) != (job_key.started.args_hash, finished.output_hash):
         return False
     foreign = (finished.via is not Via.EXECUTOR, finished.by, finished.evidence, finished.error)
-    return not any(foreign)
+    return not any(foreign) and is_word_of(invocation_id, TryWord.EFFECT, finished.word)
 
 
 def _is_whole(finished: ev.ToolInvocationFinished) -> bool:
@@ -115,7 +116,7 @@ def _is_whole(finished: ev.ToolInvocationFinished) -> bool:
 
 
 def catch_up(job_key: JobKey, effect: StoredEffect) -> Emit:
-    """finished + command_committed (+ state_changed) as the lost try would have appended them."""
+    """finished + command_committed (+ state_changed) as the lost try would have appended them, with its word."""
     invocation_id = effect.finished.invocation_id
     finished = effect.finished.model_copy(update={"via": Via.CATCH_UP})
     events = [

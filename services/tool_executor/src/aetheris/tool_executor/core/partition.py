@@ -10,13 +10,13 @@ from aetheris.protocol.base.ids import InvalidName
 from aetheris.protocol.base.keys import external_key
 from aetheris.protocol.base.references import UnresolvedReference
 from aetheris.protocol.base.sealed import SealedNames, UnreadCreations
-from aetheris.protocol.fold.freeze_orders import FreezeOrders
+from aetheris.protocol.base.words import TryWords
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.start import is_stopped, start_is_void
 from aetheris.protocol.fold.state import JobState, KeyStatus, PlanEntry, create_job
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import FreezeMark, ToolGrant
+from aetheris.protocol.messages.commands import ToolGrant
 from aetheris.protocol.messages.event_values import After, BlobRef, Outcome
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import RUNNABLE, EffectKind
@@ -32,8 +32,8 @@ from aetheris.protocol.planning.invocation import (
     uses,
 )
 from aetheris.tool_executor.core.grants import ReceivedGrant
-from aetheris.tool_executor.core.partition_freezes import PartitionFreezes
 from aetheris.tool_executor.core.turns import Turns
+from aetheris.tool_executor.core.unread_tries import UnreadTries
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -94,6 +94,7 @@ class DeclaredInvocation:
     run: GrantRun
     started: ev.ToolInvocationStarted
     call: Invocation
+    words: TryWords
     refusal: CallRefusal | None = None
 
     @property
@@ -127,18 +128,19 @@ class ReadBack:
 class Partition:
     """One partition's jobs as folded so far, its waiting grants, and the tries that were declared here."""
 
-    def __init__(self, worker: Worker, refuses: Refuses, kind_of: KindOf, freezes: FreezeOrders | None = None) -> None:
+    def __init__(self, worker: Worker, refuses: Refuses, kind_of: KindOf, unread: UnreadTries | None = None) -> None:
+        """`unread`: those of the process, which outlive its partitions."""
         self.jobs: dict[str, JobState] = {}
         self.folded = -1
         self._worker = worker
         self._refuses = refuses
         self._kind_of = kind_of
-        self._freezes = PartitionFreezes(freezes or FreezeOrders())
         self._waiting: list[tuple[int, int, ReceivedGrant]] = []
         self._due = Turns()
         self._declared: dict[str, DeclaredInvocation] = {}
         self._claimed: set[tuple[str, int]] = set()
-        self._strays: list[ev.ToolInvocationStarted] = []
+        self._unread_tries = unread if unread is not None else UnreadTries()
+        self._strays: list[tuple[ev.ToolInvocationStarted, TryWords]] = []
         self._open: dict[int, None] = {}
         self._forgotten = SealedNames()
         self._unread = UnreadCreations()
@@ -162,15 +164,6 @@ class Partition:
         if job.sealed:
             self._forget(event.job_id)
         return self._read_back(event) if isinstance(event, ev.ToolInvocationStarted) else None
-
-    def marked(self, mark: FreezeMark, offset: int) -> None:
-        """The partition's mark was read: what it freezes is not called behind it."""
-        self.folded = offset
-        self._freezes.hear(mark)
-
-    def freezes_known(self) -> None:
-        """Every order that was answered below what is read here is among those that it was made with."""
-        self._freezes.known()
 
     def needs_upgrade(self, job_id: str, offset: int, *, is_birth: bool = False) -> None:
         """A record of the job that this version can't read: the job pauses here."""
@@ -218,9 +211,9 @@ class Partition:
         yield from self._unread.items()
 
     def judge(
-        self, taken: ReceivedGrant, invocation_id: str, blobs: Blobs = _NOTHING
+        self, taken: ReceivedGrant, secret: bytes, blobs: Blobs = _NOTHING
     ) -> DeclaredInvocation | LoadResults | Drop:
-        """What a grant comes to; a Try is declared from here on, unless it carries a refusal."""
+        """What a grant comes to; a Try is declared from here on, unless it carries a refusal. `secret` is fresh."""
         grant = taken.grant
         if grant.incarnation not in (None, self._worker.incarnation):
             return Drop("it was given to another worker, before this one was here")
@@ -235,14 +228,10 @@ class Partition:
             return prepared
         if prepared.key != grant.idempotency_key:
             return Drop("the key is not the one granted")
-        return self._declare(
-            job, DeclaredInvocation(run, self._started(job, prepared, run, invocation_id, grant.token), prepared)
-        )
+        return self._declare(job, self._declared_as(job, prepared, run, secret, grant.token))
 
-    def follow(
-        self, run: GrantRun, invocation_id: str, blobs: Blobs = _NOTHING
-    ) -> DeclaredInvocation | LoadResults | None:
-        """The next try of a run; None ends the run.
+    def follow(self, run: GrantRun, secret: bytes, blobs: Blobs = _NOTHING) -> DeclaredInvocation | LoadResults | None:
+        """The next try of a run; None ends the run. `secret` is fresh.
 
         It is to be claimed when it is declared, together with the report of the one before.
         """
@@ -261,16 +250,18 @@ class Partition:
         if state is not None and state.status is not KeyStatus.NONE:
             return None
         run.place += 1
-        return DeclaredInvocation(run, self._started(job, prepared, run, invocation_id, 1), prepared)
+        return self._declared_as(job, prepared, run, secret, 1)
 
     def claim(self, invocation: DeclaredInvocation) -> None:
         """Its `started` is about to be appended, and awaited from now on."""
         self._declared[invocation.invocation_id] = invocation
+        self._unread_tries.put(invocation.words)
         self._claimed.add((invocation.started.idempotency_key, invocation.started.token))
 
     def unclaim(self, invocation: DeclaredInvocation) -> None:
         """Its `started` was refused, and lies nowhere."""
         self._declared.pop(invocation.invocation_id, None)
+        self._unread_tries.take(invocation.invocation_id)
         self._claimed.discard((invocation.started.idempotency_key, invocation.started.token))
 
     def why_not(self, invocation: DeclaredInvocation) -> str | None:
@@ -278,23 +269,21 @@ class Partition:
         job = self._created(invocation)
         if job is None or not _in_charge(job, invocation):
             return "superseded before the call"
-        if not self._freezes.may_call(job, invocation.call.entry.node.tool):
-            return "it is frozen"
         return "the job waits for a newer version" if job.needs_upgrade else None
 
     def strays(
         self, begun: Mapping[str, Container[str]], unended: Container[str] = ()
-    ) -> list[tuple[JobState, ev.ToolInvocationStarted]]:
+    ) -> list[tuple[JobState, ev.ToolInvocationStarted, TryWords]]:
         """Tries of this life that are in charge or parked, that nobody awaits here any more, and that were never begun.
 
         Each is named once. `begun`: job → the ids of all that was called in this life; `unended`: of those that were
         under way when this partition was given to us.
         """
-        found = [(self.jobs[one.job_id], one) for one in self._strays if one.job_id in self.jobs]
+        found = [(self.jobs[one.job_id], one, words) for one, words in self._strays if one.job_id in self.jobs]
         self._strays.clear()
         return [
-            (job, one)
-            for job, one in found
+            (job, one, words)
+            for job, one, words in found
             if _may_act(job, one)
             and one.invocation_id not in unended
             and one.invocation_id not in begun.get(one.job_id, ())
@@ -336,8 +325,6 @@ class Partition:
         entry = job.entry(node_id)
         if job.terminal is not None or entry is None or is_stopped(job, entry):
             return Drop("the job is stopping, or has ended, or has no such node")
-        if not self._freezes.may_begin(job, entry.node.tool):
-            return Drop("it is frozen")  # it is granted again
         if job.revision != grant.revision or job.plan_hash != grant.plan_hash:
             return Drop("the revision is not the one in force")
         return job
@@ -366,15 +353,15 @@ class Partition:
             return Drop(void)
         refusal = self._refuses(invocation.call)
         if refusal is not None:
-            return DeclaredInvocation(invocation.run, invocation.started, invocation.call, refusal)
+            return replace(invocation, refusal=refusal)
         self.claim(invocation)
         return invocation
 
     def _read_back(self, event: ev.ToolInvocationStarted) -> ReadBack | None:
-        invocation = self._declared.pop(event.invocation_id, None)
+        invocation, words = self._declared.pop(event.invocation_id, None), self._unread_tries.take(event.invocation_id)
         if invocation is None:
-            if (event.worker_id, event.incarnation) == (self._worker.worker_id, self._worker.incarnation):
-                self._strays.append(event)
+            if words is not None:
+                self._strays.append((event, words))
             return None
         self._claimed.discard((event.idempotency_key, event.token))
         job = self._created(invocation)
@@ -384,6 +371,12 @@ class Partition:
         """Its job; None once that is sealed and forgotten: a repeated job_created does not bring it back."""
         job = self.jobs.get(invocation.started.job_id)
         return job if job is not None and job.creation_offset == invocation.run.taken.grant.birth else None
+
+    def _declared_as(
+        self, job: JobState, call: Invocation, run: GrantRun, secret: bytes, token: int
+    ) -> DeclaredInvocation:
+        words = TryWords.of(secret)
+        return DeclaredInvocation(run, self._started(job, call, run, words.invocation_id, token), call, words)
 
     def _started(
         self, job: JobState, call: Invocation, run: GrantRun, invocation_id: str, token: int

@@ -1,15 +1,16 @@
-"""What a try reports, as events: declared, refused, ended, in doubt (docs/events.md); pure."""
+"""What a try reports, as events, each with its word: refused, ended, in doubt (docs/events.md); pure."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from aetheris.protocol.base import recordable
+from aetheris.protocol.base.words import TryWord, TryWords
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import BlobRef, Outcome, Via, changes_of
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectClass
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
-from aetheris.tool_executor.core.partition import DeclaredInvocation
+from aetheris.tool_executor.core.partition import CallRefusal, DeclaredInvocation
 
 NOT_EXECUTED = "NotExecuted"
 
@@ -31,6 +32,7 @@ def succeeded(
         output_hash=output_hash,
         external_id=None if outcome.external_id is None else recordable.name(outcome.external_id),
         usage=dict(outcome.usage) if outcome.usage is not None else None,
+        word=invocation.words.word(TryWord.EFFECT),
     )
     committed = ev.CommandCommitted(
         job_id=started.job_id,
@@ -51,7 +53,9 @@ def succeeded(
     return finished, committed, changed
 
 
-def failed(started: ev.ToolInvocationStarted, outcome: Outcome, error: str) -> ev.ToolInvocationFinished:
+def _failed(
+    started: ev.ToolInvocationStarted, words: TryWords, outcome: Outcome, error: str
+) -> ev.ToolInvocationFinished:
     """finished, for an outcome that took no effect."""
     return ev.ToolInvocationFinished(
         job_id=started.job_id,
@@ -61,12 +65,19 @@ def failed(started: ev.ToolInvocationStarted, outcome: Outcome, error: str) -> e
         outcome=outcome,
         via=Via.EXECUTOR,
         error=recordable.text(error),
+        word=words.word(TryWord.NO_EFFECT),
     )
 
 
-def not_executed(started: ev.ToolInvocationStarted, reason: str) -> ev.ToolInvocationFinished:
+def refused(invocation: DeclaredInvocation, refusal: CallRefusal) -> ev.ToolInvocationFinished:
+    """The call is not made, although it might start."""
+    return _failed(invocation.started, invocation.words, refusal.outcome, refusal.error)
+
+
+def not_executed(started: ev.ToolInvocationStarted, words: TryWords, reason: str) -> ev.ToolInvocationFinished:
     """This try certainly took no effect: it was never run."""
-    return failed(started, Outcome.RETRYABLE, f"{NOT_EXECUTED}: {reason}").model_copy(update={"uncalled": True})
+    finished = _failed(started, words, Outcome.RETRYABLE, f"{NOT_EXECUTED}: {reason}")
+    return finished.model_copy(update={"uncalled": True})
 
 
 def in_doubt(invocation: DeclaredInvocation, error_class: str, *, returned: bool) -> ev.InvocationInDoubt:
@@ -79,13 +90,14 @@ def in_doubt(invocation: DeclaredInvocation, error_class: str, *, returned: bool
         invocation_id=started.invocation_id,
         error_class=recordable.text(error_class),
         returned=returned,
+        word=invocation.words.word(TryWord.NO_MORE if returned else TryWord.IN_DOUBT),
     )
 
 
 def lost(invocation: DeclaredInvocation, error_class: str, *, returned: bool = False) -> Event:
     """What it came to is not known: to be tried again where it only read, else in doubt."""
     if invocation.call.entry.effect_class is EffectClass.PURE:
-        return failed(invocation.started, Outcome.RETRYABLE, error_class)
+        return _failed(invocation.started, invocation.words, Outcome.RETRYABLE, error_class)
     return in_doubt(invocation, error_class, returned=returned)
 
 
@@ -93,9 +105,9 @@ def unsuccessful(invocation: DeclaredInvocation, outcome: Retryable | Permanent 
     """What a call that did not succeed says of its try."""
     match outcome:
         case Retryable(reason):
-            return failed(invocation.started, Outcome.RETRYABLE, reason)
+            return _failed(invocation.started, invocation.words, Outcome.RETRYABLE, reason)
         case Permanent(reason):
-            return failed(invocation.started, Outcome.PERMANENT, reason)
+            return _failed(invocation.started, invocation.words, Outcome.PERMANENT, reason)
         case InDoubt(error_class, returned):
             return lost(invocation, error_class, returned=returned)
 

@@ -1,7 +1,7 @@
 """The executor's edge, simulated: declares, reads back, calls, keeps, reports as the real one does."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 from typing import Protocol
@@ -9,9 +9,7 @@ from typing import Protocol
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import FreezeMark, FreezeOrder
 from aetheris.protocol.messages.event_values import Outcome
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectKind
@@ -34,6 +32,7 @@ from aetheris.tool_executor.core.partition import (
     ReadBack,
     Worker,
 )
+from aetheris.tool_executor.core.unread_tries import UnreadTries
 
 ROLE = "executor"
 
@@ -76,6 +75,15 @@ class Ends(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
+class ProcessMemory:
+    """What a process knows of its tries, whichever partitions it has."""
+
+    begun: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    """Job → what it has called."""
+    unread_tries: UnreadTries = field(default_factory=UnreadTries)
+
+
 class SimulatedExecutor:
     """One executor process on the partition. Several may own it at once; all but one are zombies."""
 
@@ -88,25 +96,22 @@ class SimulatedExecutor:
         *,
         owner: bool = True,
         grants: int | None = None,
-        begun: dict[str, set[str]] | None = None,
+        memory: ProcessMemory | None = None,
     ) -> None:
-        """`begun`: what this process has called, in all its partitions."""
+        """`memory`: its process', if that has other partitions."""
         self.name = f"executor {worker.worker_id}/{worker.incarnation}"
-        self.begun: dict[str, set[str]] = begun if begun is not None else {}
+        self.memory = memory if memory is not None else ProcessMemory()
         self.worker = worker
         self.owner = owner
         self.paused = False
         self.closed = False
         self.running: list[Running] = []
         self.sent: list[ExternalCall] = []
-        self._freezes = FreezeOrders()
-        self._table = SimulatedReader(around, {Topic.FREEZES: 0})
-        self._read_freezes()
         self.core = Partition(
             worker,
             lambda _: REFUSAL if self._refuses() else None,
             lambda call: EffectKind(call.entry.node.kind),
-            self._freezes,
+            self.memory.unread_tries,
         )
         self.writer = around.log.writer(self.name)
         self._ends = ends
@@ -199,9 +204,6 @@ class SimulatedExecutor:
             self.has_ended = True
         if self.has_ended:
             return None
-        if isinstance(body, FreezeMark):
-            self.core.marked(body, offset)
-            return None
         if isinstance(body, UNREAD):
             self.core.pass_over(offset)
             return None
@@ -210,14 +212,7 @@ class SimulatedExecutor:
     def _is_own(self, end: ev.WorkerEnded) -> bool:
         return (end.worker_id, end.incarnation) == (self.worker.worker_id, self.worker.incarnation)
 
-    def _read_freezes(self) -> None:
-        for one in self._table.read_all(Topic.FREEZES):
-            if isinstance(one.body, FreezeOrder):
-                self._freezes.take(one.body)
-
     def _round(self) -> None:
-        if self._table.has_more and (self.around.calm or self.around.tape.chance(0.5)):
-            self._read_freezes()
         batch = self.reader.read()
         returned = self._fold(batch[Topic.JOBS_EVENTS])
         if self.has_ended:
@@ -233,7 +228,7 @@ class SimulatedExecutor:
         self._commit()
 
     def _take_up(self, taken: ReceivedGrant) -> None:
-        verdict = self.core.judge(taken, self.around.fresh("n"))
+        verdict = self.core.judge(taken, self.around.fresh_secret())
         match verdict:
             case DeclaredInvocation():
                 self._declare(verdict)
@@ -246,7 +241,7 @@ class SimulatedExecutor:
     def _declare(self, invocation: DeclaredInvocation) -> None:
         events: list[Event] = [invocation.started]
         if invocation.refusal is not None:
-            events.append(reports.failed(invocation.started, invocation.refusal.outcome, invocation.refusal.error))
+            events.append(reports.refused(invocation, invocation.refusal))
         self._declaring += 1
         self._append([events], lambda: self._declared(invocation))
 
@@ -272,17 +267,17 @@ class SimulatedExecutor:
             return
         reason = self.core.why_not(invocation) if reported.won else None
         if reason is not None:
-            self._append([(reports.not_executed(invocation.started, reason),)])
+            self._append([(reports.not_executed(invocation.started, invocation.words, reason),)])
         self._say(invocation, won=reported.won and reason is None)
 
     def _report_strays(self) -> None:
         """Of a try that nobody waits for any more, as after a rebalance: it is not called."""
-        for _, started in self.core.strays(self.begun):
-            self._append([(reports.not_executed(started, "its partition was given back before the call"),)])
+        for _, started, words in self.core.strays(self.memory.begun):
+            self._append([(reports.not_executed(started, words, "its partition was given back before the call"),)])
 
     def _say(self, invocation: DeclaredInvocation, *, won: bool) -> None:
         if won and self.around.gate == "log":
-            self.begun.setdefault(invocation.started.job_id, set()).add(invocation.invocation_id)
+            self.memory.begun.setdefault(invocation.started.job_id, set()).add(invocation.invocation_id)
         waiting = self._verdicts.pop(invocation.invocation_id, None)
         if waiting is None:
             if won and self.around.gate == "log":
@@ -294,7 +289,7 @@ class SimulatedExecutor:
 
     def _withdraw(self) -> None:
         for invocation in self.core.withdraw():
-            self._append([(reports.not_executed(invocation.started, "the executor stopped before it"),)])
+            self._append([(reports.not_executed(invocation.started, invocation.words, "the executor stopped"),)])
             self._say(invocation, won=False)
 
     def _call(self, running: Running) -> None:
@@ -343,7 +338,7 @@ class SimulatedExecutor:
             return None
         logged = NodeReport(running.invocation.invocation_id, digest(outcome.result), outcome.result)
         run.reports[run.taken.grant.nodes[run.place]] = logged
-        found = self.core.follow(run, self.around.fresh("n"))
+        found = self.core.follow(run, self.around.fresh_secret())
         return found if isinstance(found, DeclaredInvocation) else None
 
     def _append(self, parts: Sequence[Sequence[Event]], then: Callable[[], None] | None = None) -> None:
