@@ -5,16 +5,20 @@ Effects are counted by an outside that does not deduplicate.
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
 
+from aetheris.cli import token_files
+from aetheris.protocol.base.principals import PrincipalKind, Role
 from tests.testkit.approvers import headers_of, respond, running_approvers
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
 from tests.testkit.policies import ALLOW_REST
 from tests.testkit.rig import Rig
+from tests.testkit.tokens import token_of
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
@@ -158,6 +162,32 @@ def test_the_rule_that_allowed_a_call_names_who_resolves_it(rig: ApproversRig) -
     (parked,) = rig.system.events(job, "invocation_parked")
     assert (parked["data"]["rule"], parked["data"]["approvers"]) == ("named", ["carol"])
     rig.system.verified(job)
+
+
+def test_who_acts_in_the_place_of_who_is_named_resolves_until_that_ends(rig: ApproversRig) -> None:
+    tag = fresh("lent")
+    job = rig.system.submit({"id": "a", "tool": "poke_lost", "args": {"tag": tag}})
+    rig.parked(job)
+    rig.refused(rig.resolve("bob", job, "happened"), "others are named to resolve")
+    lend(rig, "ann", "carol")
+    rig.refused(rig.resolve("ann-for-carol", job, "happened"), "who submitted the job may not resolve")
+    lend(rig, "bob", "carol", for_s=-1)
+    assert rig.resolve("bob-for-carol", job, "happened").status_code == 401
+    lend(rig, "bob", "carol")
+    assert rig.resolve("bob-for-carol", job, "happened").status_code == 200
+    rig.system.wait_ended([job])
+    (finished,) = (one for one in rig.system.data_of(job, "tool_invocation_finished") if one["via"] == "human")
+    assert (finished["by"], finished["principal"]["delegation"]["principal"]) == ("bob", "carol")
+    rig.system.verified(job)
+
+
+def lend(rig: ApproversRig, who: str, lender: str, *, for_s: float = 3600) -> None:
+    """The token by which somebody acts in another's place; it takes the place of the one before."""
+    until = datetime.now(UTC) + timedelta(seconds=for_s)
+    token, roles = token_of(f"{who}-for-{lender}"), (Role.RESOLVE, Role.READ)
+    made = token_files.entry(token, who, "acme", kind=PrincipalKind.PERSON, roles=roles, expires=until, acts_for=lender)
+    with token_files.changed(rig.system.data / "tokens.toml") as entries:
+        entries[:] = [*(one for one in entries if one.sha256 != made.sha256), made]
 
 
 def test_of_two_jobs_of_a_session_one_waits_for_the_other_and_does_not_repeat_it(rig: ApproversRig) -> None:

@@ -100,6 +100,10 @@ def test_whose_token_goes_is_said_where_several_tenants_have_the_name(data: Path
         ("add", "../x", "--kind", "person", "--role", "read", "--save"),
         ("add", "carol", "--kind", "person", "--role", "read", "--expires", "soon"),
         ("revoke", "nobody"),
+        ("let", "ann", "bob", "--expires", "never"),
+        ("let", "ann", "ann", "--expires", "1d"),
+        ("let", "ann", "bob", "--expires", "1d", "--role", "administer"),
+        ("let", "ann", "bob", "--expires", "1d", "--role", "submit"),
     ],
 )
 def test_bad_input_changes_nothing(data: Path, argv: tuple[str, ...]) -> None:
@@ -107,6 +111,29 @@ def test_bad_input_changes_nothing(data: Path, argv: tuple[str, ...]) -> None:
     before = {file: file.read_bytes() for file in data.rglob("*") if file.is_file()}
     assert call(data, *argv).exit_code == 2
     assert {file: file.read_bytes() for file in data.rglob("*") if file.is_file()} == before
+
+
+def test_what_is_lent_has_an_end_and_names_who_lent_it(data: Path) -> None:
+    added(data, *CAROL)
+    shown = call(data, "let", "carol", "bob", "--tenant", "acme", "--role", "approve", "--expires", "2h", "--save")
+    assert shown.exit_code == 0, shown.stderr
+    who = known(data).principal(shown.stdout.strip())
+    assert (who.id, who.roles) == ("bob", {Role.APPROVE})
+    assert who.delegation is not None
+    assert who.recorded.delegation == who.delegation
+    assert who.delegation.principal == "carol"
+    assert who.delegation.at < who.delegation.until
+    assert "bob for carol" in call(data, "ls").stdout
+    assert token_files.saved(data, "bob-for-carol") == shown.stdout.strip()
+    assert call(data, "revoke", "bob").exit_code == 0
+    assert not (data / "tokens/bob-for-carol").exists()
+
+
+def test_nobody_lends_what_he_may_not_do_himself(data: Path) -> None:
+    added(data, *CAROL)
+    shown = call(data, "let", "carol", "bob", "--tenant", "acme", "--role", "resolve", "--expires", "2h")
+    assert (shown.exit_code, "not all of carol's own" in shown.stderr) == (78, True)
+    assert [row["name"] for row in json.loads(call(data, "ls", "--json").stdout)] == ["carol"]
 
 
 def test_a_broken_file_is_named_and_left_as_it_is(data: Path) -> None:

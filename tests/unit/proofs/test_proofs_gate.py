@@ -275,3 +275,38 @@ def test_who_submitted_the_job_breaks_no_glass_of_it() -> None:
     principal = {"id": "me", **WHO, "roles": ["break_glass"], "breaks_glass": True}
     log.decide("approve", approver="me", principal=principal)
     assert rules(log) == ["self_approval"]
+
+
+LENT = {"principal": "carol", "until": "2026-01-02T00:00:00Z", "at": "2026-01-01T23:59:59Z"}
+
+
+@pytest.mark.parametrize(
+    ("who", "delegation", "rule", "broken"),
+    [
+        ("bob", LENT, {"approvers": ["carol"]}, []),
+        ("bob", LENT, {"approvers": ["bob"]}, ["not_an_approver"]),
+        ("bob", LENT | {"at": LENT["until"]}, {}, ["not_an_approver"]),
+        ("bob", LENT | {"at": "soon"}, {}, ["not_an_approver"]),
+        ("bob", LENT | {"until": None}, {}, ["not_an_approver"]),
+        ("bob", LENT | {"principal": "me"}, {}, ["self_approval"]),
+        ("bob", LENT, {"edited_by": "carol"}, ["own_edit"]),
+        ("bob", LENT, {"edited_by": "bob"}, ["own_edit"]),
+    ],
+)
+def test_who_decides_in_anothers_place_is_judged_as_both(
+    who: str, delegation: dict[str, Any], rule: dict[str, Any], broken: list[str]
+) -> None:
+    log = Log(node("a"), tools={"refund": tool("opaque", irreversible=True)})
+    log.ask(**rule)
+    log.decide("approve", approver=who, principal={"id": who, **WHO, "delegation": delegation})
+    assert rules(log) == broken
+
+
+@pytest.mark.parametrize(("second", "broken"), [("dan", []), ("carol", ["votes_missing"])])
+def test_two_votes_in_one_persons_place_are_one(second: str, broken: list[str]) -> None:
+    log = Log(node("a"), tools={"refund": tool("opaque", irreversible=True)})
+    log.ask(approvals=2, **ASKS_PERSONS)
+    vote(log, "bob", principal={"id": "bob", **WHO, "delegation": LENT})
+    vote(log, second)
+    log.decide("approve", approver=second, principal={"id": second, **WHO}, votes=["bob", second])
+    assert rules(log) == broken

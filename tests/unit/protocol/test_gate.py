@@ -1,11 +1,12 @@
 """The gate, case by case: who may say what, by the rule that the log has."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from aetheris.cli import token_files
-from aetheris.protocol.base.principals import ORDINARY, PrincipalKind, RecordedPrincipal, Role, speaker
+from aetheris.protocol.base.principals import ORDINARY, Delegation, PrincipalKind, RecordedPrincipal, Role, speaker
 from aetheris.protocol.planning.gate import Deciders, HumanAction, Matter, Vote, counted, gate
 from tests.testkit.principals import person
 
@@ -124,3 +125,41 @@ def test_in_an_emergency_whom_the_rule_names_counts_for_nothing_and_whose_it_is_
 def test_no_token_may_decide_in_an_emergency_unless_that_is_said_of_it() -> None:
     assert set(ORDINARY) == set(Role) - {Role.BREAK_GLASS}
     assert Role.BREAK_GLASS not in token_files.entry("x" * 40, "approver", kind=PrincipalKind.PERSON).roles
+
+
+END = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def lent(who: str, lender: str, at: datetime = END - timedelta(seconds=1)) -> RecordedPrincipal:
+    """Who acts in another's place."""
+    return person(who, "acme").model_copy(update={"delegation": Delegation(principal=lender, until=END, at=at)})
+
+
+@pytest.mark.parametrize("action", [word for word in WORDS if word is not HumanAction.EDIT])
+def test_who_acts_in_anothers_place_is_held_against_that_ones_name_until_it_ends(action: HumanAction) -> None:
+    assert gate(NAMED, lent("bob", "carol"), action, OF_ANN) is None
+    assert gate(NAMED, lent("carol", "bob"), action, OF_ANN) is not None, "who is named lent nothing to himself"
+    assert gate(NAMED, lent("bob", "carol", END), action, OF_ANN) == "what carol has lent has ended"
+
+
+@pytest.mark.parametrize("action", WORDS)
+@pytest.mark.parametrize("who", [lent("ann", "carol"), lent("carol", "ann")])
+def test_neither_of_the_two_may_be_who_submitted(action: HumanAction, who: RecordedPrincipal) -> None:
+    assert gate(Deciders(), who, action, OF_ANN) == f"who submitted the job may not {action}: somebody else must"
+
+
+def test_neither_of_the_two_may_be_who_edited_nor_have_said_yes_before() -> None:
+    for who in (lent("bob", "carol"), lent("carol", "bob"), person("bob", "acme")):
+        assert gate(Deciders(), who, HumanAction.APPROVE, Matter("acme", "ann", "bob")) is not None
+        voted = Matter("acme", "ann", votes=(Vote(lent("bob", "dora")),))
+        assert gate(Deciders(approvals=2), who, HumanAction.APPROVE, voted) is not None
+    two = Matter(
+        "acme", "ann", votes=tuple(map(Vote, (lent("bob", "carol"), person("carol", "acme"), lent("dora", "bob"))))
+    )
+    assert [one.id for one in counted(Deciders(approvals=2), two)] == ["bob"]
+
+
+def test_nobody_edits_or_breaks_glass_in_anothers_place() -> None:
+    assert gate(Deciders(), lent("bob", "carol"), HumanAction.EDIT, OF_ANN) is not None
+    alarmed = lent("bob", "carol").model_copy(update={"breaks_glass": True})
+    assert gate(Deciders(), alarmed, HumanAction.APPROVE, OF_ANN) == "an emergency is decided in nobody's place"

@@ -59,6 +59,7 @@ def entry(
     kind: PrincipalKind,
     roles: Sequence[Role] = ORDINARY,
     expires: datetime | None = None,
+    acts_for: str | None = None,
 ) -> TokenEntry:
     """What the gateway is told of a token.
 
@@ -66,7 +67,20 @@ def entry(
         ValueError: a name that can't be one.
     """
     digest = hashlib.sha256(token.encode()).hexdigest()
-    return TokenEntry(name=name, tenant=tenant, kind=kind, roles=tuple(roles), sha256=digest, expires=expires)
+    return TokenEntry(
+        name=name,
+        tenant=tenant,
+        kind=kind,
+        roles=tuple(roles),
+        sha256=digest,
+        expires=expires,
+        acts_for=acts_for,
+    )
+
+
+def kept_as(entry: TokenEntry) -> str:
+    """The name of its file, where the folder has it."""
+    return entry.name if entry.acts_for is None else f"{entry.name}-for-{entry.acts_for}"
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
@@ -144,18 +145,19 @@ def _bound(requested: Fact, decided: Fact) -> Iterator[Violation]:
 def entitled(validity: Validity, rule: Fact | None, statement: Fact, who: str) -> Iterator[Violation]:
     """By the rule as a record has it, if any has: not who submitted the job, and whom it names."""
     created, about = validity.history.created, f"key {statement.key}" if statement.key else "the job"
-    own = created is not None and who == created.text("submitted_by")
+    own = created is not None and created.text("submitted_by") in _voice(statement, who)
     says: Body = rule.body if rule is not None else {}
     if own and says.get("self_approval") is not True:
         yield violation("self_approval", statement, f"who submitted the job decided on {about}")
     named = says.get("approvers") if not breaks_glass(statement) else None
     patterns = cast("list[object]", named) if isinstance(named, list) else None
-    if patterns is not None and not any(fnmatchcase(who, str(pattern)) for pattern in patterns):
+    name = str(_delegation(statement).get("principal", who))
+    if patterns is not None and not any(fnmatchcase(name, str(pattern)) for pattern in patterns):
         yield violation("not_an_approver", statement, f"{about} was decided by somebody whom the policy doesn't name")
     if says.get("signed") is True and statement.type not in _SIGNED_ELSEWHERE:
         yield violation("not_signed", statement, f"{about} was decided by a word that can't be signed, as it must be")
     tenant = created.text("tenant") if created is not None else ""
-    if not _is_such(says, _principal(statement), who, tenant):
+    if not _is_such(says, _principal(statement), who, tenant) or not _is_lent(statement):
         yield violation("not_an_approver", statement, f"{about} was decided by what the policy doesn't let decide")
 
 
@@ -167,6 +169,30 @@ def _principal(statement: Fact) -> Body:
         body = cast("Body", continues) if isinstance(continues, dict) else {}
         return _mapping(body.get("said_by"))
     return _mapping(body.get("principal"))
+
+
+def _delegation(statement: Fact) -> Body:
+    """In whose place it was said, until when that was lent, and when it was used."""
+    return _mapping(_principal(statement).get("delegation"))
+
+
+def _voice(statement: Fact, who: str) -> set[str]:
+    """Who said it, and in whose place: whoever is either has said it."""
+    lender = _delegation(statement).get("principal")
+    return {who} if lender is None else {who, str(lender)}
+
+
+def _is_lent(statement: Fact) -> bool:
+    """Whether what was lent had not ended, and is something that can be lent."""
+    lent = _delegation(statement)
+    if not lent:
+        return True
+    try:
+        at, until = (datetime.fromisoformat(str(lent.get(name))) for name in ("at", "until"))
+        in_time = at < until
+    except (ValueError, TypeError):
+        return False
+    return in_time and not breaks_glass(statement) and statement.body.get("decision") != "edit"
 
 
 def _mapping(found: object) -> Body:
@@ -210,7 +236,7 @@ def _voted(validity: Validity, requested: Fact, decided: Fact, signers: Signers 
 
 def _votes(validity: Validity, requested: Fact, decided: Fact, signers: Signers | None) -> Iterator[Fact]:
     """The votes between a request and its decision that its voters might give; of those that are signed, one a key."""
-    voters: set[str] = set()
+    heard: set[str] = set()
     keys: set[object] = set()
     for vote in validity.history.votes.get(decided.key, ()):
         if not requested.at < vote.at < decided.at or token_of(vote) != token_of(requested):
@@ -221,10 +247,10 @@ def _votes(validity: Validity, requested: Fact, decided: Fact, signers: Signers 
             *_own_edit(validity, requested, vote),
             *_unsigned(validity, requested, vote, signers),
         )
-        who, key = vote.text("approver"), _key(vote) if requested.body.get("signed") is True else None
-        if found or who in voters or key in keys:
+        voice, key = _voice(vote, vote.text("approver")), _key(vote) if requested.body.get("signed") is True else None
+        if found or voice & heard or key in keys:
             continue
-        voters.add(who)
+        heard |= voice
         keys |= {key} - {None}
         yield vote
 
@@ -279,7 +305,7 @@ def _own_edit(validity: Validity, requested: Fact, decided: Fact) -> Iterator[Vi
     edits = history.edits.get(requested.node, ())
     made = [edit for edit in edits if edit.at < requested.at and _makes(validity, edit, requested)]
     editors = {requested.body.get("edited_by"), *(edit.body.get("approver") for edit in made[-1:])}
-    if decided.text("approver") in editors - {None, ""}:
+    if _voice(decided, decided.text("approver")) & (editors - {None, ""}):
         yield violation("own_edit", decided, f"who edited the call of key {decided.key} approved it")
 
 

@@ -72,9 +72,10 @@ class Tokens:
         if found is None:
             raise UnauthorizedProblem
         entry, principal = found
-        if entry.ended(self._clock.now()):
+        now = self._clock.now()
+        if entry.ended(now):
             raise UnauthorizedProblem("expired")
-        return principal
+        return principal if entry.acts_for is None else entry.principal_at(now)
 
     def _refresh(self) -> None:
         """Take up a changed file; one that is broken is told, and what was known before it goes on to count."""

@@ -1,4 +1,4 @@
-"""`aetheris token add | ls | revoke`: who may call the gateway, by which token; a running one takes it up at once."""
+"""`aetheris token add | let | ls | revoke`: who may call the gateway, by which token; it counts at once."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 
 from aetheris.cli import local, token_files
 from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, print_json, progress, table
@@ -56,6 +57,42 @@ def add(
 
 
 @token.command()
+def let(
+    lender: Annotated[str, typer.Argument(metavar="LENDER", help="In whose place is decided.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Who decides; it is recorded under both names.")],
+    *,
+    expires: Annotated[str, typer.Option(help="How long it counts: such as 12h or 30d.")],
+    role: Annotated[list[Role] | None, typer.Option(help="What is lent; else approve, read, read_payloads.")] = None,
+    kind: Annotated[PrincipalKind, typer.Option(help="Whose hands it is in.")] = PrincipalKind.PERSON,
+    tenant: Annotated[str, typer.Option(help="Whose jobs it is about.")] = token_files.TENANT,
+    save: Annotated[
+        bool, typer.Option("--save", help="Keep it in the data folder too, for `--as NAME-for-LENDER`.")
+    ] = False,
+    file: File = None,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Make a token by which somebody decides in another's place until it ends, and print it once."""
+    with errors_as_exits(as_json=as_json):
+        secret, roles = token_files.fresh(), role or [Role.APPROVE, Role.READ, Role.READ_PAYLOADS]
+        if (until := _until(expires)) is None:
+            raise CommandError(Exit.BAD_INPUT, "bad_request", "--expires: what is lent must have an end")
+        try:
+            made = token_files.entry(secret, name, tenant, kind=kind, roles=roles, expires=until, acts_for=lender)
+            with token_files.changed(_file(file, data)) as entries:
+                entries.append(made)
+                if save:
+                    token_files.save(data, token_files.kept_as(made), secret)
+        except ValueError as error:
+            raise CommandError(Exit.BAD_INPUT, "bad_request", _what_is_wrong(error)) from None
+        if as_json:
+            print_json({**_shown(made), "token": secret})
+        else:
+            typer.echo(secret)
+            progress("token", f"{_id(made)} of {name}, in {lender}'s place; expires: {_ends(made)}")
+
+
+@token.command()
 def ls(*, file: File = None, data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
     """List who has one, what it may do, and until when; the tokens themselves are not known."""
     with errors_as_exits(as_json=as_json):
@@ -63,8 +100,7 @@ def ls(*, file: File = None, data: local.Data = local.DEFAULT_DATA, as_json: Jso
         if as_json:
             print_json([_shown(one) for one in found])
         else:
-            rows = [(_id(one), one.name, one.tenant, one.kind.value, ", ".join(one.roles), _ends(one)) for one in found]
-            table(("id", "name", "tenant", "kind", "roles", "expires"), rows)
+            table(("id", "name", "tenant", "kind", "roles", "expires"), [_row(one) for one in found])
 
 
 @token.command()
@@ -86,7 +122,9 @@ def revoke(
             if len({entry.tenant for entry in gone}) > 1:
                 raise CommandError(Exit.BAD_INPUT, "several_tenants", f"{name} is of several tenants: say --tenant")
             entries[:] = [entry for entry in entries if entry not in gone]
-        token_files.forget(data, name, frozenset(entry.digest for entry in gone))
+        digests = frozenset(entry.digest for entry in gone)
+        for kept in {token_files.kept_as(entry) for entry in gone}:
+            token_files.forget(data, kept, digests)
         if as_json:
             print_json([_shown(entry) for entry in gone])
         else:
@@ -123,7 +161,21 @@ def _shown(entry: TokenEntry) -> dict[str, object]:
         "roles": [role.value for role in entry.roles],
         "expires": entry.expires.isoformat() if entry.expires is not None else None,
         "expired": entry.ended(datetime.now(UTC)),
+        "acts_for": entry.acts_for,
     }
+
+
+def _row(entry: TokenEntry) -> tuple[str, ...]:
+    who = entry.name if entry.acts_for is None else f"{entry.name} for {entry.acts_for}"
+    return (_id(entry), who, entry.tenant, entry.kind.value, ", ".join(entry.roles), _ends(entry))
+
+
+def _what_is_wrong(error: ValueError) -> str:
+    """In one line, without what was given."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+    return first["msg"].removeprefix("Value error, ")
 
 
 def _id(entry: TokenEntry) -> str:

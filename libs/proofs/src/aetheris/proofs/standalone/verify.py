@@ -716,8 +716,11 @@ class Job:
         keys = [mapping(one.body.get("signature")).get("key") for one in call.votes.values()]
         if asked.body.get("signed") is True and mapping(vote.body.get("signature")).get("key") in keys:
             return  # one key, one vote
-        if not any(asked.body.get(name) != vote.body.get(name) for name in BOUND_TO) and not any(wrong.values()):
-            call.votes.setdefault(who, vote)
+        heard = [voice(one, name) for name, one in call.votes.items()]
+        if any(wrong.values()) or any(voice(vote, who) & one for one in heard):
+            return
+        if not any(asked.body.get(name) != vote.body.get(name) for name in BOUND_TO):
+            call.votes[who] = vote
 
     def approval_decided(self, decision: Record, call: Call) -> None:
         """The first one about a request stands: by whom was asked, about what was asked."""
@@ -781,8 +784,8 @@ class Job:
         """What keeps somebody from saying yes to a request."""
         edits = [one for one in self.edits if one.node == asked.node and one.at < asked.at and makes(one, asked)]
         editors = {asked.text("edited_by"), *(one.text("approver") for one in edits[-1:])} - {""}
-        may_own = asked.body.get("self_approval") is True
-        return {**unfit(self.created, asked.body, word, who), "own_edit": not may_own and who in editors}
+        own_edit = asked.body.get("self_approval") is not True and bool(voice(word, who) & editors)
+        return {**unfit(self.created, asked.body, word, who), "own_edit": own_edit}
 
     def check_who(self, word: Record, rule: Record | None, who: str) -> None:
         """The gate, by the rule as a record has it: not who submitted the job, and whom it names."""
@@ -1168,14 +1171,16 @@ def unfit(created: Record | None, says: dict[str, Any], word: Record, who: str) 
     """The gate: not who submitted the job, and whom, of what kind and with which role, the rule names."""
     said = said_by(word)
     may, kinds, roles = (says.get(f"approver{name}") for name in ("s", "_kinds", "_roles"))
-    own, tenant = created is not None and who == created.text("submitted_by"), created and created.text("tenant")
+    own = created is not None and created.text("submitted_by") in voice(word, who)
+    tenant, lent = created and created.text("tenant"), mapping(said.get("delegation"))
+    named_as = str(lent.get("principal", who))
     broken_glass = said.get("breaks_glass") is True
     foreign = said.get("id", who) != who or said.get("tenant") not in (None, tenant)
-    named = not isinstance(may, list) or any(fnmatchcase(who, str(pattern)) for pattern in may)
+    named = not isinstance(may, list) or any(fnmatchcase(named_as, str(pattern)) for pattern in may)
     such = not isinstance(kinds, list) or said.get("kind") in kinds
     role = not isinstance(roles, list) or any(one in listed(said.get("roles")) for one in roles)
     alone = said.get("kind") == "person" and "break_glass" in listed(said.get("roles"))
-    fits = alone if broken_glass else named and such and role
+    fits = (alone if broken_glass else named and such and role) and (not lent or is_lent(word, lent))
     elsewhere = ("approval_decided", "approval_voted", "invocation_reopened")  # signed, or approved and signed anew
     unsigned = says.get("signed") is True and word.type not in elsewhere
     own = own and says.get("self_approval") is not True
@@ -1302,6 +1307,22 @@ def ssh_named(patterns: list[str], text: str) -> bool:
 def read_signers(text: bytes) -> list[Signer]:
     lines = [line.strip(" \t") for line in text.decode().splitlines()]
     return [Signer(line) for line in lines if line and not line.startswith("#")]
+
+
+def voice(word: Record, who: str) -> set[str]:
+    """Who said it, and in whose place: whoever is either has said it."""
+    lender = mapping(said_by(word).get("delegation")).get("principal")
+    return {who} if lender is None else {who, str(lender)}
+
+
+def is_lent(word: Record, lent: dict[str, Any]) -> bool:
+    """Had what was lent not ended, and is it something that can be lent?"""
+    try:
+        at, until = (datetime.fromisoformat(str(lent.get(name)).replace("Z", "+00:00")) for name in ("at", "until"))
+        in_time = at < until
+    except (ValueError, TypeError):
+        return False
+    return in_time and not breaks_glass(word) and word.text("decision") != "edit"
 
 
 def breaks_glass(record: Record) -> bool:

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 
 class PrincipalKind(StrEnum):
@@ -40,6 +40,22 @@ ORDINARY = tuple(role for role in Role if role is not Role.BREAK_GLASS)
 """What who may do everything has, where nothing else is said: an emergency is given by name."""
 
 
+class Delegation(BaseModel):
+    """In whose place somebody acts: a right that was lent for a time, and by whom (docs/identity.md)."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    principal: str
+    """The name of who lent it."""
+    until: AwareDatetime
+    at: AwareDatetime
+    """When it was used, as the gateway says; at or behind `until` it is worth nothing."""
+
+
+DELEGABLE = frozenset({Role.APPROVE, Role.RESOLVE, Role.READ, Role.READ_PAYLOADS})
+"""What may be lent: to decide, and to see about what."""
+
+
 class RecordedPrincipal(BaseModel):
     """Who said something, as it is recorded beside his name: what he was, and might do, when he said it."""
 
@@ -52,6 +68,18 @@ class RecordedPrincipal(BaseModel):
     """Absent where it stands beside."""
     breaks_glass: bool | None = None
     """Whether he says that this is an emergency: then the rule's names, and how many must agree, do not count."""
+    delegation: Delegation | None = None
+    """Where he acts in another's place: then the rule's names are held against that one's."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Who speaks, and in whose place: one voice."""
+        return frozenset((self.id,) if self.delegation is None else (self.id, self.delegation.principal))
+
+    @property
+    def entitled_as(self) -> str:
+        """The name that a rule's names are held against."""
+        return self.id if self.delegation is None else self.delegation.principal
 
 
 def speaker(by: str, tenant: str, said: RecordedPrincipal | None) -> RecordedPrincipal:

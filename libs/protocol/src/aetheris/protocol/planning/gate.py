@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, Role
+from aetheris.protocol.base.principals import Delegation, PrincipalKind, RecordedPrincipal, Role
 
 
 class HumanAction(StrEnum):
@@ -94,18 +94,30 @@ def _refusals(
     if matter.tenant is not None and who.tenant != matter.tenant:
         yield "the job is another tenant's"
     if not deciders.self_approval:
-        if who.id == matter.submitted_by:
+        if matter.submitted_by in who.names:
             yield f"who submitted the job may not {action}: somebody else must"
-        if who.id == matter.edited_by and action is HumanAction.APPROVE:
+        if matter.edited_by in who.names and action is HumanAction.APPROVE:
             yield "who edited the call may not approve it: somebody else must"
+    if who.delegation is not None:
+        yield from _not_lent(who, who.delegation, action)
     if who.breaks_glass:
         yield from _no_emergency(who)
     else:
-        if action is HumanAction.APPROVE and any(vote.who.id == who.id for vote in matter.votes):
+        if action is HumanAction.APPROVE and any(vote.who.names & who.names for vote in matter.votes):
             yield f"who has approved this already is counted once: {deciders.approvals} different ones must"
         yield from _not_named(deciders, who, action)
     if deciders.signed:
         yield from _unsigned(deciders, action, matter, key)
+
+
+def _not_lent(who: RecordedPrincipal, delegation: Delegation, action: HumanAction) -> Iterator[str]:
+    """Why he may not say this in another's place."""
+    if delegation.at >= delegation.until:
+        yield f"what {delegation.principal} has lent has ended"
+    if who.breaks_glass:
+        yield "an emergency is decided in nobody's place"
+    if action is HumanAction.EDIT:
+        yield "who acts in another's place may not edit: it would be that one's call"
 
 
 def _no_emergency(who: RecordedPrincipal) -> Iterator[str]:
@@ -132,7 +144,8 @@ def _not_named(deciders: Deciders, who: RecordedPrincipal, action: HumanAction) 
     by = f" by rule {deciders.rule}" if deciders.rule is not None else ""
     if deciders.kinds is not None and who.kind not in deciders.kinds:
         yield f"only a {' or a '.join(deciders.kinds)} may {action}{by}; this is a principal of kind {who.kind}"
-    if deciders.approvers is not None and not any(fnmatchcase(who.id, pattern) for pattern in deciders.approvers):
-        yield f"others are named to {action}{by}: {', '.join(deciders.approvers) or 'nobody'}"
+    named = deciders.approvers
+    if named is not None and not any(fnmatchcase(who.entitled_as, pattern) for pattern in named):
+        yield f"others are named to {action}{by}: {', '.join(named) or 'nobody'}"
     if deciders.roles is not None and not set(deciders.roles) & set(who.roles):
         yield f"the role {' or '.join(deciders.roles)} is needed to {action}{by}"

@@ -69,7 +69,7 @@ class Visit:
 
 def recorded(caller: Principal) -> RecordedPrincipal:
     """A principal, as it is recorded."""
-    return RecordedPrincipal(id=caller.id, kind=caller.kind, roles=tuple(sorted(caller.roles)))
+    return caller.recorded.model_copy(update={"tenant": None})
 
 
 class Told:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, Role
+from aetheris.protocol.base.principals import Delegation, PrincipalKind, RecordedPrincipal, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +15,19 @@ class Principal:
     roles: frozenset[Role]
     lacks: tuple[Role, ...] = ()
     """Of what is asked: any of these would reach the jobs of others too. Empty where they are in reach."""
+    delegation: Delegation | None = None
+    """Where it acts in another's place, now."""
 
     @property
     def recorded(self) -> RecordedPrincipal:
         """As it stands beside its name in what it causes."""
-        return RecordedPrincipal(id=self.id, kind=self.kind, roles=tuple(sorted(self.roles)), tenant=self.tenant)
+        return RecordedPrincipal(
+            id=self.id,
+            kind=self.kind,
+            roles=tuple(sorted(self.roles)),
+            tenant=self.tenant,
+            delegation=self.delegation,
+        )
 
     def speaks(self, *, breaks_glass: bool) -> RecordedPrincipal:
         """As `recorded`, where he may say that it is an emergency."""

@@ -2,14 +2,16 @@
 
 import json
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, cast
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from aetheris.gateway.core.principal import Principal
-from aetheris.protocol.base.principals import PrincipalKind, Role
+from aetheris.protocol.base.principals import DELEGABLE, Delegation, PrincipalKind, Role
 
 MIN_TOKEN_CHARS = 32
 """A shorter one could be guessed: it is refused, whatever the file says."""
@@ -39,11 +41,32 @@ class TokenEntry(BaseModel):
     roles: tuple[Role, ...] = Field(min_length=1)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     expires: AwareDatetime | None = None
+    acts_for: Name | None = None
+    """In whose place whoever has it decides, until it ends."""
+
+    @model_validator(mode="after")
+    def _lends_for_a_time(self) -> "TokenEntry":
+        if self.acts_for is None:
+            return self
+        if self.expires is None:
+            raise ValueError("acts_for: it must have an end")
+        if self.acts_for == self.name:
+            raise ValueError("acts_for: nobody acts in his own place")
+        if not DELEGABLE.issuperset(self.roles):
+            raise ValueError(f"acts_for: only {', '.join(sorted(DELEGABLE))} can be lent")
+        return self
 
     @property
     def principal(self) -> Principal:
-        """Who has it."""
+        """Who has it, whatever the time."""
         return Principal(self.name, self.tenant, self.kind, frozenset(self.roles))
+
+    def principal_at(self, now: datetime) -> Principal:
+        """Who has it, and in whose place he acts at this time."""
+        if self.acts_for is None or self.expires is None:
+            return self.principal
+        lent = Delegation(principal=self.acts_for, until=self.expires, at=now)
+        return replace(self.principal, delegation=lent)
 
     @property
     def digest(self) -> bytes:
@@ -88,15 +111,23 @@ def _entry(index: int, listed: object) -> TokenEntry:
 
 
 def _check_together(entries: Iterable[TokenEntry]) -> None:
-    """A token is one principal's, and who has several is of one kind."""
+    """A token is one principal's, who has several is of one kind, and nobody lends what he may not do himself."""
+    entries = tuple(entries)
     seen: dict[str, int] = {}
     kinds: dict[tuple[str, str], PrincipalKind] = {}
+    own: defaultdict[tuple[str, str], set[Role]] = defaultdict(set)
+    for entry in entries:
+        if entry.acts_for is None:
+            own[entry.tenant, entry.name] |= set(entry.roles)
     for index, entry in enumerate(entries):
         if entry.sha256 in seen:
             raise TokensFault(f"token[{index}].sha256 is that of token[{seen[entry.sha256]}]")
         seen[entry.sha256] = index
         if kinds.setdefault((entry.tenant, entry.name), entry.kind) is not entry.kind:
             raise TokensFault(f"token[{index}].kind is another than this name has above")
+        lender = (entry.tenant, entry.acts_for or "")
+        if lender in own and not own[lender].issuperset(entry.roles):
+            raise TokensFault(f"token[{index}].roles are not all of {entry.acts_for}'s own")
 
 
 def _rendered(entry: TokenEntry) -> str:
