@@ -33,8 +33,15 @@ class Rights:
 RIGHTS: Mapping[str, Rights] = {
     "gateway": Rights(
         None,
-        (Topic.JOBS_EVENTS, Topic.JOBS_INDEX, Topic.TOOLS_REGISTRY, Topic.WORKERS, Topic.ACCESS_RECORDS),
-        (Topic.JOBS_COMMANDS, Topic.WORKERS, Topic.TOOLS_REGISTRY, Topic.ACCESS_RECORDS),
+        (
+            Topic.JOBS_EVENTS,
+            Topic.JOBS_INDEX,
+            Topic.TOOLS_REGISTRY,
+            Topic.WORKERS,
+            Topic.FREEZES,
+            Topic.ACCESS_RECORDS,
+        ),
+        (Topic.JOBS_COMMANDS, Topic.WORKERS, Topic.TOOLS_REGISTRY, Topic.FREEZES, Topic.ACCESS_RECORDS),
     ),
     "planner": Rights(
         "aetheris.planner",
@@ -52,6 +59,7 @@ RIGHTS: Mapping[str, Rights] = {
             Topic.WORKERS,
             Topic.TOOLS_REGISTRY,
             Topic.LEDGER_CONTENTS,
+            Topic.FREEZES,
         ),
         (
             Topic.JOBS_EVENTS,
@@ -59,12 +67,13 @@ RIGHTS: Mapping[str, Rights] = {
             Topic.VERIFICATIONS,
             Topic.LEDGER_RECORDS,
             Topic.LEDGER_CONTENTS,
+            Topic.FREEZES,
         ),
         (Topic.TOOLS_REQUESTS,),
     ),
     "tool-executor": Rights(
         "aetheris.tool_executor",
-        (Topic.TOOLS_GRANTS, Topic.JOBS_EVENTS, Topic.CHECKPOINTS, Topic.WORKERS),
+        (Topic.TOOLS_GRANTS, Topic.JOBS_EVENTS, Topic.CHECKPOINTS, Topic.WORKERS, Topic.FREEZES),
         (Topic.JOBS_EVENTS, Topic.WORKERS, Topic.TOOLS_REGISTRY),
         (Topic.TOOLS_GRANTS,),
     ),

@@ -16,7 +16,9 @@ from aetheris.protocol.planning.schemas import pin_of
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.blobs.store import FolderBlobs
 from aetheris.runtime.blobs.traffic import BlobTraffic
+from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.log.interface import AppendRefused, RefusedGroup, Written
+from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.crash import CrashPoints
 from aetheris.runtime.process.withheld import Withheld
 from aetheris.runtime.redis.client import Redis
@@ -28,6 +30,7 @@ from aetheris.runtime.telemetry.spans import RecordedSpan
 from aetheris.runtime.telemetry.tracer import Telemetry
 from aetheris.sdk import tool
 from aetheris.sdk.loader import Toolbox
+from aetheris.testkit.memory import MemoryLog
 from aetheris.tool_executor.core.partition import Worker
 from aetheris.tool_executor.core.unread_tries import UnreadTries
 from aetheris.tool_executor.effect_writer import EffectWriter
@@ -116,6 +119,7 @@ class HandlerBench:
             heartbeat=self.heartbeat,
             crash=CrashPoints(),
             wake_up=self.wake_up,
+            freezes=FreezeTable(Table(MemoryLog(1), Topic.FREEZES)),
             spawn=self._spawn,
             quarantine=self._refuse,
             wake=lambda: None,

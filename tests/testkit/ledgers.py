@@ -6,7 +6,19 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
-from aetheris.ledger.core.decisions import Ask, Confirm, Decision, DuplicateLine, Emit, Facts, Grant, Now, View
+from aetheris.ledger.core.decisions import (
+    Answered,
+    Ask,
+    Confirm,
+    Decision,
+    DuplicateLine,
+    Emit,
+    Facts,
+    Grant,
+    Mark,
+    Now,
+    View,
+)
 from aetheris.ledger.core.limits import LedgerLimits, QuarantineLimits
 from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
 from aetheris.ledger.core.partition import Partition
@@ -15,11 +27,15 @@ from aetheris.ledger.policy_file import load
 from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import execution_id
+from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.fold.state import JobState, KeyState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import (
     ContentRecord,
     Ended,
+    FreezeAnswer,
+    FreezeMark,
+    FreezeOrder,
     LedgerRecord,
     RegistryEntry,
     Resolve,
@@ -74,6 +90,8 @@ class Surroundings:
     signers: AllowedSigners = field(default_factory=AllowedSigners)
     effects: dict[str, dict[str, bytes]] = field(default_factory=dict[str, dict[str, bytes]])
     held: set[str] = field(default_factory=set[str])
+    orders: list[FreezeOrder] = field(default_factory=list[FreezeOrder])
+    """The topic of freezes."""
     redis_answers: bool = True
     raises: bool = True
     """Whether what the core could not judge is raised here, or stands in its list."""
@@ -105,19 +123,27 @@ class Ledger:
         fresh = count()
         tools = surroundings.tools
         ids = (lambda: f"id-{id(self)}-{next(fresh)}", lambda: 1.0)
+        self.freezes = FreezeOrders()
         context = DecisionContext(
             surroundings.policy,
             surroundings.limits,
             *ids,
             lambda name, _version: tools.get(name),
             signers=surroundings.signers,
+            freezes=self.freezes,
         )
         self.core = Partition(context, surroundings.ended)
+        for order in surroundings.orders:
+            self.freezes.take(order)
+        for order in self.freezes.all():
+            self.core.ordered(order, surroundings.now())
         self.read = 0
         self.grants: list[ToolGrant] = []
         self.asks: list[Verification] = []
         self.records: list[LedgerRecord] = []
         self.lines: list[ContentRecord] = []
+        self.marks: list[FreezeMark] = []
+        self.answers: list[FreezeAnswer] = []
         self._fold()
         self.core.restored(surroundings.now())
         self.settle()
@@ -158,11 +184,23 @@ class Ledger:
                 self.records.append(decision.record)
             case DuplicateLine():
                 self.lines.append(decision.record)
+            case Mark():
+                self.marks.append(decision.message)
+                self.core.marked(decision.message, self.core.folded)
+            case Answered():
+                self.answers.append(decision.message)
 
     def add(self, *events: Event) -> None:
         for event in events:
             self.surroundings.log.append(event)
             self.surroundings.ids.append("")
+        self.settle()
+
+    def order(self, order: FreezeOrder) -> None:
+        """The next record of the topic of freezes; where it counts, this partition has not answered it."""
+        self.surroundings.orders.append(order)
+        if self.freezes.take(order):
+            self.core.ordered(order, self.surroundings.now())
         self.settle()
 
     def request(self, *nodes: str, offset: int = 0, **changes: Any) -> None:

@@ -119,6 +119,17 @@ OTHERS: list[tuple[str, dict[str, Any]]] = [
     ("job_paused", {"number": 2, "by": "me"}),
     ("job_resumed", {"number": 1, "by": "me"}),
     ("job_resumed", {"number": 2, "by": "me"}),
+    *[
+        (kind, {"scope": scope, "number": number, "by": "me", "at": ""})
+        for kind in ("job_frozen", "job_unfrozen")
+        for scope, number in (
+            ({"tenant": "t"}, 1),
+            ({"tenant": "t", "agent": "me"}, 2),
+            ({"tenant": "t", "agent": "else"}, 1),
+            ({"tool": "burn"}, 1),
+            ({"tool": "burn"}, 2),
+        )
+    ],
     ("worker_ended", {"worker_id": "w", "incarnation": "gone", "how": "lock"}),
     ("worker_ended", {"worker_id": "w", "incarnation": "gone", "how": "human", "by": "me", "evidence": "e"}),
     ("plan_generated", _revision(1, node("a.undo", compensates="a"))),

@@ -25,7 +25,7 @@ TEXTS = (
 VALUES: list[Any] = [None, True, False, 0, 1, 2, 3, 2**60, 1.5, "", "\ud800", [], {}, [1], *TEXTS.split()]
 FIELDS = (
     "compensates compensate_with volatile effect_class irreversible depends_on kind tool id "
-    "number up_to_revision next_token compensated after result_ref via token approvers outcome "
+    "number scope tenant agent up_to_revision next_token compensated after result_ref via token approvers outcome "
 )
 TYPES = [
     b"job_completed.v1",
@@ -55,8 +55,18 @@ def grounds() -> list[list[RawRecord]]:
     paused.add("cancel_requested", by="me")
     paused.add("job_stopping", by="me", reason="r", up_to_revision=0)
     paused.add("job_cancelled", by="me")
+    frozen = Log(node("a"), node("b", depends_on=["a"]))
+    who = {"by": "me", "at": ""}
+    frozen.add("job_frozen", scope={"tool": "nobody's"}, number=1, **who)
+    frozen.step("n0")
+    frozen.add("job_frozen", scope={"tenant": frozen.tenant}, number=3, **who)
+    frozen.start("n1", "b")
+    frozen.add("job_unfrozen", scope={"tenant": frozen.tenant}, number=1, **who)
+    frozen.add("job_unfrozen", scope={"tenant": frozen.tenant}, number=3, **who)
+    frozen.add("job_stopping", by="me", reason="r", up_to_revision=0)
+    frozen.add("job_failed", error="r")
     streams = [list(streamfile.read(path).raw()) for path in sorted(FOLDER.glob("*.jsonl"))]
-    whole = [sealed(log).records for log in (clean(), waits, gone_on(), paused)]
+    whole = [sealed(log).records for log in (clean(), waits, gone_on(), paused, frozen)]
     return [*whole, *(stream for stream in streams if stream)]
 
 

@@ -99,7 +99,11 @@ def test_every_topic_has_dead_letters_and_the_facts_are_kept_for_ever() -> None:
     for topic in (Topic.JOBS_EVENTS, Topic.JOBS_SEALS):
         assert specs[topic].configs["retention.ms"] == "-1"
         assert specs[topic].configs["cleanup.policy"] == "delete"
-    assert {topic for topic in Topic if specs[topic].partitions == 1} == {Topic.JOBS_SEALS, Topic.ACCESS_RECORDS}
+    assert {topic for topic in Topic if specs[topic].partitions == 1} == {
+        Topic.FREEZES,
+        Topic.JOBS_SEALS,
+        Topic.ACCESS_RECORDS,
+    }
 
 
 async def test_health_tells_alive_from_ready() -> None:

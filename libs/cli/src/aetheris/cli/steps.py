@@ -69,6 +69,10 @@ class Steps:
             case "job_paused" | "job_resumed":
                 text = f"by {_joined(data, 'by', 'reason')}"
                 return StepLine("job", "", event.type.removeprefix("job_"), None, text)
+            case "job_frozen" | "job_unfrozen":
+                named = " ".join(f"{kind} {name}" for kind, name in data.get("scope", {}).items())
+                text = f"{named}, by {_joined(data, 'by', 'reason')}"
+                return StepLine("job", "", event.type.removeprefix("job_"), None, text)
             case "cancel_requested" | "job_stopping":
                 return StepLine(
                     "job", "", event.type.removeprefix("job_").replace("_", " "), None, _text(data, "reason")

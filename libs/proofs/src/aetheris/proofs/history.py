@@ -60,6 +60,8 @@ class History:
         self.stops: list[Fact] = []
         self.pauses: list[Fact] = []
         """What pauses the job and what lets it go on: job_paused, job_resumed, the first cancel, the end."""
+        self.freezes: list[Fact] = []
+        """What begins and ends freezes of calls: job_frozen, job_unfrozen, the end."""
         self.plans = Plans()
         self.late_plans: list[Fact] = []
         """Plans behind a stop, and such as undo something: whether they count is for Validity to say."""
@@ -167,6 +169,7 @@ class History:
     def _ended(self, fact: Fact) -> None:
         self.end = self.end or fact
         self.pauses.append(fact)
+        self.freezes.append(fact)
 
     # of the class: an instance that held its own methods would live on until the collector looks
     _TAKERS: ClassVar[Mapping[str, Callable[["History", Fact], None]]] = {
@@ -190,6 +193,8 @@ class History:
         "job_stopping": lambda history, fact: history.stops.append(fact),
         "job_paused": lambda history, fact: history.pauses.append(fact),
         "job_resumed": lambda history, fact: history.pauses.append(fact),
+        "job_frozen": lambda history, fact: history.freezes.append(fact),
+        "job_unfrozen": lambda history, fact: history.freezes.append(fact),
         "cancel_requested": lambda history, fact: history._cancelled(fact),
         "plan_generated": lambda history, fact: history._planned(fact),
         "step_compensated": lambda history, fact: history.steps_compensated.append(fact),

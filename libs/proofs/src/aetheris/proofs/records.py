@@ -43,6 +43,8 @@ EVENT_TYPES = frozenset(
         "wait_completed",
         "job_paused",
         "job_resumed",
+        "job_frozen",
+        "job_unfrozen",
         "cancel_requested",
         "job_stopping",
         "job_completed",

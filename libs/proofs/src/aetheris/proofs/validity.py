@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
+from aetheris.proofs.frozen_calls import is_frozen
 from aetheris.proofs.history import PERMANENT, SUCCESSES, History
 from aetheris.proofs.phases import OPEN, ApprovalToken, Handover, Phase, Planned, Settlement
 from aetheris.proofs.plans import entries_of, is_declared
@@ -188,6 +189,8 @@ class Validity:
             yield "stopped"
         if self._paused(at):
             yield "paused"
+        if self.history.freezes and is_frozen(self.history, at, planned.entry.get("tool")):
+            yield "frozen"
         if self.history.end is not None and self.history.end.at < at:
             yield "ended"
         gone = self.history.workers_ended

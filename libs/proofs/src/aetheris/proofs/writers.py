@@ -28,6 +28,8 @@ SIGNED_BY: Mapping[str, str] = {
     "job_waiting": "ledger",
     "wait_completed": "ledger",
     "signal_received": "ledger",
+    "job_frozen": "ledger",
+    "job_unfrozen": "ledger",
     "invocation_probed": "prober",
     "effect_confirmed": "prober",
     "confirmation_failed": "prober",

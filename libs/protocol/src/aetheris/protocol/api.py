@@ -168,8 +168,20 @@ class PauseInForce(ResponseModel):
     reason: str | None = None
 
 
+class FreezeInForce(ResponseModel):
+    """What is frozen, by whom, since when and why; the freezes of a scope are numbered from 1."""
+
+    tenant: str | None = None
+    agent: str | None = None
+    tool: str | None = None
+    number: int
+    by: str
+    at: str
+    reason: str | None = None
+
+
 class JobSummary(ResponseModel):
-    """A line of the list of jobs; `paused` says by whom and why, while it is."""
+    """A line of the list of jobs; `paused` and `frozen` say by whom and why, while it is."""
 
     job_id: str
     status: str
@@ -177,6 +189,7 @@ class JobSummary(ResponseModel):
     submitted_by: str
     tenant: str
     paused: PauseInForce | None = None
+    frozen: FreezeInForce | None = None
 
 
 class JobPage(ResponseModel):

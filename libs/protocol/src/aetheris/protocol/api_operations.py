@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from aetheris.protocol.api import ResponseModel
+from pydantic import Field
+
+from aetheris.protocol.api import FreezeInForce, RequestModel, ResponseModel
+from aetheris.protocol.base.freeze_scope import NAME_LIMIT
 
 
 class ToolList(ResponseModel):
@@ -24,6 +27,44 @@ class ToolReleased(ResponseModel):
 
     tool: str
     released: ReleaseView
+
+
+class FreezeBody(RequestModel):
+    """The body of POST /api/freezes and /api/freezes/end: an agent, a tool or a tenant.
+
+    The agent, or the tool, is one of `tenant`, the caller's where none is named; a tool's `everywhere`: in all tenants.
+    """
+
+    agent: str | None = Field(default=None, min_length=1, max_length=NAME_LIMIT)
+    tool: str | None = Field(default=None, min_length=1, max_length=NAME_LIMIT)
+    tenant: str | None = Field(default=None, min_length=1, max_length=NAME_LIMIT)
+    everywhere: bool = False
+    reason: str | None = Field(default=None, max_length=1_000)
+
+
+class ActingView(ResponseModel):
+    """A call that had started before its partition was frozen, and may still act."""
+
+    job_id: str
+    node_id: str
+    tool: str
+    execution_id: str
+
+
+class FreezeView(FreezeInForce):
+    """The last word on a freeze; `answered` of `partitions` keep to it; `acting`, and `more`, had started before."""
+
+    frozen: bool
+    answered: int
+    partitions: int
+    acting: tuple[ActingView, ...] = ()
+    more: int = 0
+
+
+class FreezeList(ResponseModel):
+    """The freezes in force."""
+
+    freezes: tuple[FreezeView, ...]
 
 
 class ModelSummary(ResponseModel):

@@ -106,6 +106,8 @@ def _of_job(event: Event) -> str | None:
             return event.event_type
         case ev.JobPaused() | ev.JobResumed():
             return f"{event.event_type}:{event.number}"
+        case ev.JobFrozen() | ev.JobUnfrozen():
+            return f"{event.event_type}:{event.scope}:{event.number}"
         case ev.JobWaiting() | ev.WaitCompleted() if event.node_id is None:
             return f"{event.event_type}:{event.wait_type}"
         case _:

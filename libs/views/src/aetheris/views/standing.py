@@ -5,7 +5,7 @@ from typing import Any
 
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.fold.revisions import unsure
-from aetheris.protocol.fold.start import is_stopped
+from aetheris.protocol.fold.start import frozen_by, is_stopped
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import EffectClass, dependencies
@@ -36,6 +36,8 @@ def job_view(job: JobState, created_at: str) -> dict[str, Any]:
         view["why"] = why
     if job.paused is not None:
         view["paused"] = pause_view(job.paused)
+    if job.frozen:
+        view["frozen"] = [freeze_view(freeze) for freeze in job.frozen.values()]
     if isinstance(job.terminal, ev.JobCompleted):
         view["result"] = job.terminal.result
     if isinstance(job.terminal, ev.JobFailed):
@@ -46,13 +48,15 @@ def job_view(job: JobState, created_at: str) -> dict[str, Any]:
 
 
 def job_status(job: JobState) -> str:
-    """running, waiting, paused, needs_upgrade, stopping, compensating, cancelling, completed, failed or cancelled."""
+    """running, waiting, paused, frozen, needs_upgrade, stopping, compensating, cancelling, or how it ended."""
     if job.terminal is not None:
         return job.terminal.event_type.removeprefix("job_")
     if job.needs_upgrade:
         return "needs_upgrade"
     if job.paused is not None:
         return "paused"
+    if is_frozen(job):
+        return "frozen"
     if _waits(job):
         return "waiting"
     if job.compensations:
@@ -67,6 +71,17 @@ def pause_view(pause: ev.JobPaused) -> dict[str, Any]:
     return {"number": pause.number, "by": pause.by, "reason": pause.reason}
 
 
+def is_frozen(job: JobState) -> bool:
+    """Whether a freeze keeps everything of the job from starting, not only one tool's calls."""
+    return frozen_by(job, None) is not None
+
+
+def freeze_view(freeze: ev.JobFrozen) -> dict[str, Any]:
+    """What is frozen, by whom, since when, and why."""
+    scope = freeze.scope.model_dump(exclude_none=True)
+    return {**scope, "number": freeze.number, "by": freeze.by, "at": freeze.at, "reason": freeze.reason}
+
+
 def to_start(job: JobState) -> Iterator[tuple[str, str]]:
     """(node_id, tool) of the calls that would be started next: nothing of the plan keeps them."""
     if job.terminal is not None or job.paused is not None:
@@ -74,6 +89,8 @@ def to_start(job: JobState) -> Iterator[tuple[str, str]]:
     for entries in job.entries.values():
         node, found = entries[-1].node, _counting_key(job, entries[-1].node.id)
         if node.tool is None or node.id in job.finished or is_stopped(job, entries[-1]):
+            continue
+        if frozen_by(job, node.tool) is not None:
             continue
         untouched = found is None or (
             found[1].status in (KeyStatus.NONE, KeyStatus.REOPENED) and not found[1].is_asking
@@ -160,6 +177,9 @@ def _why(job: JobState) -> str | None:
         return "its log holds an event of a newer version: upgrade the services"
     if job.paused is not None:
         return f"paused by {job.paused.by}" + (f": {job.paused.reason}" if job.paused.reason else "")
+    frozen = frozen_by(job, None)
+    if frozen is not None:
+        return _frozen_in_words(frozen)
     parked = _parked(job)
     if parked is not None:
         return (
@@ -180,6 +200,9 @@ def _why(job: JobState) -> str | None:
     open_question = next(iter(unanswered(job)), None)
     if open_question is not None:
         return str(open_question)
+    held = next((freeze for freeze in job.frozen.values()), None)
+    if held is not None:
+        return _frozen_in_words(held)
     if job.waiting is not None and job.waiting.wait_type == "duplicate":
         return f"{job.waiting.node_id} waits for an equal call that is under way: {job.waiting.correlation_key}"
     if job.waiting is not None:
@@ -187,6 +210,11 @@ def _why(job: JobState) -> str | None:
         until = f" until {job.waiting.due_at}" if job.waiting.due_at is not None else ""
         return f"{node} for {job.waiting.wait_type}{until}"
     return f"stopping: {job.stopping.reason}" if job.stopping is not None else None
+
+
+def _frozen_in_words(freeze: ev.JobFrozen) -> str:
+    reason = f": {freeze.reason}" if freeze.reason else ""
+    return f"{freeze.scope} is frozen by {freeze.by} since {freeze.at}{reason}"
 
 
 def _waits(job: JobState) -> bool:

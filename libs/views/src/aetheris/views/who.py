@@ -29,7 +29,7 @@ def _human(reported: object) -> str | None:
             return next((str(one["by"]) for one in cast("Iterable[Mapping[str, Any]]", told) if "by" in one), "")
         case ev.CancelRequested() | ev.InvocationCancelRequested() | ev.JobCancelled():
             return reported.by
-        case ev.JobPaused() | ev.JobResumed():
+        case ev.JobPaused() | ev.JobResumed() | ev.JobFrozen() | ev.JobUnfrozen():
             return reported.by
         case ev.InvocationRejected() | ev.WaitCompleted():
             return reported.by

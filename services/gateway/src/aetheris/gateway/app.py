@@ -32,6 +32,7 @@ from aetheris.gateway.job_rows import JobRows
 from aetheris.gateway.limiter import Limiter, quotas_of
 from aetheris.gateway.logins import Logins
 from aetheris.gateway.openid import OpenId, providers_of
+from aetheris.gateway.ordered_freezes import OrderedFreezes
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
 from aetheris.gateway.reconciliation_scheduler import ReconciliationScheduler
@@ -51,6 +52,7 @@ from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.planning.schemas import check_schema
 from aetheris.runtime.base.clock import Clock, SystemClock
+from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.lifecycle import freeze_memory
@@ -112,7 +114,7 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         accesses = await closing.enter_async_context(_recording(parts, tokens))
         services = _services(parts, settings, sources, _Callers(logins, quotas, accesses, signers), proofs)
         await sources.feed.start()
-        await asyncio.gather(sources.tools.load(), sources.workers.load())
+        await asyncio.gather(sources.tools.load(), sources.workers.load(), sources.freezes.load())
         parts.health.add("views", sources.index.unready)
         http = HttpServer.of(settings, build_api(services))
         listening = parts.wake_up.listen("gateway", sources.feed.wake)
@@ -162,10 +164,11 @@ class _Sources:
     rows: JobRows
     tools: Table
     workers: Table
+    freezes: Table
     effects: EffectIndex
 
     def follow(self) -> tuple[Coroutine[Any, Any, None], ...]:
-        return self.feed.run(), self.index.run(), self.tools.run(), self.workers.run()
+        return self.feed.run(), self.index.run(), *(table.run() for table in (self.tools, self.workers, self.freezes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +195,7 @@ def _sources(parts: Runtime, settings: GatewaySettings) -> _Sources:
         rows=rows,
         tools=Table(parts.log, Topic.TOOLS_REGISTRY),
         workers=Table(parts.log, Topic.WORKERS),
+        freezes=Table(parts.log, Topic.FREEZES),
         effects=EffectIndex(
             parts.log,
             parts.redis,
@@ -282,6 +286,14 @@ def _services(
             sources.tools,
             registry=registry,
             log=parts.log,
+            appender=parts.appender,
+            deadlines=deadlines,
+            clock=clock,
+            answer_s=settings.answer_s,
+        ),
+        freezes=OrderedFreezes(
+            FreezeTable(sources.freezes),
+            partitions=partial(parts.log.partitions, Topic.JOBS_EVENTS),
             appender=parts.appender,
             deadlines=deadlines,
             clock=clock,

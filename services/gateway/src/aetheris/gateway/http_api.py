@@ -13,6 +13,7 @@ from aetheris.gateway.core import bodies
 from aetheris.gateway.core.problems import BadRequestProblem, Problem, TooMany, UnauthorizedProblem, Unavailable
 from aetheris.gateway.routes import (
     audit,
+    freezes,
     history,
     human_requests,
     job_commands,
@@ -29,7 +30,7 @@ from aetheris.gateway.routes.edge import ADMISSION, Services
 
 _log = structlog.get_logger(__name__)
 
-_PARTS = (jobs, job_commands, human_requests, history, proofs, registry, limits, audit, workers)
+_PARTS = (jobs, job_commands, human_requests, history, proofs, registry, freezes, limits, audit, workers)
 ROUTERS = tuple(part.router for part in _PARTS)
 
 

@@ -206,5 +206,6 @@ def _row_of(entry: JobIndexEntry, offset: int, ends_ms: int | None) -> Row:
         requests=entry.requests,
         trace=entry.trace,
         paused=entry.paused,
+        frozen=entry.frozen,
         ends_ms=ends_ms,
     )

@@ -9,7 +9,7 @@ from pydantic.json_schema import models_json_schema
 from aetheris.gateway.core.access import OPEN, ROUTES
 from aetheris.gateway.http_api import ROUTERS
 from aetheris.gateway.routes import probes, submission
-from aetheris.protocol import api
+from aetheris.protocol import api, api_operations
 
 _BODIES: tuple[type[api.RequestModel], ...] = (
     api.Submission,
@@ -22,6 +22,7 @@ _BODIES: tuple[type[api.RequestModel], ...] = (
     api.RequestBody,
     api.WorkerEndBody,
     api.ToolReleaseBody,
+    api_operations.FreezeBody,
 )
 _REFUSED = "An answer other than yes; 503 may be asked again after Retry-After"
 _UNUSED = ("HTTPValidationError", "ValidationError")

@@ -24,7 +24,7 @@ from aetheris.views.contracts import Contracts, Level
 
 _BREATH = 500
 """Records after which a long job lets other requests go on."""
-_OPEN = ("running", "waiting", "paused", "stopping", "compensating", "cancelling")
+_OPEN = ("running", "waiting", "paused", "frozen", "stopping", "compensating", "cancelling")
 """The statuses of jobs in which a call may be open."""
 _PAYLOADS = frozenset({"goal", "result"})
 """Of a job's view: what is for who may read payloads."""

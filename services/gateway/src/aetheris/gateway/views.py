@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from aetheris.gateway.core.cursors import cursor_at, of_tenant, place_at
 from aetheris.gateway.core.problems import Unavailable
-from aetheris.protocol.messages.commands import ListedPause, OpenRequest
+from aetheris.protocol.messages.commands import ListedFreeze, ListedPause, OpenRequest
 from aetheris.protocol.planning.approvals import job_of
 from aetheris.runtime.redis.client import Redis
 from aetheris.runtime.redis.resp import Command
@@ -34,7 +34,7 @@ _TURN = "aetheris:gateway:turn:"
 _ENDING = "aetheris:gateway:ending"
 """Jobs whose row ends, by when that is."""
 
-STATUSES = ("submitted", "running", "waiting", "paused", "needs_upgrade", "completed", "failed", "cancelled")
+STATUSES = ("submitted", "running", "waiting", "paused", "frozen", "needs_upgrade", "completed", "failed", "cancelled")
 """What a row may say of its job; finer words are the job's own view's."""
 
 _LISTED_OPEN = STATUSES[:5]
@@ -63,7 +63,7 @@ if held[4] then
   end
   redis.call('HDEL', KEYS[1], 'requests')
 end
-redis.call('HDEL', KEYS[1], 'paused')
+redis.call('HDEL', KEYS[1], 'paused', 'frozen')
 if asked ~= '' then
   for _, request in ipairs(cjson.decode(asked)) do
     redis.call('ZADD', open, 0, request.created_at .. '|' .. request.id)
@@ -130,6 +130,7 @@ class Row:
     trace: bool | None = None
     """Whether its submission wants it traced."""
     paused: ListedPause | None = None
+    frozen: ListedFreeze | None = None
     ends_ms: int | None = None
     """When the row ends; None as long as the job isn't sealed."""
 
@@ -140,14 +141,18 @@ class Row:
 
     def summary(self) -> dict[str, Any]:
         """What GET /jobs shows of it."""
-        found = {
+        found: dict[str, Any] = {
             "job_id": self.job_id,
             "status": self.status,
             "created_at": self.created_at,
             "submitted_by": self.submitted_by,
             "tenant": self.tenant,
         }
-        return found if self.paused is None else found | {"paused": self.paused.model_dump()}
+        if self.paused is not None:
+            found["paused"] = self.paused.model_dump()
+        if self.frozen is not None:
+            found["frozen"] = self.frozen.model_dump(exclude_none=True)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +358,7 @@ def _put(row: Row) -> Command:
         "since": row.since,
         "trace": None if row.trace is None else ("yes" if row.trace else "no"),
         "paused": row.paused.model_dump_json() if row.paused is not None else None,
+        "frozen": row.frozen.model_dump_json() if row.frozen is not None else None,
     }
     fields = [part for name, value in known.items() if value is not None for part in (name, value)]
     asked = _OPEN.dump_json(row.requests).decode() if row.requests else ""
@@ -397,6 +403,7 @@ def _row(job_id: str, flat: Sequence[bytes]) -> Row:
         requests=_OPEN.validate_json(held["requests"]) if "requests" in held else (),
         trace=held["trace"] == "yes" if "trace" in held else None,
         paused=ListedPause.model_validate_json(held["paused"]) if "paused" in held else None,
+        frozen=ListedFreeze.model_validate_json(held["frozen"]) if "frozen" in held else None,
     )
 
 

@@ -20,6 +20,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
+from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Tenure
 from aetheris.runtime.process.crash import crash_points
@@ -37,7 +38,7 @@ GROUP = "aetheris.ledger"
 
 INPUTS = Inputs(
     commands={Topic.TOOLS_REQUESTS: Cadence.EAGER, Topic.JOBS_COMMANDS: Cadence.EAGER},
-    tables=(Topic.WORKERS, Topic.TOOLS_REGISTRY, Topic.LEDGER_CONTENTS),
+    tables=(Topic.WORKERS, Topic.TOOLS_REGISTRY, Topic.LEDGER_CONTENTS, Topic.FREEZES),
     quarantines=frozenset({Topic.TOOLS_REQUESTS}),
     made_again=frozenset({Topic.TOOLS_REQUESTS}),
     checkpoints=Topic.CHECKPOINTS,
@@ -96,6 +97,7 @@ def ledger(
                     tools.registered,
                     duplicates.index,
                     rules.signers,
+                    freezes.orders,
                 )
             )
             edges.append(
@@ -106,6 +108,7 @@ def ledger(
                     duplicates,
                     quarantines,
                     Releases(worker.tables[Topic.TOOLS_REGISTRY]),
+                    freezes,
                     parts.telemetry,
                     parts.metrics,
                     parts.clock,
@@ -128,4 +131,5 @@ def ledger(
         pace=Pace.of(settings),
     )
     workers = EndedWorkers(worker.tables[Topic.WORKERS])
+    freezes = FreezeTable(worker.tables[Topic.FREEZES])
     return worker

@@ -27,6 +27,8 @@ from aetheris.protocol.fold.provenance import Standing
 from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.messages.commands import (
     ContentRecord,
+    FreezeAnswer,
+    FreezeOrder,
     LedgerRecord,
     Reconcile,
     StepCommand,
@@ -35,7 +37,15 @@ from aetheris.protocol.messages.commands import (
     ToolRequest,
     Verification,
 )
-from aetheris.protocol.messages.envelope import Envelope, NeedsUpgrade, Undecodable, decode_event, decode_message
+from aetheris.protocol.messages.envelope import (
+    FREEZE_MARK,
+    Envelope,
+    NeedsUpgrade,
+    Undecodable,
+    decode_event,
+    decode_message,
+    read_mark,
+)
 from aetheris.protocol.messages.events import (
     ApprovalDecided,
     ConfirmationFailed,
@@ -45,6 +55,7 @@ from aetheris.protocol.messages.events import (
 )
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.keys.records import UNSIGNED, PartitionRecords, RecordKeys
+from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Writer
 from aetheris.runtime.log.partitioning import partition_of
@@ -94,6 +105,7 @@ class LedgerDependencies:
     duplicates: DuplicateTable
     quarantines: ProcessQuarantines
     releases: Releases
+    freezes: FreezeTable
     telemetry: Telemetry
     metrics: Metrics
     clock: Clock
@@ -109,7 +121,7 @@ class LedgerHandler(PartitionHandler):
         self._number = number
         self._deps = deps
         self._records = PartitionRecords(deps.keys)
-        self._partition = Partition(context, deps.workers.ended)
+        self._partition = Partition(context, deps.workers.ended, number)
         self._reconciler = Reconciler(number, history, context.verifies, self._ask)
         self._outgoing = Outbox(number, deps.duplicates, deps.telemetry, deps.clock, self._partition.jobs)
         self._operators = OperatorLog(number, self._partition, deps.quarantines, deps.metrics, self._outgoing)
@@ -123,6 +135,9 @@ class LedgerHandler(PartitionHandler):
             self._tool_released(release)
         for line in deps.duplicates.index.open_lines():
             self._line_read(line)
+        deps.freezes.listen(self._freeze_ordered)
+        for order in deps.freezes.orders.all():
+            self._freeze_ordered(order)
 
     def fold(self, records: Sequence[Record]) -> None:
         """History, in log order: causes no output."""
@@ -172,6 +187,7 @@ class LedgerHandler(PartitionHandler):
         self._deps.workers.leave(self._worker_ended)
         self._deps.duplicates.leave(self._duplicates_changed)
         self._deps.releases.leave(self._tool_released)
+        self._deps.freezes.leave(self._freeze_ordered)
         self._operators.close()
         for late in tuple(self._late):
             late.cancel()
@@ -181,8 +197,12 @@ class LedgerHandler(PartitionHandler):
     # in
 
     def _fold(self, record: Record, now: Now) -> None:
-        if record.header("ce_type") in _UNREAD:
+        ce_type = record.header("ce_type")
+        if ce_type in _UNREAD:
             self._partition.pass_over(record.offset)
+            return
+        if ce_type == FREEZE_MARK:
+            self._fold_mark(record)
             return
         try:
             found = decode_event(record)
@@ -210,6 +230,13 @@ class LedgerHandler(PartitionHandler):
             self._partition.needs_upgrade(job_id, offset, is_birth=True)
         else:
             self._partition.pass_over(offset)
+
+    def _fold_mark(self, record: Record) -> None:
+        mark = read_mark(record)
+        if mark is None:
+            self._partition.pass_over(record.offset)
+        else:
+            self._partition.marked(mark, record.offset)
 
     def _request(self, record: Record) -> None:
         try:
@@ -258,6 +285,12 @@ class LedgerHandler(PartitionHandler):
         tool = TenantTool(release.tenant, release.tool)
         if self._partition.tool_released(tool, release.below_in(self._number), self._now()):
             self._deps.wake_ups.call_at(self._number, self._deps.clock.monotonic())
+
+    def _freeze_ordered(self, order: FreezeOrder | FreezeAnswer) -> None:
+        if isinstance(order, FreezeAnswer) or self._number in self._deps.freezes.orders.answers(order.scope):
+            return
+        self._partition.ordered(order, self._now())
+        self._deps.wake_ups.call_at(self._number, self._deps.clock.monotonic())
 
     # out
 

@@ -3,13 +3,31 @@
 from collections.abc import Iterable, Mapping
 from datetime import UTC
 
-from aetheris.ledger.core.decisions import Ask, Confirm, Decision, DuplicateLine, Emit, Grant, Now, View
+from aetheris.ledger.core.decisions import (
+    Answered,
+    Ask,
+    Confirm,
+    Decision,
+    DuplicateLine,
+    Emit,
+    Grant,
+    Mark,
+    Now,
+    View,
+)
 from aetheris.ledger.core.live_jobs import LiveJob
 from aetheris.ledger.duplicate_table import DuplicateTable
 from aetheris.protocol.base.ids import derived
 from aetheris.protocol.base.records import Draft, Group
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.commands import ContentRecord, LedgerRecord, ToolGrant, Verification
+from aetheris.protocol.messages.commands import (
+    ContentRecord,
+    FreezeAnswer,
+    FreezeMark,
+    LedgerRecord,
+    ToolGrant,
+    Verification,
+)
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.events import (
     ApprovalRequested,
@@ -60,6 +78,10 @@ class Outbox:
                 return self._events(decision, now)
             case DuplicateLine():
                 return (self._line(decision.record, now),)
+            case Mark():
+                return (self._mark(decision.message, now),)
+            case Answered():
+                return (self._answer(decision.message, now),)
 
     def question(self, message: Verification, now: Now) -> Draft:
         """A question to the external system."""
@@ -134,6 +156,23 @@ class Outbox:
             time=_text(now),
             partition=partition_of(line.scope_key, self._duplicates.partitions),
         )
+
+    def _mark(self, mark: FreezeMark, now: Now) -> Draft:
+        """Of the partition, and of no job: no job has such a key."""
+        key, cause = mark.order.key, f"{mark.order.number} {mark.order.frozen}"
+        return draft(
+            Topic.JOBS_EVENTS,
+            mark,
+            key=key,
+            id=derived("freeze mark", key, cause, str(self._number)),
+            source=SOURCE,
+            time=_text(now),
+            partition=self._number,
+        )
+
+    def _answer(self, answer: FreezeAnswer, now: Now) -> Draft:
+        id_ = derived("freeze answer", answer.key, f"{answer.number} {answer.frozen}", str(answer.partition))
+        return draft(Topic.FREEZES, answer, key=answer.key, id=id_, source=SOURCE, time=_text(now))
 
     def _view(self, record: LedgerRecord, now: Now) -> Draft:
         """Keyed by its idempotency key, so that compaction keeps the last; in its job's partition all the same."""

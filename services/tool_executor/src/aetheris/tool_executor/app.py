@@ -13,6 +13,7 @@ import structlog
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.base.refusal import StartRefused, ToolsRefused
+from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.process.crash import crash_points
 from aetheris.runtime.process.health import Health
 from aetheris.runtime.process.installation import worker_name
@@ -52,6 +53,7 @@ GROUP = "aetheris.tool_executor"
 
 INPUTS = Inputs(
     commands={Topic.TOOLS_GRANTS: Cadence.EAGER},
+    tables=(Topic.FREEZES,),
     authority_cadence=Cadence.OWN,
     quarantines=frozenset({Topic.TOOLS_GRANTS}),
     made_again=frozenset({Topic.TOOLS_GRANTS}),
@@ -190,6 +192,7 @@ def executor(
                 heartbeat=heartbeat,
                 crash=crash,
                 wake_up=on.wake_up,
+                freezes=freezes,
                 spawn=spawn,
                 quarantine=worker.quarantine,
                 wake=worker.wake,
@@ -207,6 +210,7 @@ def executor(
         clock=on.clock,
         pace=Pace.of(settings),
     )
+    freezes = FreezeTable(worker.tables[Topic.FREEZES])
     return worker
 
 

@@ -13,11 +13,20 @@ from aetheris.protocol.fold.provenance import Provenance, Standing
 from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ToolGrant
-from aetheris.protocol.messages.envelope import Envelope, NeedsUpgrade, Undecodable, decode_event, decode_message
+from aetheris.protocol.messages.envelope import (
+    FREEZE_MARK,
+    Envelope,
+    NeedsUpgrade,
+    Undecodable,
+    decode_event,
+    decode_message,
+    read_mark,
+)
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.invocation import Blobs
 from aetheris.runtime.base.fresh_ids import fresh_secret
 from aetheris.runtime.blobs.store import BlobError
+from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.log.interface import Writer
 from aetheris.runtime.process.crash import CrashPoints
 from aetheris.runtime.process.withheld import Withheld, write_all
@@ -73,6 +82,7 @@ class ExecutorDependencies:
     heartbeat: Heartbeat
     crash: CrashPoints
     wake_up: WakeUp
+    freezes: FreezeTable
     spawn: Spawn
     quarantine: Callable[[Record, str], None]
     wake: Callable[[], None]
@@ -90,7 +100,13 @@ class ExecutorHandler(PartitionHandler):
         self._deps = deps
         self._provenance = Provenance(deps.installation)
         self._appender = Watched(deps.appender, deps.heartbeat, self)
-        self._core = Partition(deps.worker, deps.calls.refuses, deps.calls.kind, deps.unread_tries)
+        self._core = Partition(
+            deps.worker,
+            deps.calls.refuses,
+            deps.calls.kind,
+            deps.unread_tries,
+            freezes=deps.freezes.orders,
+        )
         # asked before the log's end is: of what ends while this restores, only the start may be read before `restored`
         self._unended = deps.performer.unended()
         self._verdicts: dict[str, asyncio.Future[bool]] = {}
@@ -107,7 +123,12 @@ class ExecutorHandler(PartitionHandler):
         self._core.pass_over(start - 1)
 
     async def restored(self) -> None:
-        """What is open in the log is the ledger's to judge, but what this process knows it never called."""
+        """What is open in the log is the ledger's to judge, but what this process knows it never called.
+
+        A freeze whose mark lies below what is read here must be known, or nothing would tell of it.
+        """
+        await self._deps.freezes.caught_up()
+        self._core.freezes_known()
         self._report_strays()
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
@@ -154,6 +175,10 @@ class ExecutorHandler(PartitionHandler):
             self._deps.performer.thin(list(self._core.jobs))
 
     def _evolve(self, record: Record) -> ReadBack | None:
+        mark = read_mark(record) if record.header("ce_type") == FREEZE_MARK else None
+        if mark is not None:
+            self._core.marked(mark, record.offset)
+            return None
         try:
             decoded = decode_event(record, _UNREAD)
         except Undecodable:  # another service quarantines it

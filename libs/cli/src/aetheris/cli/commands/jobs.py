@@ -340,7 +340,9 @@ def _options(on_in_doubt: OnInDoubt | None, confirmation: Confirmation | None, *
 
 
 def _listed_status(job: JobSummary) -> str:
-    """The status; of a paused job by whom, and why."""
+    """The status; of one that is paused or frozen by whom, and why."""
+    if job.frozen is not None:
+        return f"{job.status} by {job.frozen.by}" + (f": {job.frozen.reason}" if job.frozen.reason else "")
     if job.paused is None:
         return job.status
     return f"{job.status} by {job.paused.by}" + (f": {job.paused.reason}" if job.paused.reason else "")

@@ -53,8 +53,9 @@ EVENT_TYPES = set(
     "tool_invocation_finished command_committed state_changed policy_allowed approval_requested approval_voted "
     "approval_decided invocation_rejected invocation_cancel_requested retry_scheduled invocation_in_doubt "
     "invocation_probed worker_ended invocation_parked invocation_reopened effect_confirmed confirmation_failed "
-    "step_compensated signal_received job_waiting wait_completed job_paused job_resumed cancel_requested "
-    "job_stopping job_completed job_failed job_cancelled violation_found birth_repeated job_sealed".split()
+    "step_compensated signal_received job_waiting wait_completed job_paused job_resumed job_frozen "
+    "job_unfrozen cancel_requested job_stopping job_completed job_failed job_cancelled violation_found birth_repeated "
+    "job_sealed".split()
 )
 
 
@@ -381,7 +382,7 @@ SIGNED_BY = {
     "job_failed job_cancelled birth_repeated",
     "ledger": "policy_allowed approval_requested approval_voted approval_decided invocation_rejected "
     "invocation_cancel_requested retry_scheduled invocation_parked invocation_reopened worker_ended job_waiting "
-    "wait_completed signal_received",
+    "wait_completed signal_received job_frozen job_unfrozen",
     "auditor": "violation_found job_sealed",
 }
 WRITERS = {name: service for service, names in SIGNED_BY.items() for name in names.split()}
@@ -595,6 +596,8 @@ class Job:
         self.workers_ended: set[tuple[str, ...]] = set()
         self.pauses = 0
         self.paused = False
+        self.freezes: dict[tuple[Any, ...], int] = {}  # the number of the last of each scope
+        self.frozen: set[tuple[Any, ...]] = set()  # tenant, agent and tool of those in force
         self.gone: set[tuple[str, ...]] = set()  # of those: not by the word of who submitted the job
         self.ended_by_hand: list[dict[str, Any]] = []
         self.waiting: dict[str, Record] = {}  # node → its own wait
@@ -846,6 +849,7 @@ class Job:
             and (call.decided is None or call.said_yes())
             and start.worker() not in self.workers_ended
             and not self.paused
+            and not any(tool in (None, entry.says.get("tool")) for _, _, tool in self.frozen)
             and all(entry.undoes and not covers(stop, entry.since) for stop in self.by_type["job_stopping"])
             # no other key of its node may have taken effect, and what it builds on was settled as it says
             and all(other.outcome == "rejected" and other.sure for other in others)
@@ -1021,6 +1025,21 @@ class Job:
         if is_number(resumed.body.get("number"), self.pauses):
             self.paused = False
 
+    def job_frozen(self, freeze: Record, _call: Call) -> None:
+        """What it names does not start until it is over; it has a higher number than the last, or it is void."""
+        scope, number = frozen_scope(freeze), freeze.body.get("number")
+        created = self.created.body if self.created else {}
+        tenant, agent = created.get("tenant"), created.get("submitted_by")
+        concerned = scope is not None and scope[0] in (None, tenant) and scope[1] in (None, agent)
+        if scope and concerned and not self.end and type(number) is int and number > self.freezes.get(scope, 0):
+            self.freezes[scope] = number
+            self.frozen.add(scope)
+
+    def job_unfrozen(self, over: Record, _call: Call) -> None:
+        scope = frozen_scope(over)
+        if scope in self.frozen and is_number(over.body.get("number"), self.freezes[scope]):
+            self.frozen.discard(scope)
+
     def cancel_requested(self, _cancel: Record, _call: Call) -> None:
         """What a cancel undoes goes on."""
         self.paused = False
@@ -1133,9 +1152,19 @@ HANDLED = {
         "plan_generated approval_requested approval_voted approval_decided policy_allowed tool_invocation_started "
         "tool_invocation_finished command_committed invocation_rejected invocation_parked invocation_reopened "
         "invocation_in_doubt invocation_probed worker_ended job_waiting wait_completed node_finished step_compensated "
-        "job_paused job_resumed cancel_requested"
+        "job_paused job_resumed job_frozen job_unfrozen cancel_requested"
     ).split()
 } | dict.fromkeys(("job_completed", "job_failed", "job_cancelled"), Job.job_ended)
+
+
+def frozen_scope(record: Record) -> tuple[Any, ...] | None:
+    """The tenant, the agent and the tool that a freeze names; None where it names nobody."""
+    said = mapping(record.body.get("scope"))
+    tenant, agent, tool = names = tuple(said.get(name) for name in ("tenant", "agent", "tool"))
+    nobody = tenant is None and tool is None
+    if nobody or not all(name is None or (isinstance(name, str) and 1 <= len(name) <= 256) for name in names):
+        return None
+    return None if agent is not None and (tenant is None or tool is not None) else names
 
 
 def is_harmless(first: Try, second: Try) -> bool:

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Topic(StrEnum):
-    """A Kafka topic; all but seals and accesses are keyed by job_id and have the same number of partitions."""
+    """A Kafka topic; all but freezes, seals and accesses are keyed by job_id and have the same number of partitions."""
 
     JOBS_COMMANDS = "aetheris.jobs.commands.v1"
     TOOLS_REQUESTS = "aetheris.tools.requests.v1"
@@ -18,6 +18,7 @@ class Topic(StrEnum):
     TOOLS_REGISTRY = "aetheris.tools.registry.v1"
     LEDGER_RECORDS = "aetheris.ledger.records.v1"
     LEDGER_CONTENTS = "aetheris.ledger.contents.v1"
+    FREEZES = "aetheris.freezes.v1"
     JOBS_SEALS = "aetheris.jobs.seals.v1"
     ACCESS_RECORDS = "aetheris.access.records.v1"
 

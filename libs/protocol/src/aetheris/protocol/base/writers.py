@@ -77,6 +77,8 @@ _SIGNED: Mapping[Party, tuple[str, ...]] = {
         "invocation_parked",
         "invocation_reopened",
         "worker_ended",
+        "job_frozen",
+        "job_unfrozen",
         "job_waiting",
         "wait_completed",
         "signal_received",
@@ -120,6 +122,9 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
     (Topic.TOOLS_REGISTRY.value, "tool"): WriterRule(Party.ADMINISTRATOR, KnownBy.SIGNATURE),
     (Topic.TOOLS_REGISTRY.value, "model"): WriterRule(Party.ADMINISTRATOR, KnownBy.SIGNATURE),
     (Topic.TOOLS_REGISTRY.value, "tool_release"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
+    (Topic.FREEZES.value, "freeze_order"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
+    (Topic.FREEZES.value, "freeze_answer"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
+    (Topic.JOBS_EVENTS.value, "freeze_mark"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.LEDGER_RECORDS.value, "ledger_record"): WriterRule(Party.LEDGER, KnownBy.FOLLOWS),
     (Topic.LEDGER_CONTENTS.value, "content"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
 }

@@ -348,6 +348,23 @@ def _resumed(job: JobState, e: ev.JobResumed, offset: int) -> bool:
     return True
 
 
+def _frozen(job: JobState, e: ev.JobFrozen, offset: int) -> bool:
+    """The next one of its scope by its number: one that is written late, or again, is void."""
+    concerned = e.scope.concerns(job.created.tenant, job.created.submitted_by)
+    if job.terminal is not None or not concerned or e.number <= job.freezes.get(e.scope, 0):
+        return False
+    job.frozen[e.scope], job.freezes[e.scope] = e, e.number
+    return True
+
+
+def _unfrozen(job: JobState, e: ev.JobUnfrozen, offset: int) -> bool:
+    freeze = job.frozen.get(e.scope)
+    if freeze is None or e.number != freeze.number:
+        return False
+    del job.frozen[e.scope]
+    return True
+
+
 def _stopping(job: JobState, e: ev.JobStopping, offset: int) -> bool:
     if job.stopping is not None and job.stopping.up_to_revision >= e.up_to_revision:
         return False
@@ -359,6 +376,7 @@ def _terminal(job: JobState, e: Event, offset: int) -> bool:
     if job.terminal is not None:
         return False
     job.terminal, job.paused = e, None
+    job.frozen.clear()
     return True
 
 
@@ -409,6 +427,8 @@ _RULES: Mapping[type[Event], _Rule] = cast(
         ev.CancelRequested: _cancel,
         ev.JobPaused: _paused,
         ev.JobResumed: _resumed,
+        ev.JobFrozen: _frozen,
+        ev.JobUnfrozen: _unfrozen,
         ev.JobStopping: _stopping,
         ev.JobCompleted: _terminal,
         ev.JobFailed: _terminal,

@@ -28,6 +28,8 @@ def why_void(job: JobState, e: ev.ToolInvocationStarted, entry: PlanEntry | None
         return "its worker had ended"
     if is_held(job):
         return "the job is paused"
+    if job.frozen and entry is not None and frozen_by(job, entry.node.tool) is not None:
+        return "it is frozen"
     if (e.invocation_id, e.token) in job.void_starts.get(e.idempotency_key, ()):
         return "it was void before, so nobody runs it"
     if e.attempt_id != state.external_attempt - 1 or e.external_key != external_key(
@@ -59,6 +61,11 @@ def _not_in_force(job: JobState, e: ev.ToolInvocationStarted, current: PlanEntry
 def is_held(job: JobState) -> bool:
     """Whether a pause keeps everything from starting."""
     return job.paused is not None
+
+
+def frozen_by(job: JobState, tool: str | None) -> ev.JobFrozen | None:
+    """The freeze that keeps a call of a tool, or of none, from starting; the first of several."""
+    return next((freeze for freeze in job.frozen.values() if freeze.scope.tool in (None, tool)), None)
 
 
 def is_stopped(job: JobState, entry: PlanEntry) -> bool:

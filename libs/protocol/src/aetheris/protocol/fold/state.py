@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import BlobRef, DuplicateOf, Via
 from aetheris.protocol.messages.events import Event
@@ -206,6 +207,10 @@ class JobState:
     """The pause in force: nothing starts."""
     pauses: int = 0
     """How many there were."""
+    frozen: dict[FreezeScope, ev.JobFrozen] = field(default_factory=dict)
+    """The freezes in force."""
+    freezes: dict[FreezeScope, int] = field(default_factory=dict)
+    """The number of the last freeze of each scope."""
     terminal: Event | None = None
     sealed: bool = False
     waits: set[tuple[str, str | None, str | None]] = field(default_factory=set)

@@ -4,6 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.principals import RecordedPrincipal, speaker
 from aetheris.protocol.base.stretches import Stretch
 from aetheris.protocol.messages.adoption import Continues
@@ -214,11 +215,20 @@ class ListedPause(BaseModel):
     reason: str | None = None
 
 
+class ListedFreeze(FreezeScope):
+    """A freeze that a job is in: whom it names, its number in its scope, who ordered it, when, and why."""
+
+    number: int
+    by: str
+    at: str
+    reason: str | None = None
+
+
 class JobIndexEntry(Message):
     """jobs.index: one line for every job ever created; `requests` are the oldest open ones, at most MAX_OPEN_REQUESTS.
 
-    `paused` is there while the status is `paused`; `stretches` of jobs.events, which hold the job's records from its
-    birth up to its first seal, once it is sealed.
+    `paused` is there while the status is `paused`, `frozen` while it is `frozen`; `stretches` of jobs.events, which
+    hold the job's records from its birth up to its first seal, once it is sealed.
     """
 
     type_name: ClassVar[str] = "job_index"
@@ -232,6 +242,7 @@ class JobIndexEntry(Message):
     requests: tuple[OpenRequest, ...] = ()
     trace: bool | None = None
     paused: ListedPause | None = None
+    frozen: ListedFreeze | None = None
     stretches: tuple[Stretch, ...] = ()
 
 
@@ -335,6 +346,71 @@ class ToolRelease(Message):
     def below_in(self, partition: int) -> int:
         """Where a partition of jobs.events ended; 0 for one that there was not."""
         return self.below[partition] if partition < len(self.below) else 0
+
+
+class FreezeOrder(Message):
+    """freezes: a person's word that what a scope names does not start, or may again.
+
+    `number` is the freeze's, counted from 1 in its scope: an order counts where it begins the next one, or ends the
+    one in force. In a `freeze_mark` it is what the partition has come to.
+    """
+
+    type_name: ClassVar[str] = "freeze_order"
+    scope: FreezeScope
+    number: int = Field(ge=1)
+    frozen: bool
+    by: str
+    at: str
+    reason: str | None = None
+    principal: RecordedPrincipal | None = None
+
+    @property
+    def key(self) -> str:
+        """The record key."""
+        return self.scope.key
+
+
+class FreezeMark(Message):
+    """jobs.events, of a partition and no job: behind this record nothing starts that the order holds.
+
+    Every live job concerned carries the freeze by then; who has read this knows the order also for jobs to come.
+    """
+
+    type_name: ClassVar[str] = "freeze_mark"
+    order: FreezeOrder
+
+    @property
+    def job_id(self) -> str:
+        """The record key, where the log has jobs' names: no job has such a one."""
+        return self.order.key
+
+
+class ActingCall(BaseModel):
+    """A call that had started when its partition was frozen, and may still act."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    job_id: str
+    node_id: str
+    tool: str
+    execution_id: str
+
+
+class FreezeAnswer(Message):
+    """freezes: a partition's ledger has read its mark back; `acting` had started before it, `more` beside those."""
+
+    type_name: ClassVar[str] = "freeze_answer"
+    scope: FreezeScope
+    number: int
+    frozen: bool
+    partition: int
+    acting: tuple[ActingCall, ...] = ()
+    more: int = 0
+
+    @property
+    def key(self) -> str:
+        """The record key."""
+        return self.scope.key
 
 
 class LedgerRecord(Message):

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from aetheris.protocol.base.records import Draft, Headers, Record
-from aetheris.protocol.messages.commands import MESSAGES, Message
+from aetheris.protocol.messages.commands import MESSAGES, FreezeMark, Message
 from aetheris.protocol.messages.events import EVENTS, Event
 
 M = TypeVar("M", bound=BaseModel)
@@ -51,6 +51,10 @@ class NeedsUpgrade:
         return named is not None and named[0] == "job_created"
 
 
+FREEZE_MARK = f"io.aetheris.{FreezeMark.type_name}.v1".encode()
+"""The ce_type of a record of jobs.events that is of a partition, and no job's event."""
+
+
 class Undecodable(ValueError):
     """A record that is not what its topic holds; the reason names no content."""
 
@@ -66,6 +70,16 @@ def decode_event(record: Record, unread: Collection[bytes] = ()) -> Envelope[Eve
 def decode_message(record: Record) -> Envelope[Message] | UnknownRecord | NeedsUpgrade:
     """Raises: Undecodable."""
     return _decode(record, MESSAGES)
+
+
+def read_mark(record: Record) -> FreezeMark | None:
+    """The mark in a record whose ce_type is FREEZE_MARK; None where it is none that can be read."""
+    try:
+        found = decode_message(record)
+    except Undecodable:
+        return None
+    body = found.body if isinstance(found, Envelope) else None
+    return body if isinstance(body, FreezeMark) else None
 
 
 def draft(

@@ -28,6 +28,7 @@ from aetheris.protocol.messages.event_values import (
     Via,
     WaitType,
 )
+from aetheris.protocol.messages.hold_events import JobFrozen, JobPaused, JobResumed, JobUnfrozen
 from aetheris.protocol.messages.self_named import by_name
 from aetheris.protocol.plan.graph import EffectKind, JobOptions, TaskGraph
 from aetheris.protocol.plan.prompts import Brief
@@ -37,6 +38,10 @@ __all__ = [
     "ApprovalRequested",
     "ApprovalVoted",
     "Event",
+    "JobFrozen",
+    "JobPaused",
+    "JobResumed",
+    "JobUnfrozen",
     "KeyEvent",
     "Payload",
     "PolicyAllowed",
@@ -302,24 +307,6 @@ class CancelRequested(Event):
     by: str
     reason: str | None = None
     compensate: bool = False
-
-
-class JobPaused(Event):
-    """A person's word: nothing of the job starts until the pause of this number, counted from 1, is over."""
-
-    event_type: ClassVar[str] = "job_paused"
-    number: int = Field(ge=1)
-    by: str
-    reason: str | None = None
-
-
-class JobResumed(Event):
-    """A person's word: the pause of this number is over."""
-
-    event_type: ClassVar[str] = "job_resumed"
-    number: int = Field(ge=1)
-    by: str
-    reason: str | None = None
 
 
 class JobStopping(Event):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from aetheris.protocol.base.ids import NAME
 from aetheris.protocol.base.stretches import Stretch, in_order
-from aetheris.protocol.messages.commands import JobBehind, JobIndexEntry, ListedPause, OpenRequest
+from aetheris.protocol.messages.commands import JobBehind, JobIndexEntry, ListedFreeze, ListedPause, OpenRequest
 
 ENDS = ("completed", "failed", "cancelled")
 """The statuses that a job ends with."""
@@ -36,6 +36,7 @@ class JobLine:
     """Where its records lie, up to its seal; none while that is not told."""
     behind: tuple[Stretch, ...] = ()
     """And behind its seal."""
+    frozen: ListedFreeze | None = None
 
 
 class JobLines(MutableMapping[str, bytes]):
@@ -110,6 +111,7 @@ def read_line(value: bytes) -> JobLine:
         entry.requests,
         entry.paused,
         _lawful(entry.birth, entry.stretches),
+        frozen=entry.frozen,
     )
 
 

@@ -37,6 +37,9 @@ class Table:
         self.partitions = 0
         """Of the topic, once it is loaded."""
         self._listeners: list[OnChange] = []
+        self._read: dict[Place, int] = {}
+        """The next offset of each partition."""
+        self._news = asyncio.Event()
 
     async def load(self, stalled_s: float = STALLED_S) -> None:
         """Read to the end that the topic has now, however long that takes.
@@ -88,6 +91,16 @@ class Table:
         """Keep the table up to date, until cancelled; call `load` first."""
         await self._pump.run()
 
+    async def caught_up(self) -> None:
+        """Everything that the topic has now is in the table; call `run` beside it.
+
+        Raises:
+            LogUnreachable: no answer from the brokers.
+        """
+        ends = await self._log.end_offsets([(self.topic, number) for number in range(self.partitions)])
+        while any(self._read.get(place, 0) < end for place, end in ends.items()):
+            await self._news.wait()
+
     def get(self, key: str) -> bytes | None:
         """The value of a key."""
         return self._rows.get(key)
@@ -111,11 +124,19 @@ class Table:
             self._left[place] = max(0, end - position)
             await asyncio.sleep(0)
         self._left[place] = 0
+        self._come_to(place, max(position, end))
         self._pump.add({place: max(position, end)})
 
-    def _take(self, _place: Place, records: list[Record]) -> None:
+    def _take(self, place: Place, records: list[Record]) -> None:
         for record in records:
             self._set((record.key or b"").decode(errors="replace"), record.value)
+        if records:
+            self._come_to(place, records[-1].offset + 1)
+
+    def _come_to(self, place: Place, position: int) -> None:
+        self._read[place] = position
+        self._news.set()
+        self._news = asyncio.Event()
 
     def _set(self, key: str, value: bytes) -> None:
         if value:

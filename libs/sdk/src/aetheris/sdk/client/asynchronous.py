@@ -276,6 +276,37 @@ class AsyncClient:
         """Let the calls of a tool in quarantine go on; raises ApiError (NotFound: no such tool)."""
         return await self._send(calls.release_tool(name, reason))
 
+    async def freezes(self) -> list[dict[str, Any]]:
+        """What is frozen, with what had started before; raises ApiError."""
+        answer = await self._send(ApiCall("GET", "/freezes"))
+        return answer["freezes"]
+
+    async def freeze(
+        self,
+        *,
+        agent: str | None = None,
+        tenant: str | None = None,
+        tool: str | None = None,
+        everywhere: bool = False,
+        reason: str | None = None,
+    ) -> dict[str, Any]:
+        """Let nothing start of an agent, a tenant or a tool; raises ApiError (Forbidden: another tenant's)."""
+        more = {"everywhere": everywhere or None, "reason": reason}
+        return await self._send(calls.freeze("/freezes", agent, tenant, tool, more))
+
+    async def unfreeze(
+        self,
+        *,
+        agent: str | None = None,
+        tenant: str | None = None,
+        tool: str | None = None,
+        everywhere: bool = False,
+        reason: str | None = None,
+    ) -> dict[str, Any]:
+        """Let go on what is frozen; raises ApiError (Conflict: it is not)."""
+        more = {"everywhere": everywhere or None, "reason": reason}
+        return await self._send(calls.freeze("/freezes/end", agent, tenant, tool, more))
+
     async def models(self) -> list[dict[str, Any]]:
         """The registered models; raises ApiError."""
         answer = await self._send(ApiCall("GET", "/models"))

@@ -192,6 +192,11 @@ def release_tool(name: str, reason: str) -> ApiCall:
     return ApiCall("POST", f"/tools/{name}/release", {"reason": reason})
 
 
+def freeze(path: str, agent: str | None, tenant: str | None, tool: str | None, more: Mapping[str, Any]) -> ApiCall:
+    """POST /freezes, or /freezes/end."""
+    return ApiCall("POST", path, _given(agent=agent, tenant=tenant, tool=tool, **more))
+
+
 def end_worker(worker_id: str, evidence: str, incarnation: str | None) -> ApiCall:
     """POST /workers/{worker_id}/end."""
     return ApiCall("POST", f"/workers/{worker_id}/end", _given(evidence=evidence, incarnation=incarnation))

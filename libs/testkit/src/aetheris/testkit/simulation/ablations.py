@@ -425,6 +425,12 @@ ABLATIONS: tuple[Ablation, ...] = (
         300,
         {"aetheris.protocol.fold.reports._ENDS": _whoever_says_so},
     ),
+    Ablation(
+        "with a freeze that only its readers keep",
+        "a `started` behind a job's freeze is void (ledger and executor keep to what is ordered all the same)",
+        1000,
+        {"aetheris.protocol.fold.start.frozen_by": _always(None)},
+    ),
 )
 
 NONE = Ablation("nothing left out", "nothing", 0)

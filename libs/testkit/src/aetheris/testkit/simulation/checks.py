@@ -9,7 +9,7 @@ from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, Settled, create_job
-from aetheris.protocol.messages.commands import ContentRecord
+from aetheris.protocol.messages.commands import ContentRecord, FreezeMark
 from aetheris.protocol.messages.event_values import Decision
 from aetheris.protocol.messages.events import (
     TERMINAL,
@@ -34,6 +34,7 @@ from aetheris.protocol.plan.prompts import TURN
 from aetheris.protocol.planning.turns import took_nothing
 from aetheris.testkit.simulation.ballots import Ballots
 from aetheris.testkit.simulation.external_system import ExternalCall, ExternalEffect, SimulatedExternalSystem
+from aetheris.testkit.simulation.frozen import FreezeWatch
 from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.quarantines import ToolReport, report_of
 from aetheris.views.standing import job_view
@@ -57,8 +58,10 @@ class Broken(Exception):
 class SimulationObserver:
     """Folds the log as it grows, and remembers where the facts lie that a call needs before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, number_of: Callable[[str], int]) -> None:
         self.jobs: dict[str, JobState] = {}
+        self.freezes = FreezeWatch()
+        self._number_of = number_of
         self._started: dict[str, ToolInvocationStarted] = {}
         self._started_at: dict[str, int] = {}
         self._stops: dict[str, list[tuple[int, int | None]]] = {}
@@ -107,6 +110,9 @@ class SimulationObserver:
                 )
         if len([place for place in self._pauses.get(call.job_id, ()) if place < at]) % 2:
             raise Broken("nothing_starts_behind_a_pause", f"{call.invocation_id} of {call.node_id} at {at}")
+        frozen = self.freezes.broken(self.jobs[call.job_id], call, at, self._number_of(call.job_id))
+        if frozen is not None:
+            raise Broken("nothing_starts_behind_a_freeze", frozen)
         if call.irreversible and not self._allowed_at.get(call.key, at) < at:
             raise Broken("irreversible_only_when_allowed", f"{call.invocation_id} of {call.node_id} at {at}")
         if call.irreversible and not self._ballots.enough(call.key):
@@ -129,6 +135,7 @@ class SimulationObserver:
 
     def _note(self, event: Event, offset: int) -> None:
         self._ballots.note(event, self.jobs[event.job_id].created.submitted_by)
+        self.freezes.note(event, offset)
         match event:
             case ToolInvocationStarted():
                 self._started.setdefault(event.invocation_id, event)
@@ -270,7 +277,7 @@ def check_proofs(logs: Iterable[SimLog], observer: SimulationObserver, external:
     """The proofs over the final history find nothing but what really happened."""
     histories: dict[str, list[RawRecord]] = {}
     for log, entry in ((one, entry) for one in logs for entry in one.topics[Topic.JOBS_EVENTS]):
-        if not isinstance(entry.body, JobSealed):
+        if not isinstance(entry.body, JobSealed | FreezeMark):
             record = log.written(entry)
             raw = RawRecord(record.offset, record.key, record.headers, record.value)
             histories.setdefault(entry.body.job_id, []).append(raw)
@@ -413,6 +420,8 @@ def _essence(job: JobState) -> tuple[Any, ...]:
         job.stopping,
         job.paused,
         job.pauses,
+        job.frozen,
+        job.freezes,
         job.terminal,
         job.compensations,
         job.ended_workers,

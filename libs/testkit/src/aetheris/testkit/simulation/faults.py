@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aetheris.ledger.core.policy import PolicyEffect
+from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.state import KeyStatus, PlanEntry, Settled
-from aetheris.protocol.messages.commands import WorkerEntry
+from aetheris.protocol.messages.commands import FreezeMark, WorkerEntry
 from aetheris.protocol.plan.graph import RUNNABLE
 from aetheris.testkit.simulation.actors.human import Human
 from aetheris.testkit.simulation.checks import SimulationObserver
@@ -14,11 +15,17 @@ from aetheris.testkit.simulation.external_system import CallFate, ExternalCall
 from aetheris.testkit.simulation.forger import forgeries
 from aetheris.testkit.simulation.log import WholeBatch
 from aetheris.testkit.simulation.processes import Processes
-from aetheris.testkit.simulation.scenario import CONFIRMED, SIGNAL, TTL_S, revised
+from aetheris.testkit.simulation.scenario import CONFIRMED, SIGNAL, TENANT, TTL_S, revised
 from aetheris.testkit.simulation.stores import effect_bytes
 from aetheris.testkit.simulation.surroundings import SimulationSurroundings
 
-REPEATED = (Topic.TOOLS_REQUESTS, Topic.TOOLS_GRANTS, Topic.VERIFICATIONS, Topic.JOBS_COMMANDS, Topic.LEDGER_CONTENTS)
+REPEATED = (
+    Topic.TOOLS_REQUESTS,
+    Topic.TOOLS_GRANTS,
+    Topic.VERIFICATIONS,
+    Topic.JOBS_COMMANDS,
+    Topic.LEDGER_CONTENTS,
+)
 BAD_FATES = (
     CallFate.ANSWER_LOST,
     CallFate.LATE,
@@ -52,8 +59,9 @@ class SimulatedFaults:
 
     def strike(self) -> None:
         """One fault, drawn from those that have a place now."""
-        first = self.around.tape.below(len(_KINDS))
-        for kind in (*_KINDS[first:], *_KINDS[:first]):
+        kinds = (*_KINDS, *_FREEZES) if self.around.scenario.freezes else _KINDS
+        first = self.around.tape.below(len(kinds))
+        for kind in (*kinds[first:], *kinds[:first]):
             happened = kind(self)
             if happened is not None:
                 self.count += 1
@@ -238,7 +246,8 @@ class SimulatedFaults:
 
     def message_comes_again(self) -> str | None:
         """A request, grant, question, command or line of an irreversible call, of any age."""
-        topic = self.around.tape.pick(REPEATED)
+        also = (Topic.FREEZES,) if self.around.scenario.freezes else ()
+        topic = self.around.tape.pick((*REPEATED, *also))
         part = self.around.tape.pick(self.parts)
         entries = part.log.topics[topic]
         if not entries:
@@ -365,6 +374,26 @@ class SimulatedFaults:
         self.human.pause(job)
         return f"{job.job_id} is to be paused"
 
+    def something_is_frozen(self) -> str | None:
+        """By a human, whatever is under way; somebody unfreezes it, sooner or later. Some know the number wrong."""
+        tape = self.around.tape
+        tool = tape.pick(self.around.scenario.called)
+        agent = FreezeScope(tenant=TENANT, agent=self.around.scenario.submissions[0].by)
+        tools = FreezeScope(tool=tool), FreezeScope(tenant=TENANT, tool=tool)
+        scope = tape.pick((FreezeScope(tenant=TENANT), agent, *tools))
+        self.human.freeze(scope, off=tape.pick((0, 0, 0, -1, 1)))
+        return f"{scope} is to be frozen"
+
+    def mark_comes_again(self) -> str | None:
+        """A partition's mark of any age: a freeze that is over holds nothing by it."""
+        part = self.around.tape.pick(self.parts)
+        marks = [entry for entry in part.log.topics[Topic.JOBS_EVENTS] if isinstance(entry.body, FreezeMark)]
+        if not marks:
+            return None
+        entry = self.around.tape.pick(marks)
+        part.log.adrift(WholeBatch(Topic.JOBS_EVENTS, ((entry.id, entry.body),)))
+        return f"the mark at {entry.record.offset} comes again"
+
     def plan_is_revised(self) -> str | None:
         """A node gets other arguments, whatever has become of it; but for one that a human may be asked about."""
         submission = self.around.tape.pick(self.around.scenario.submissions)
@@ -428,3 +457,11 @@ _KINDS: tuple[Kind, ...] = (
     SimulatedFaults.job_is_paused,
     SimulatedFaults.job_is_paused,
 )
+
+_FREEZES: tuple[Kind, ...] = (
+    SimulatedFaults.something_is_frozen,
+    SimulatedFaults.something_is_frozen,
+    SimulatedFaults.mark_comes_again,
+    SimulatedFaults.something_is_frozen,
+)
+"""In seeds that have freezes."""

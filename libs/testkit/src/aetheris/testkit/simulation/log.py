@@ -67,7 +67,7 @@ def _nobody() -> None:
     """Whoever waited for this acknowledgement is gone."""
 
 
-TABLES = (Topic.WORKERS, Topic.JOBS_INDEX, Topic.LEDGER_CONTENTS, Topic.TOOLS_REGISTRY)
+TABLES = (Topic.WORKERS, Topic.JOBS_INDEX, Topic.LEDGER_CONTENTS, Topic.TOOLS_REGISTRY, Topic.FREEZES)
 """Topics that every process reads whole, whatever its partitions."""
 
 

@@ -16,7 +16,7 @@ from aetheris.ledger.core.live_jobs import DecisionContext
 from aetheris.ledger.core.partition import Partition as LedgerPartition
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.words import SECRET_BYTES, TryWord, TryWords
-from aetheris.protocol.messages.commands import ToolGrant, ToolRequest
+from aetheris.protocol.messages.commands import FreezeMark, ToolGrant, ToolRequest
 from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed, ToolInvocationStarted
 from aetheris.protocol.plan.graph import EffectKind
 from aetheris.testkit.simulation.checks import Broken
@@ -119,7 +119,9 @@ def _ledger(scenario: Scenario) -> LedgerPartition:
 def _fold(ledger: LedgerPartition, entries: Iterable[Entry]) -> None:
     now = _now(0.0)
     for entry in entries:
-        if isinstance(entry.body, EffectConfirmed | ConfirmationFailed):
+        if isinstance(entry.body, FreezeMark):
+            ledger.marked(entry.body, entry.record.offset)
+        elif isinstance(entry.body, EffectConfirmed | ConfirmationFailed):
             ledger.confirm(entry.body, entry.record.offset, now)
         else:
             ledger.evolve(entry.body, entry.record.offset, now, START.timestamp())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.commands import JobIndexEntry
+from aetheris.protocol.messages.commands import FreezeAnswer, FreezeMark, FreezeOrder, JobIndexEntry
 from aetheris.testkit.simulation.ablations import NONE, Ablation
 from aetheris.testkit.simulation.actors.human import Human
 from aetheris.testkit.simulation.checks import (
@@ -72,20 +72,26 @@ class SimulationRun:
         self._forger = forger
         self._longest = longest
         self.tape = tape
-        self.observer = SimulationObserver()
         self.external = SimulatedExternalSystem()
-        log = SimLog(tape, self._landed, codec=codec)
+        log = SimLog(tape, partial(self._landed, 0), codec=codec)
         scenario = draw_scenario(tape)
+        self.observer = SimulationObserver(scenario.number_of)
         redis = SimRedis(TTL_S)
         self.around = SimulationSurroundings(tape, scenario, log, redis, self.external, self.observer.sent, gate, locks)
         others = [self._beside(number, codec=codec) for number in range(1, scenario.partitions)]
         self.parts = (self.around, *others)
         self.processes = Processes(self.parts)
-        self.human = Human(self.parts, self.observer.jobs, self.processes.unproven, self.processes.quarantined)
+        self.human = Human(
+            self.parts,
+            self.observer.jobs,
+            self.observer.freezes.orders,
+            self.processes.unproven,
+            self.processes.quarantined,
+        )
         self.faults = SimulatedFaults(self.parts, self.processes, self.human, self.observer, self._pass_time)
 
     def _beside(self, number: int, *, codec: bool) -> SimulationSurroundings:
-        log = SimLog(self.tape, self._landed, codec=codec, beside=self.around.log)
+        log = SimLog(self.tape, partial(self._landed, number), codec=codec, beside=self.around.log)
         return self.around.beside(number, log)
 
     def events(self) -> list[Entry]:
@@ -105,6 +111,8 @@ class SimulationRun:
         self._calm()
         expected = [one.job_id for one in self.around.scenario.submissions]
         check_end(self.observer, self.external, expected, self._rest())
+        if not self.observer.freezes.is_answered(len(self.parts)):
+            raise Broken("freezes_are_answered", "a partition has not answered an order")
         check_words(self.human.words, self.around.progress.passed_over, self.observer.jobs)
         check_listed(self.observer.jobs, self.around.index)
         check_lines((entry.body for entry in self.around.log.topics[Topic.LEDGER_CONTENTS]), self.observer.jobs)
@@ -163,7 +171,8 @@ class SimulationRun:
     def _over(self) -> bool:
         jobs = self.observer.jobs
         done = len(jobs) == len(self.around.scenario.submissions) and all(job.terminal for job in jobs.values())
-        return done and not any(call.may_land for call in self.external.under_way)
+        answered = self.observer.freezes.is_answered(len(self.parts)) and not any(self.human.frozen())
+        return done and answered and not any(call.may_land for call in self.external.under_way)
 
     def _step(self, impatience: float) -> bool:
         """One action; False where there was none."""
@@ -202,12 +211,15 @@ class SimulationRun:
 
     # what happens
 
-    def _landed(self, topic: Topic, entries: Sequence[Entry]) -> None:
-        if topic is Topic.JOBS_EVENTS:
-            for entry in entries:
+    def _landed(self, number: int, topic: Topic, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            if isinstance(entry.body, FreezeMark):
+                self.observer.freezes.marked(number, entry.body, entry.record.offset)
+            elif isinstance(entry.body, FreezeOrder | FreezeAnswer):
+                self.observer.freezes.told(entry.body)
+            elif topic is Topic.JOBS_EVENTS:
                 self.observer.record(entry)
                 self.human.interesting[entry.body.job_id] = None
-        for entry in entries:
             if isinstance(entry.body, JobIndexEntry):
                 self.around.index[entry.body.job_id] = entry.body
             if self.around.progress.trace is not None:

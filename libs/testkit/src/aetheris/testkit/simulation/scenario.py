@@ -18,6 +18,7 @@ from aetheris.testkit.simulation.tape import Tape
 TENANT = "acme"
 TTL_S = 5.0
 LEAST_FAULTS = 5
+MOST_FAULTS = 12
 
 STATED = frozenset({"pay"})
 """Tools that say how long their requests may be under way; it is the others' timeout."""
@@ -144,6 +145,11 @@ class Scenario:
         return self.limits.quarantine.first_s >= _LONG_S
 
     @property
+    def freezes(self) -> bool:
+        """Whether people freeze something: in the seeds with the most faults."""
+        return self.faults == MOST_FAULTS
+
+    @property
     def called(self) -> tuple[str, ...]:
         """The tools that the plans name."""
         plans = (one.plan for one in self.submissions if one.plan is not None)
@@ -169,7 +175,7 @@ def draw_scenario(tape: Tape) -> Scenario:
     scope = tape.pick(("job", "job", *SCOPES))
     submissions = tuple(_submission(tape, f"job-{number}", scope, chained=number == 0) for number in range(jobs))
     policy, limits = tape.pick(POLICIES), _limits(tape)
-    humans_resolve, faults = not tape.chance(0.3), tape.below(LEAST_FAULTS + 8, LEAST_FAULTS)
+    humans_resolve, faults = not tape.chance(0.3), tape.below(MOST_FAULTS + 1, LEAST_FAULTS)
     goals = (_goal(f"job-{jobs}", scope),) if tape.chance(0.33) else ()
     lasting = tape.pick((None, None, None, None, None, None, *Lasting))
     partitions = tape.pick((1, 1, 2))

@@ -27,6 +27,8 @@ _READ_PAYLOADS = Access((Role.READ_PAYLOADS,), own=True)
 _STEER = Access((Role.OPERATE,), own=True)
 _PROOF = Access((Role.READ, Role.READ_PAYLOADS, Role.AUDIT), own=True)
 _EVIDENCE = Access((Role.AUDIT,))
+_FREEZE = Access((Role.OPERATE, Role.ADMINISTER))
+"""In the caller's tenant; across tenants only who administers (`core.frozen`)."""
 _WORKERS = Access((Role.READ, Role.OPERATE, Role.ADMINISTER))
 
 ROUTES: Mapping[str, Access] = {
@@ -61,6 +63,9 @@ ROUTES: Mapping[str, Access] = {
     "GET /api/seals/leaves": ANYBODY,
     "GET /api/tools": ANYBODY,
     "POST /api/tools/{name}/release": Access((Role.OPERATE,)),
+    "GET /api/freezes": Access((Role.READ, Role.OPERATE, Role.ADMINISTER)),
+    "POST /api/freezes": _FREEZE,
+    "POST /api/freezes/end": _FREEZE,
     "GET /api/models": ANYBODY,
     "GET /api/limits": ANYBODY,
     "GET /api/audit": _EVIDENCE,

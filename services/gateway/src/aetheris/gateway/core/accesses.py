@@ -28,6 +28,8 @@ ACTIONS: Mapping[str, AccessAction] = {
     "POST /api/jobs/{job_id}/signal": AccessAction.DECIDED,
     "POST /api/tools/{name}/release": AccessAction.CONFIGURED,
     "POST /api/workers/{worker_id}/end": AccessAction.CONFIGURED,
+    "POST /api/freezes": AccessAction.CONFIGURED,
+    "POST /api/freezes/end": AccessAction.CONFIGURED,
 }
 """What a request was for, where it was answered; what is not here changes nothing but jobs, whose logs tell of it."""
 _TOO_MANY = 429
@@ -46,7 +48,7 @@ class Visit:
     address: str
     caller: Principal | None = None
     subject: str | None = None
-    """The job, request, tool or worker that it is about."""
+    """The job, request, tool or worker that it is about, or what is frozen."""
     reason: str | None = None
     """The code of what refused it."""
     breaks_glass: bool = False

@@ -7,7 +7,7 @@ from aetheris.gateway.access_log import AccessLog
 from aetheris.gateway.core.accesses import Visit
 
 _KEY = "aetheris.accesses"
-_SUBJECT_CHARS = 200
+SUBJECT_CHARS = 200
 """Of what a path names: no id is longer, and a client may write what it likes."""
 
 
@@ -15,7 +15,7 @@ def begin(request: Request, route: str) -> Visit:
     """A request was made of this route; what else is known of it is noted as it comes."""
     address = request.client.host if request.client is not None else ""
     subject = next(iter(request.path_params.values()), None)
-    access = Visit(route, address, subject=subject[:_SUBJECT_CHARS] if subject is not None else None)
+    access = Visit(route, address, subject=subject[:SUBJECT_CHARS] if subject is not None else None)
     request.scope.setdefault(_KEY, []).append(access)
     return access
 

@@ -25,6 +25,7 @@ from aetheris.gateway.job_histories import JobHistories
 from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.limiter import Limiter
 from aetheris.gateway.logins import Logins
+from aetheris.gateway.ordered_freezes import OrderedFreezes
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
 from aetheris.gateway.routes.audited import begin
@@ -58,6 +59,7 @@ class Services:
     verifier: VerifierProxy
     workers: WorkerDirectory
     tool_releases: ToolReleases
+    freezes: OrderedFreezes
     health: Health
     holds: Holds
     keepalive_s: float

@@ -17,6 +17,7 @@ from aetheris.ledger.core.settlement import JobKey, written
 from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.ids import derived, execution_id
 from aetheris.protocol.base.references import UnresolvedReference
+from aetheris.protocol.fold.freeze_orders import is_frozen
 from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import IN_FLIGHT, JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
@@ -50,8 +51,8 @@ def adjudicate(
     entry = job.state.entry(node_id)
     if entry is None or is_closed(job.state, entry) or _is_known(job.state, node_id):
         return TimedDecision()
-    if job.state.paused is not None:
-        return TimedDecision((), float("inf"))  # its resumption hurries it
+    if job.state.paused is not None or is_frozen(job.state, entry.node.tool, context.freezes):
+        return TimedDecision((), float("inf"))  # its end hurries it
     again_s = now.mono_s + context.limits.lease_ttl_s
     try:
         if any(ref.sha256 not in facts.blobs for ref in blobs_needed(job.state, entry)):
@@ -113,8 +114,8 @@ def again(
         return _schedule(job_key, free, context, now)
     if job_key.state.needs_yes and job_key.state.decision is None:
         return _ask_anew(job_key, context=context, facts=facts, now=now)
-    if job_key.job.paused is not None:
-        return TimedDecision((), float("inf"))  # its resumption hurries it
+    if job_key.job.paused is not None or is_frozen(job_key.job, _entry(job_key).node.tool, context.freezes):
+        return TimedDecision((), float("inf"))  # its end hurries it
     held = hold(job, job_key, (job_key.state.node_id,), context, now)
     if held is not None:
         return held
@@ -361,6 +362,8 @@ def _run(job: JobState, nodes: tuple[str, ...], rule: Rule, context: DecisionCon
 def _rule_to_follow(job: JobState, node_id: str, context: DecisionContext) -> str | None:
     entry = job.entry(node_id)
     if entry is None or entry.irreversible or entry.node.kind not in RUNNABLE or job.node_keys.get(node_id):
+        return None
+    if is_frozen(job, entry.node.tool, context.freezes):
         return None
     return context.policy.plain(entry.node.tool_name)
 

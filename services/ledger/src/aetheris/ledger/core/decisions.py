@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from aetheris.protocol.messages.commands import ContentRecord, LedgerRecord, ToolGrant, Verification
+from aetheris.protocol.messages.commands import (
+    ContentRecord,
+    FreezeAnswer,
+    FreezeMark,
+    LedgerRecord,
+    ToolGrant,
+    Verification,
+)
 from aetheris.protocol.messages.events import Event
 
 ResultsByInvocation = Mapping[str, bytes]
@@ -87,7 +94,21 @@ class DuplicateLine:
     record: ContentRecord
 
 
-Decision = Emit | Grant | Ask | Confirm | View | DuplicateLine
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A partition's mark: every live job concerned carries what is ordered."""
+
+    message: FreezeMark
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The partition's answer to who ordered a freeze, or its end."""
+
+    message: FreezeAnswer
+
+
+Decision = Emit | Grant | Ask | Confirm | View | DuplicateLine | Mark | Answered
 
 
 @dataclass(slots=True)

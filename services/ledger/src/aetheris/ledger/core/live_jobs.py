@@ -10,6 +10,7 @@ from aetheris.ledger.core.duplicate_index import DuplicateIndex
 from aetheris.ledger.core.limits import LedgerLimits
 from aetheris.ledger.core.policy import Policy
 from aetheris.protocol.base.allowed_signers import AllowedSigners
+from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.fold.state import JobState, KeyState, PlanEntry
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
@@ -36,6 +37,8 @@ class DecisionContext:
     duplicates: DuplicateIndex = field(default_factory=DuplicateIndex)
     signers: AllowedSigners = field(default_factory=AllowedSigners)
     """Whose SSH keys count, where a rule asks for signatures."""
+    freezes: FreezeOrders = field(default_factory=FreezeOrders)
+    """What is ordered, as far as this process has read it."""
 
     def verifies(self, name: str, version: str) -> bool:
         """Whether what a tool did can be compared with the external system."""
@@ -223,6 +226,8 @@ class LiveJobs:
     context: DecisionContext
     ended: Mapping[WorkerLife, Ended]
     """Everything known of ended workers, with how."""
+    number: int = 0
+    """Of the partition."""
     jobs: dict[str, LiveJob] = field(default_factory=dict)
     folded: int = -1
     is_restored: bool = False

@@ -27,7 +27,7 @@ from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import KeyStatus, create_job
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import ContentRecord, Ended, StepCommand, ToolRequest
+from aetheris.protocol.messages.commands import ContentRecord, Ended, FreezeMark, FreezeOrder, StepCommand, ToolRequest
 from aetheris.protocol.messages.events import Event
 
 _PLAIN = frozenset({ev.ToolInvocationStarted, ev.ToolInvocationFinished})
@@ -35,10 +35,13 @@ _PLAIN = frozenset({ev.ToolInvocationStarted, ev.ToolInvocationFinished})
 
 
 class Partition:
-    """Jobs are kept in the order of their births; `ended` is everything known of ended workers, with how."""
+    """Jobs are kept in the order of their births; `ended` is everything known of ended workers, with how.
 
-    def __init__(self, context: DecisionContext, ended: Mapping[WorkerLife, Ended]) -> None:
-        self._live_jobs = live_jobs = LiveJobs(context, ended)
+    `number` is the partition's.
+    """
+
+    def __init__(self, context: DecisionContext, ended: Mapping[WorkerLife, Ended], number: int = 0) -> None:
+        self._live_jobs = live_jobs = LiveJobs(context, ended, number)
         self._due = DueTimes(live_jobs)
         self._requests = NodeRequests(live_jobs, self._due)
         self._ends = WorkerEnds(live_jobs)
@@ -48,6 +51,7 @@ class Partition:
         self._changes = KeyChanges(live_jobs, self._due, self._requests, self._invocations)
         self._cancels, self._lines = self._changes.cancels, self._changes.lines
         self._reactions = Reactions(live_jobs, self._due, self._requests, self._invocations, self._changes)
+        self._freezes = self._reactions.freezes
         self._commands = HumanCommands(live_jobs)
         self._judgement = Judgement(live_jobs, self._due, self._requests, self._offers, self._failures)
         self._forgotten = SealedNames()
@@ -151,6 +155,15 @@ class Partition:
         """A person says that a tool's calls wait no longer, whatever failed below an offset; whether any did here."""
         return self._failures.release(tool, below, now)
 
+    def ordered(self, order: FreezeOrder, now: Now) -> None:
+        """A person has ordered a freeze, or its end, and this partition has not answered yet."""
+        self._freezes.take(order, now)
+
+    def marked(self, mark: FreezeMark, offset: int) -> None:
+        """The partition's mark was read: everything that is ordered lies in front of it."""
+        self._live_jobs.folded = offset
+        self._freezes.marked(mark)
+
     def restored(self, now: Now) -> None:
         """History was read: every lease gets a full TTL before it is missed."""
         live_jobs = self._live_jobs
@@ -161,6 +174,7 @@ class Partition:
             confirmations.taken_up(job, live_jobs.folded, live_jobs.context, live_jobs.ended)
             self._invocations.resume(job, now)
             self._due.put_all(job)
+        self._freezes.look_at_all()
 
     # a round
 
@@ -182,6 +196,7 @@ class Partition:
     def decide(self, facts: Facts, now: Now) -> list[Decision]:
         """The second phase: everything that is decided now, in the order in which it is to be carried out."""
         return [
+            *self._freezes.decided(),
             *self._ends.decided(),
             *self._commands.decided(now),
             *self._invocations.findings.decided(),
@@ -204,6 +219,7 @@ class Partition:
             or self._outdated.unwritten
             or self._cancels.given_up
             or self._offers.left
+            or self._freezes.is_due
         )
 
     # offsets
@@ -225,7 +241,8 @@ class Partition:
 
     def _take_in(self, event: Event, offset: int) -> None:
         if isinstance(event, ev.JobCreated) and not (event.job_id in self._forgotten or event.job_id in self._unread):
-            self.jobs[event.job_id] = LiveJob(create_job(event, offset))
+            self.jobs[event.job_id] = job = LiveJob(create_job(event, offset))
+            self._freezes.look(job)
         elif isinstance(event, ev.JobSealed):
             self._unread.pop(event.job_id)
 
@@ -255,6 +272,7 @@ class Partition:
     def _forget(self, job: LiveJob) -> None:
         """A sealed job costs nothing but its name, for a while: a repeat of its birth may still arrive."""
         self._requests.discharge_all(job)
+        self._freezes.forget(job.state.job_id)
         job_id = job.state.job_id
         del self.jobs[job_id]
         self._forgotten.add(job_id)

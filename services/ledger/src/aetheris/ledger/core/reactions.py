@@ -4,6 +4,7 @@ from aetheris.ledger.core import confirmations
 from aetheris.ledger.core.asked_humans import AskedHumans
 from aetheris.ledger.core.decisions import Now
 from aetheris.ledger.core.due_times import DueTimes
+from aetheris.ledger.core.freezes import Freezes
 from aetheris.ledger.core.invocations import Invocations
 from aetheris.ledger.core.key_changes import KeyChanges
 from aetheris.ledger.core.live_jobs import LiveJob, LiveJobs
@@ -24,6 +25,7 @@ class Reactions:
         self._due = due
         self._requests = requests
         self._invocations = invocations
+        self.freezes = Freezes(live_jobs, due)
         self._cancels, self._lines = changes.cancels, changes.lines
         self._humans = AskedHumans(live_jobs, due)
         self._waits = NodeWaits(due)
@@ -78,6 +80,13 @@ class Reactions:
             case ev.JobResumed():
                 confirmations.resumed(job, self._live_jobs.folded, self._live_jobs.context)
                 self._due.go_on(job, now)
+            case ev.JobFrozen():
+                self.freezes.look(job)
+            case ev.JobUnfrozen():
+                if event.scope.tool is None:
+                    confirmations.resumed(job, self._live_jobs.folded, self._live_jobs.context)
+                self.freezes.look(job)
+                self._due.go_on(job, now)
             case ev.CancelRequested():
                 self._cancels.give_up(job)
                 self._due.go_on(job, now)
@@ -91,6 +100,7 @@ class Reactions:
 
     def _change_plan(self, job: LiveJob, now: Now) -> None:
         self._due.change_plan(job, now)
+        self.freezes.look(job)
         self._cancels.give_up(job)
 
     def _begin_wait(self, job: LiveJob, event: ev.JobWaiting, now: Now) -> None:

@@ -6,7 +6,8 @@ from typing import Protocol
 from aetheris.planner.core.decisions import IndexUpdate, Output
 from aetheris.planner.core.progress import JobProgress
 from aetheris.protocol.base.stretches import Stretch
-from aetheris.protocol.messages.commands import JobIndexEntry, ListedPause, OpenRequest
+from aetheris.protocol.fold.start import frozen_by
+from aetheris.protocol.messages.commands import JobIndexEntry, ListedFreeze, ListedPause, OpenRequest
 
 
 class KnownJob(Protocol):
@@ -33,6 +34,11 @@ class KnownJob(Protocol):
         ...
 
     @property
+    def frozen(self) -> ListedFreeze | None:
+        """The freeze that it is in."""
+        ...
+
+    @property
     def requests(self) -> tuple[OpenRequest, ...]:
         """What waits for a human."""
         ...
@@ -49,7 +55,13 @@ Indexed = Callable[[str], KnownJob | None]
 
 def update(progress: JobProgress) -> Iterator[Output]:
     """The line, where it says something else than the one written last."""
-    line = (_status(progress), _listed_pause(progress), progress.open_requests, progress.seal_lies)
+    line = (
+        _status(progress),
+        _listed_pause(progress),
+        _listed_freeze(progress),
+        progress.open_requests,
+        progress.seal_lies,
+    )
     ends = progress.sent.end and progress.job.terminal is None
     if line != progress.sent.index and not ends:
         progress.sent.index = line
@@ -70,6 +82,7 @@ def entry(progress: JobProgress) -> JobIndexEntry:
         requests=progress.open_requests,
         trace=progress.job.trace,
         paused=_listed_pause(progress),
+        frozen=_listed_freeze(progress),
         stretches=progress.stretches.told() if progress.seal_lies else (),
     )
 
@@ -81,6 +94,14 @@ def _listed_pause(progress: JobProgress) -> ListedPause | None:
     return ListedPause(number=pause.number, by=pause.by, reason=pause.reason)
 
 
+def _listed_freeze(progress: JobProgress) -> ListedFreeze | None:
+    freeze = frozen_by(progress.job, None)
+    if freeze is None or _status(progress) != "frozen":
+        return None
+    scope = freeze.scope.model_dump()
+    return ListedFreeze(**scope, number=freeze.number, by=freeze.by, at=freeze.at, reason=freeze.reason)
+
+
 def _status(progress: JobProgress) -> str:
     job = progress.job
     if job.terminal is not None:
@@ -89,5 +110,7 @@ def _status(progress: JobProgress) -> str:
         return "needs_upgrade"
     if job.paused is not None:
         return "paused"
+    if frozen_by(job, None) is not None:
+        return "frozen"
     waits = progress.waits and not progress.waits_for_upgrade
     return "waiting" if waits and not progress.running else "running"

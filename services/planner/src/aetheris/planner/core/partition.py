@@ -103,12 +103,12 @@ class Partition:
             self._repeated.pop(event.job_id, None)
 
     def _follow(self, progress: JobProgress, envelope: Envelope[Event]) -> None:
-        event, paused = envelope.body, progress.job.paused is not None
+        event, paused, frozen = envelope.body, progress.job.paused is not None, len(progress.job.frozen)
         if apply(progress.job, event, envelope.record.offset):
             progress.note(event)
             if isinstance(event, ev.RetryScheduled):
                 progress.note_pause(event, _time(envelope))
-            if paused and progress.job.paused is None:
+            if (paused and progress.job.paused is None) or len(progress.job.frozen) < frozen:
                 ready_nodes.ask_again(progress)
             self._changed[event.job_id] = None
             if isinstance(event, ev.ToolInvocationStarted) and event.node_id not in progress.sent.requests:
@@ -366,7 +366,7 @@ class Partition:
         entry = self.indexed(progress.job.job_id)
         if entry is None or entry.birth != progress.job.creation_offset:
             return None
-        return entry.status, entry.paused, entry.requests, bool(entry.stretches)
+        return entry.status, entry.paused, entry.frozen, entry.requests, bool(entry.stretches)
 
     def _count(self, progress: JobProgress) -> None:
         if is_at_work(progress):

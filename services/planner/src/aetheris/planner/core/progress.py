@@ -11,7 +11,7 @@ from aetheris.protocol.base.stretches import Stretches
 from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import JobState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import MAX_OPEN_REQUESTS, ListedPause, OpenRequest
+from aetheris.protocol.messages.commands import MAX_OPEN_REQUESTS, ListedFreeze, ListedPause, OpenRequest
 from aetheris.protocol.messages.event_values import Outcome
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectClass, Kind
@@ -40,8 +40,8 @@ Asking = ev.ApprovalRequested | ev.JobWaiting
 SMALL_REQUEST_BYTES = 8 * 1024
 """Of a request that is repeated in its job's line of jobs.index; a larger one is read from jobs.events."""
 
-IndexLine = tuple[str, ListedPause | None, tuple[OpenRequest, ...], bool]
-"""What a job's line of jobs.index says of it: status, pause, requests, and whether where its sealed records lie."""
+IndexLine = tuple[str, ListedPause | None, ListedFreeze | None, tuple[OpenRequest, ...], bool]
+"""What a job's line of jobs.index says of it: status, pause, freeze, requests; whether it says where records lie."""
 
 NO_GRAPH = Graph({}, {}, {}, {})
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from aetheris.planner.core.decisions import Output
 from aetheris.planner.core.progress import JobProgress
 from aetheris.planner.core.steps import is_untouched
+from aetheris.protocol.fold.start import frozen_by
 from aetheris.protocol.fold.state import KeyStatus
 from aetheris.protocol.plan.graph import Kind, Retry
 
@@ -125,12 +126,12 @@ def _waits_for_tries(progress: JobProgress) -> bool:
 def _rests(progress: JobProgress) -> bool:
     """Whether the job has ended, or goes on only when a human, a signal, a time or an upgrade comes.
 
-    A paused one goes on when it is resumed; what is under way ends by itself.
+    One that is paused or frozen goes on when that is over; what is under way ends by itself.
     """
     job = progress.job
     if job.terminal is not None or job.sealed or job.needs_upgrade:
         return True
-    if job.paused is not None:
+    if job.paused is not None or frozen_by(job, None) is not None:
         return not any(job.keys[key].status is KeyStatus.STARTED for key in progress.running)
     if not progress.waits:
         return False

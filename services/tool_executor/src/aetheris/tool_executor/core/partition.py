@@ -11,12 +11,13 @@ from aetheris.protocol.base.keys import external_key
 from aetheris.protocol.base.references import UnresolvedReference
 from aetheris.protocol.base.sealed import SealedNames, UnreadCreations
 from aetheris.protocol.base.words import TryWords
+from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.start import is_stopped, start_is_void
 from aetheris.protocol.fold.state import JobState, KeyStatus, PlanEntry, create_job
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import ToolGrant
+from aetheris.protocol.messages.commands import FreezeMark, ToolGrant
 from aetheris.protocol.messages.event_values import After, BlobRef, Outcome
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import RUNNABLE, EffectKind
@@ -32,6 +33,7 @@ from aetheris.protocol.planning.invocation import (
     uses,
 )
 from aetheris.tool_executor.core.grants import ReceivedGrant
+from aetheris.tool_executor.core.partition_freezes import PartitionFreezes
 from aetheris.tool_executor.core.turns import Turns
 from aetheris.tool_executor.core.unread_tries import UnreadTries
 
@@ -128,13 +130,22 @@ class ReadBack:
 class Partition:
     """One partition's jobs as folded so far, its waiting grants, and the tries that were declared here."""
 
-    def __init__(self, worker: Worker, refuses: Refuses, kind_of: KindOf, unread: UnreadTries | None = None) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        refuses: Refuses,
+        kind_of: KindOf,
+        unread: UnreadTries | None = None,
+        *,
+        freezes: FreezeOrders | None = None,
+    ) -> None:
         """`unread`: those of the process, which outlive its partitions."""
         self.jobs: dict[str, JobState] = {}
         self.folded = -1
         self._worker = worker
         self._refuses = refuses
         self._kind_of = kind_of
+        self._freezes = PartitionFreezes(freezes or FreezeOrders())
         self._waiting: list[tuple[int, int, ReceivedGrant]] = []
         self._due = Turns()
         self._declared: dict[str, DeclaredInvocation] = {}
@@ -164,6 +175,15 @@ class Partition:
         if job.sealed:
             self._forget(event.job_id)
         return self._read_back(event) if isinstance(event, ev.ToolInvocationStarted) else None
+
+    def marked(self, mark: FreezeMark, offset: int) -> None:
+        """The partition's mark was read: what it freezes is not called behind it."""
+        self.folded = offset
+        self._freezes.hear(mark)
+
+    def freezes_known(self) -> None:
+        """Every order that was answered below what is read here is among those that it was made with."""
+        self._freezes.known()
 
     def needs_upgrade(self, job_id: str, offset: int, *, is_birth: bool = False) -> None:
         """A record of the job that this version can't read: the job pauses here."""
@@ -269,6 +289,8 @@ class Partition:
         job = self._created(invocation)
         if job is None or not _in_charge(job, invocation):
             return "superseded before the call"
+        if not self._freezes.may_call(job, invocation.call.entry.node.tool):
+            return "it is frozen"
         return "the job waits for a newer version" if job.needs_upgrade else None
 
     def strays(
@@ -325,6 +347,8 @@ class Partition:
         entry = job.entry(node_id)
         if job.terminal is not None or entry is None or is_stopped(job, entry):
             return Drop("the job is stopping, or has ended, or has no such node")
+        if not self._freezes.may_begin(job, entry.node.tool):
+            return Drop("it is frozen")  # it is granted again
         if job.revision != grant.revision or job.plan_hash != grant.plan_hash:
             return Drop("the revision is not the one in force")
         return job

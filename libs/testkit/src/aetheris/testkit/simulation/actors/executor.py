@@ -9,7 +9,9 @@ from typing import Protocol
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import FreezeMark, FreezeOrder
 from aetheris.protocol.messages.event_values import Outcome
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectKind
@@ -107,11 +109,15 @@ class SimulatedExecutor:
         self.closed = False
         self.running: list[Running] = []
         self.sent: list[ExternalCall] = []
+        self._freezes = FreezeOrders()
+        self._table = SimulatedReader(around, {Topic.FREEZES: 0})
+        self._read_freezes()
         self.core = Partition(
             worker,
             lambda _: REFUSAL if self._refuses() else None,
             lambda call: EffectKind(call.entry.node.kind),
             self.memory.unread_tries,
+            freezes=self._freezes,
         )
         self.writer = around.log.writer(self.name)
         self._ends = ends
@@ -204,6 +210,9 @@ class SimulatedExecutor:
             self.has_ended = True
         if self.has_ended:
             return None
+        if isinstance(body, FreezeMark):
+            self.core.marked(body, offset)
+            return None
         if isinstance(body, UNREAD):
             self.core.pass_over(offset)
             return None
@@ -212,7 +221,14 @@ class SimulatedExecutor:
     def _is_own(self, end: ev.WorkerEnded) -> bool:
         return (end.worker_id, end.incarnation) == (self.worker.worker_id, self.worker.incarnation)
 
+    def _read_freezes(self) -> None:
+        for one in self._table.read_all(Topic.FREEZES):
+            if isinstance(one.body, FreezeOrder):
+                self._freezes.take(one.body)
+
     def _round(self) -> None:
+        if self._table.has_more and (self.around.calm or self.around.tape.chance(0.5)):
+            self._read_freezes()
         batch = self.reader.read()
         returned = self._fold(batch[Topic.JOBS_EVENTS])
         if self.has_ended:

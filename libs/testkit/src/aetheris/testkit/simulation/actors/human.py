@@ -5,15 +5,18 @@ from functools import partial
 from typing import Any, Literal
 
 from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.ids import event_id, execution_id
 from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, Role
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus
 from aetheris.protocol.fold.workers import HUMAN
 from aetheris.protocol.messages.commands import (
     Cancel,
     CancelContract,
     Ended,
+    FreezeOrder,
     JobCommand,
     Pause,
     Resolve,
@@ -51,6 +54,7 @@ class Human:
         self,
         partitions: Sequence[SimulationSurroundings],
         jobs: Jobs,
+        orders: FreezeOrders,
         unproven: dict[tuple[str, str], None],
         quarantined: Callable[[], Iterable[str]],
     ) -> None:
@@ -65,6 +69,7 @@ class Human:
         self._parts = partitions
         self._around = partitions[0]
         self._jobs = jobs
+        self._orders = orders
         self._unproven = unproven
         self._quarantined = quarantined
         self._writers = [part.log.writer(self.name) for part in partitions]
@@ -79,6 +84,9 @@ class Human:
         if self._around.calm and self._around.scenario.needs_release and not self._writers[0].under_way:
             for tool in self._quarantined():
                 found.append(ScheduledAction(f"human releases {tool}", partial(self.release, tool)))
+        for order in self.frozen():
+            if self._unsaid("unfreeze", order.key, str(order.number)):
+                found.append(ScheduledAction(f"human unfreezes {order.scope}", partial(self._unfreeze, order)))
         for job_id in tuple(self.interesting):
             open_ = [*self._open(self._jobs[job_id])]
             if not open_:
@@ -129,6 +137,23 @@ class Human:
                 as_of=self._as_of(job_id),
             )
         )
+
+    def frozen(self) -> list[FreezeOrder]:
+        """The freezes that somebody has to end."""
+        return list(self._orders.in_force())
+
+    def freeze(self, scope: FreezeScope, *, off: int = 0) -> None:
+        """Order a freeze; `off`: how far its number is from the next one, where he does not know better."""
+        last = self._orders.last(scope)
+        number = max(1, (last.number if last is not None else 0) + 1 + off)
+        self._order(FreezeOrder(scope=scope, number=number, frozen=True, by="bob", at="", reason="stop"))
+
+    def _unfreeze(self, order: FreezeOrder) -> None:
+        self._said.add(("unfreeze", order.key, str(order.number)))
+        self._order(order.model_copy(update={"frozen": False, "by": "carol"}))
+
+    def _order(self, order: FreezeOrder) -> None:
+        self._writers[0].append([WholeBatch(Topic.FREEZES, ((self._around.fresh("freeze-"), order),))])
 
     def release(self, tool: str) -> None:
         """Say that the calls of a tool wait no longer, whatever it failed in what the log holds now."""

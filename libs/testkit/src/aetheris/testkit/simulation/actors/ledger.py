@@ -2,14 +2,36 @@
 
 from collections.abc import Iterable
 
-from aetheris.ledger.core.decisions import Ask, Confirm, Decision, DuplicateLine, Emit, Facts, Grant, Now, ToFetch, View
+from aetheris.ledger.core.decisions import (
+    Answered,
+    Ask,
+    Confirm,
+    Decision,
+    DuplicateLine,
+    Emit,
+    Facts,
+    Grant,
+    Mark,
+    Now,
+    ToFetch,
+    View,
+)
 from aetheris.ledger.core.duplicate_index import DuplicateIndex
 from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
 from aetheris.ledger.core.partition import Partition
 from aetheris.ledger.core.quarantine import TenantTool
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.fold.workers import Names
-from aetheris.protocol.messages.commands import CancelContract, Ended, StepCommand, ToolRequest
+from aetheris.protocol.messages.commands import (
+    CancelContract,
+    Ended,
+    FreezeAnswer,
+    FreezeMark,
+    FreezeOrder,
+    StepCommand,
+    ToolRequest,
+)
 from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
 from aetheris.testkit.simulation.log import Entry, WholeBatch
@@ -47,6 +69,7 @@ class SimulatedLedger:
         self._silent = False
         self._lost_s: float | None = None
         self._facts: Facts | None = None
+        self._freezes = FreezeOrders()
         scenario = around.scenario
         self.core = Partition(
             DecisionContext(
@@ -56,11 +79,15 @@ class SimulatedLedger:
                 lambda: 0.5,
                 scenario.registered,
                 self._duplicates,
+                freezes=self._freezes,
             ),
             self._ended,
+            around.number,
         )
         group = around.group(ROLE)
-        self._tables = SimulatedReader(around, {Topic.WORKERS: 0, Topic.LEDGER_CONTENTS: 0, Topic.TOOLS_REGISTRY: 0})
+        self._tables = SimulatedReader(
+            around, {Topic.WORKERS: 0, Topic.LEDGER_CONTENTS: 0, Topic.TOOLS_REGISTRY: 0, Topic.FREEZES: 0}
+        )
         self.released: dict[str, int] = {}
         """Tool → where its last release that was read says that the partition ended."""
         self._read_tables(announce=False)
@@ -117,7 +144,9 @@ class SimulatedLedger:
 
     def _evolve(self, entry: Entry, now: Now) -> None:
         body, offset = entry.body, entry.record.offset
-        if isinstance(body, EffectConfirmed | ConfirmationFailed):
+        if isinstance(body, FreezeMark):
+            self.core.marked(body, offset)
+        elif isinstance(body, EffectConfirmed | ConfirmationFailed):
             self.core.confirm(body, offset, now)
         else:
             self.core.evolve(body, offset, now, _START_S + self.around.now_s)
@@ -153,6 +182,10 @@ class SimulatedLedger:
                 return WholeBatch(Topic.VERIFICATIONS, ((decision.message.ask, decision.message),))
             case DuplicateLine():
                 return WholeBatch(Topic.LEDGER_CONTENTS, ((self.around.fresh("line-"), decision.record),))
+            case Mark():
+                return WholeBatch(Topic.JOBS_EVENTS, ((self.around.fresh("mark-"), decision.message),))
+            case Answered():
+                return WholeBatch(Topic.FREEZES, ((self.around.fresh("answer-"), decision.message),))
             case View():
                 return None
 
@@ -199,6 +232,20 @@ class SimulatedLedger:
             below = one.body.below_in(self.around.number)
             self.released[one.body.tool] = below
             self.core.tool_released(TenantTool(one.body.tenant, one.body.tool), below, self._now())
+
+        fresh = self._read_freezes()
+        for order in fresh if announce else self._freezes.all():
+            if self.around.number not in self._freezes.answers(order.scope):
+                self.core.ordered(order, self._now())
+
+    def _read_freezes(self) -> list[FreezeOrder]:
+        found: list[FreezeOrder] = []
+        for one in self._tables.read_all(Topic.FREEZES):
+            if isinstance(one.body, FreezeAnswer):
+                self._freezes.answer(one.body)
+            elif self._freezes.take(one.body):
+                found.append(one.body)
+        return found
 
     def quarantined(self) -> list[str]:
         """The tools whose calls wait here."""

@@ -1,0 +1,57 @@
+"""What people have frozen, from the topic `freezes`, and who wants to know: one for a process."""
+
+from collections.abc import Callable
+
+from pydantic import ValidationError
+
+from aetheris.protocol.fold.freeze_orders import FreezeOrders
+from aetheris.protocol.messages.commands import FreezeAnswer, FreezeOrder
+from aetheris.runtime.log.table import Table
+
+Listener = Callable[[FreezeOrder | FreezeAnswer], None]
+
+
+class FreezeTable:
+    """All orders in their order, and the answers to the last of each scope."""
+
+    def __init__(self, table: Table) -> None:
+        """Before the table is loaded: which record counts is said by those before it."""
+        self.orders = FreezeOrders()
+        self._listeners: set[Listener] = set()
+        self._table = table
+        table.on_change(self._take)
+
+    async def caught_up(self) -> None:
+        """Everything that is ordered now is known here.
+
+        Raises:
+            LogUnreachable: no answer from the brokers.
+        """
+        await self._table.caught_up()
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener` for every record that counts from now on."""
+        self._listeners.add(listener)
+
+    def leave(self, listener: Listener) -> None:
+        """Call it no longer."""
+        self._listeners.discard(listener)
+
+    def _take(self, key: str, value: bytes | None) -> None:
+        record = _read(value or b"")
+        if record is None or record.key != key:
+            return
+        counts = self.orders.take(record) if isinstance(record, FreezeOrder) else self.orders.answer(record)
+        if counts:
+            for listener in tuple(self._listeners):
+                listener(record)
+
+
+def _read(value: bytes) -> FreezeOrder | FreezeAnswer | None:
+    """An order, or an answer, which has a partition; None for what is neither."""
+    for kind in (FreezeAnswer, FreezeOrder):
+        try:
+            return kind.model_validate_json(value)
+        except ValidationError:
+            continue
+    return None

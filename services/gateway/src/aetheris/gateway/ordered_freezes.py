@@ -1,0 +1,119 @@
+"""A person's word that calls are frozen, or may go on: into `freezes`, which every partition's ledger answers there."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from aetheris.gateway.command_writer import SOURCE
+from aetheris.gateway.commands import Reply
+from aetheris.gateway.core import bodies, frozen
+from aetheris.gateway.core.principal import Principal
+from aetheris.gateway.core.problems import ConflictProblem
+from aetheris.gateway.deadlines import Deadlines
+from aetheris.gateway.views import timestamp
+from aetheris.protocol.api_operations import FreezeBody, FreezeView
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.freeze_orders import FreezeOrders
+from aetheris.protocol.messages.commands import FreezeAnswer, FreezeOrder
+from aetheris.protocol.messages.envelope import draft
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.base.fresh_ids import fresh_id
+from aetheris.runtime.log.freezes import FreezeTable
+from aetheris.runtime.log.interface import Appender
+
+
+class OrderedFreezes:
+    """What is frozen, as far as this gateway has read; `partitions` says how many have to answer."""
+
+    def __init__(
+        self,
+        table: FreezeTable,
+        *,
+        partitions: Callable[[], Awaitable[int]],
+        appender: Appender,
+        deadlines: Deadlines,
+        clock: Clock,
+        answer_s: float,
+    ) -> None:
+        self._orders: FreezeOrders = table.orders
+        self._partitions = partitions
+        self._appender = appender
+        self._deadlines = deadlines
+        self._clock = clock
+        self._answer_s = answer_s
+        self._news = asyncio.Event()
+        table.listen(self._changed)
+
+    async def all(self, caller: Principal) -> list[FreezeView]:
+        """Those in force that concern the caller's tenant; all of them, for who administers.
+
+        Raises:
+            Unavailable.
+        """
+        count = await self._count()
+        return [frozen.shown(order, self._orders, count, caller) for order in frozen.visible(self._orders, caller)]
+
+    async def freeze(self, caller: Principal, raw: bytes) -> Reply[FreezeView]:
+        """Take an order; answered where every partition's ledger has. What is frozen already stays so.
+
+        Raises:
+            BadRequest, Forbidden, Conflict, Unavailable.
+        """
+        wanted = bodies.read(FreezeBody, raw)
+        scope = frozen.scope_of(wanted, caller)
+        last = self._orders.last(scope)
+        if last is None or not last.frozen:
+            frozen.check_room(self._orders)
+            number = 1 if last is None else last.number + 1
+            last = await self._write(frozen.order(scope, number, wanted.reason, caller, self._at(), begins=True))
+        return await self._answered(last, caller)
+
+    async def unfreeze(self, caller: Principal, raw: bytes) -> Reply[FreezeView]:
+        """Let go on what is frozen; answered where every partition's ledger has.
+
+        Raises:
+            BadRequest, Forbidden, Conflict (it is not frozen), Unavailable.
+        """
+        wanted = bodies.read(FreezeBody, raw)
+        scope = frozen.scope_of(wanted, caller)
+        last = self._orders.last(scope)
+        if last is None or not last.frozen:
+            raise ConflictProblem("not_frozen", f"{scope} is not frozen")
+        frozen.check_end(last, caller)
+        ending = frozen.order(scope, last.number, wanted.reason, caller, self._at(), begins=False)
+        return await self._answered(await self._write(ending), caller)
+
+    def _at(self) -> str:
+        return timestamp(self._clock.now())
+
+    async def _write(self, order: FreezeOrder) -> FreezeOrder:
+        record = draft(Topic.FREEZES, order, key=order.key, id=fresh_id(), source=SOURCE, time=order.at)
+        async with self._deadlines.deadline():
+            await self._appender.append([(record,)])
+        return order
+
+    async def _answered(self, order: FreezeOrder, caller: Principal) -> Reply[FreezeView]:
+        """Of two who order the same at once the first is recorded, and both are told so."""
+        count = await self._count()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._answer_s):
+                while not self._is_answered(order, count):
+                    await self._news.wait()
+        last = self._orders.last(order.scope)
+        if last is None or last.number < order.number:
+            last = order
+        return Reply(self._is_answered(order, count), frozen.shown(last, self._orders, count, caller))
+
+    def _is_answered(self, order: FreezeOrder, count: int) -> bool:
+        last = self._orders.last(order.scope)
+        if last is None or (last.number, not last.frozen) < (order.number, not order.frozen):
+            return False
+        return len(self._orders.answers(order.scope)) >= count
+
+    async def _count(self) -> int:
+        async with self._deadlines.deadline():
+            return await self._partitions()
+
+    def _changed(self, _record: FreezeOrder | FreezeAnswer) -> None:
+        self._news.set()
+        self._news = asyncio.Event()

@@ -1,0 +1,77 @@
+"""What an executor keeps to of a freeze: nothing is declared that is ordered, nothing is made behind a mark."""
+
+from aetheris.protocol.base.freeze_scope import FreezeScope
+from aetheris.protocol.fold.freeze_orders import FreezeOrders
+from aetheris.protocol.messages.commands import FreezeMark, FreezeOrder
+from aetheris.protocol.plan.graph import EffectKind
+from aetheris.tool_executor.core.partition import Drop, Partition, Worker
+from tests.testkit.histories import TENANT, created, graph, planned
+from tests.unit.tool_executor.test_executor_core import CoreBench
+
+ALL = FreezeScope(tenant=TENANT)
+PLAN = graph({"id": "a"}, {"id": "b", "depends_on": ["a"]})
+
+
+def order(number: int = 1, *, begins: bool = True, scope: FreezeScope = ALL) -> FreezeOrder:
+    return FreezeOrder(scope=scope, number=number, frozen=begins, by="bob", at="then")
+
+
+class FrozenBench(CoreBench):
+    """A partition that reads orders, too."""
+
+    def __init__(self, *orders: FreezeOrder) -> None:
+        super().__init__()
+        self.orders = FreezeOrders()
+        for one in orders:
+            self.orders.take(one)
+        self.core = Partition(Worker("w-1", "i-1"), lambda _: None, lambda _: EffectKind.TOOL, freezes=self.orders)
+        self.log(created(), planned(PLAN))
+
+    def mark(self, number: int = 1, *, scope: FreezeScope = ALL) -> None:
+        self.offset += 1
+        self.core.marked(FreezeMark(order=order(number, scope=scope)), self.offset)
+
+
+def test_nothing_is_declared_that_is_ordered() -> None:
+    bench = FrozenBench()
+    bench.orders.take(order())
+    assert bench.judge("a") == Drop("it is frozen")
+    bench.orders.take(order(begins=False))
+    bench.declared("a")
+
+
+def test_what_was_declared_before_the_order_was_read_is_not_made_behind_the_mark() -> None:
+    bench = FrozenBench()
+    invocation = bench.declared("a")
+    bench.mark()
+    reported = bench.log(invocation.started)
+    assert reported.won, "its job has not the freeze yet: the fold takes it"
+    assert bench.core.why_not(invocation) == "it is frozen"
+
+
+def test_what_started_before_the_mark_is_made_though_the_order_was_read() -> None:
+    bench = FrozenBench()
+    invocation = bench.declared("a")
+    bench.orders.take(order())
+    assert bench.log(invocation.started).won
+    assert bench.core.why_not(invocation) is None
+
+
+def test_a_mark_of_a_freeze_that_is_over_or_of_another_holds_nothing() -> None:
+    bench = FrozenBench(order(), order(begins=False))
+    bench.mark()
+    bench.mark(scope=FreezeScope(tool="other"))
+    invocation = bench.declared("a")
+    bench.log(invocation.started)
+    assert bench.core.why_not(invocation) is None
+
+
+def test_who_starts_behind_a_mark_knows_it_from_the_orders() -> None:
+    bench = FrozenBench(order())
+    assert bench.judge("a") == Drop("it is frozen")
+    bench.orders.take(order(begins=False))
+    invocation = bench.declared("a")
+    bench.orders.take(order(2))
+    bench.core.freezes_known()
+    bench.log(invocation.started)
+    assert bench.core.why_not(invocation) == "it is frozen"
