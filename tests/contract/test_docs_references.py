@@ -88,3 +88,11 @@ def test_every_module_that_decides_has_its_line_among_the_features() -> None:
 
 def _dotted(path: Path) -> str:
     return ".".join(path.with_suffix("").parts[path.parts.index("aetheris") + 1 :])
+
+
+def test_each_of_the_threat_model_names_the_tests_that_try_it() -> None:
+    table = (REPOSITORY / "docs" / "threat-model.md").read_text().partition("\n\n| who |")[2].partition("\n\n")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ")]
+    untried = [row.split("|")[1].strip() for row in rows if "`tests/" not in row.rsplit("|", 2)[1]]
+    assert len(rows) > 20
+    assert untried == []
