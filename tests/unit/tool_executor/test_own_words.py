@@ -14,7 +14,7 @@ from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.partition import CallRefusal
 from aetheris.tool_executor.core.unread_tries import KEPT, UnreadTries
 from tests.testkit.executor_cores import CoreBench, bench
-from tests.testkit.histories import JOB, about, finished, sealed, started
+from tests.testkit.histories import JOB, about, finished, key_of, sealed, started
 from tests.testkit.tries import try_of, words_of
 
 PURE = {"act": {"effect_class": "pure"}}
@@ -58,15 +58,35 @@ def test_no_secret_is_shown_by_what_is_held_while_it_runs() -> None:
 
 
 def test_of_too_many_tries_that_are_never_read_the_oldest_is_forgotten() -> None:
-    unread, first = UnreadTries(), words_of("first")
-    unread.put(first)
-    unread.put(first)
+    unread, other = UnreadTries(), started("a", "n1")
+    unread.put(stray("first"), words_of("first"))
+    unread.put(stray("first"), words_of("first"))
     for number in range(KEPT - 1):
-        unread.put(TryWords.of(number.to_bytes(SECRET_BYTES, "big")))
-    unread.put(words_of("last"))
-    assert unread.take(try_of("first")) is None
-    assert unread.take(try_of("last")) == words_of("last")
-    assert unread.take(try_of("last")) is None
+        words = TryWords.of(number.to_bytes(SECRET_BYTES, "big"))
+        unread.put(other.model_copy(update={"invocation_id": words.invocation_id}), words)
+    unread.put(stray("last"), words_of("last"))
+    assert unread.take(stray("first")) is None
+    assert unread.take(stray("last")) == words_of("last")
+    assert unread.take(stray("last")) is None
+
+
+@pytest.mark.parametrize("change", [{"job_id": "another"}, {"idempotency_key": key_of("b")}])
+def test_who_writes_a_trys_name_elsewhere_is_not_given_its_words(change: dict[str, str]) -> None:
+    """In another partition of the process, in a job of his own: what is called would be said never to have been."""
+    made = forgetful()
+    assert made.unread.take(stray().model_copy(update=change)) is None
+    made.log(stray())
+    assert [words for _, _, words in made.core.strays({})] == [words_of("n1")]
+
+
+def test_a_trys_name_under_another_key_reads_nothing_back() -> None:
+    made = bench({"id": "a"}, {"id": "b"})
+    invocation = made.declared("a")
+    assert made.log(invocation.started.model_copy(update={"idempotency_key": key_of("b"), "node_id": "b"})) is None
+    assert made.core.strays({}) == []
+    reported = made.log(invocation.started)
+    assert reported is not None
+    assert reported.won
 
 
 MINE = {"worker_id": "w-1", "incarnation": "i-1"}
@@ -81,7 +101,7 @@ def forgetful(*, knows: bool = True) -> CoreBench:
     """A life that has declared n1 in a partition that it has lost and got back; or another life."""
     made = bench()
     if knows:
-        made.unread.put(words_of("n1"))
+        made.unread.put(stray(), words_of("n1"))
     return made
 
 

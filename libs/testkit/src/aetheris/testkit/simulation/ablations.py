@@ -175,8 +175,8 @@ def _whatever_was_begun(real: Callable[..., Any]) -> Callable[..., Any]:
 def _never_forgotten(_: Callable[..., Any]) -> Callable[..., Any]:
     """The words of a try are there for ever."""
 
-    def take(unread: Any, invocation_id: str) -> Any:
-        return vars(unread)["_words"].get(invocation_id)
+    def take(unread: Any, started: Any) -> Any:
+        return vars(unread)["_words"].get((started.job_id, started.idempotency_key, started.invocation_id))
 
     return take
 

@@ -193,7 +193,7 @@ def _all_of(prefix: Prefix, worker: Worker) -> UnreadTries:
             worker.worker_id,
             worker.incarnation,
         ):
-            unread.put(TryWords((b"",) * len(TryWord) + (bytes.fromhex(body.invocation_id),)))
+            unread.put(body, TryWords((b"",) * len(TryWord) + (bytes.fromhex(body.invocation_id),)))
     return unread
 
 

@@ -275,13 +275,13 @@ class Partition:
     def claim(self, invocation: DeclaredInvocation) -> None:
         """Its `started` is about to be appended, and awaited from now on."""
         self._declared[invocation.invocation_id] = invocation
-        self._unread_tries.put(invocation.words)
+        self._unread_tries.put(invocation.started, invocation.words)
         self._claimed.add((invocation.started.idempotency_key, invocation.started.token))
 
     def unclaim(self, invocation: DeclaredInvocation) -> None:
         """Its `started` was refused, and lies nowhere."""
         self._declared.pop(invocation.invocation_id, None)
-        self._unread_tries.take(invocation.invocation_id)
+        self._unread_tries.take(invocation.started)
         self._claimed.discard((invocation.started.idempotency_key, invocation.started.token))
 
     def why_not(self, invocation: DeclaredInvocation) -> str | None:
@@ -382,11 +382,12 @@ class Partition:
         return invocation
 
     def _read_back(self, event: ev.ToolInvocationStarted) -> ReadBack | None:
-        invocation, words = self._declared.pop(event.invocation_id, None), self._unread_tries.take(event.invocation_id)
-        if invocation is None:
+        invocation, words = self._declared.get(event.invocation_id), self._unread_tries.take(event)
+        if invocation is None or invocation.started.idempotency_key != event.idempotency_key:
             if words is not None:
                 self._strays.append((event, words))
             return None
+        del self._declared[event.invocation_id]
         self._claimed.discard((event.idempotency_key, event.token))
         job = self._created(invocation)
         return ReadBack(invocation, job is not None and _in_charge(job, invocation))
