@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -100,10 +101,11 @@ def test_whose_token_goes_is_said_where_several_tenants_have_the_name(data: Path
         ("add", "../x", "--kind", "person", "--role", "read", "--save"),
         ("add", "carol", "--kind", "person", "--role", "read", "--expires", "soon"),
         ("revoke", "nobody"),
-        ("let", "ann", "bob", "--expires", "never"),
-        ("let", "ann", "ann", "--expires", "1d"),
-        ("let", "ann", "bob", "--expires", "1d", "--role", "administer"),
-        ("let", "ann", "bob", "--expires", "1d", "--role", "submit"),
+        ("let", "approver", "bob", "--expires", "never"),
+        ("let", "nobody", "bob", "--expires", "1d"),
+        ("let", "approver", "approver", "--expires", "1d"),
+        ("let", "approver", "bob", "--expires", "1d", "--role", "administer"),
+        ("let", "approver", "bob", "--expires", "1d", "--role", "submit"),
     ],
 )
 def test_bad_input_changes_nothing(data: Path, argv: tuple[str, ...]) -> None:
@@ -132,8 +134,25 @@ def test_what_is_lent_has_an_end_and_names_who_lent_it(data: Path) -> None:
 def test_nobody_lends_what_he_may_not_do_himself(data: Path) -> None:
     added(data, *CAROL)
     shown = call(data, "let", "carol", "bob", "--tenant", "acme", "--role", "resolve", "--expires", "2h")
-    assert (shown.exit_code, "not all of carol's own" in shown.stderr) == (78, True)
+    assert (shown.exit_code, "carol has no token here that may resolve" in shown.stderr) == (2, True)
     assert [row["name"] for row in json.loads(call(data, "ls", "--json").stdout)] == ["carol"]
+
+
+def test_what_is_lent_goes_with_what_the_lender_has(data: Path) -> None:
+    added(data, *CAROL)
+    lent = call(data, "let", "carol", "bob", "--tenant", "acme", "--role", "approve", "--expires", "2h").stdout.strip()
+    assert known(data).principal(lent).roles == {Role.APPROVE}
+    assert call(data, "revoke", "carol").exit_code == 0
+    added(data, "carol", "--kind", "person", "--role", "read", "--tenant", "acme")
+    with pytest.raises(UnauthorizedProblem):
+        known(data).principal(lent)
+    ended = token_files.entry(
+        "x" * 40, "carol", "acme", kind=PrincipalKind.PERSON, expires=datetime(2020, 1, 1, tzinfo=UTC)
+    )
+    with token_files.changed(data / "tokens.toml") as entries:
+        entries.append(ended)
+    with pytest.raises(UnauthorizedProblem):
+        known(data).principal(lent)
 
 
 def test_a_broken_file_is_named_and_left_as_it_is(data: Path) -> None:

@@ -75,7 +75,12 @@ class Tokens:
         now = self._clock.now()
         if entry.ended(now):
             raise UnauthorizedProblem("expired")
-        return principal if entry.acts_for is None else entry.principal_at(now)
+        if entry.acts_for is None:
+            return principal
+        lent = entry.lent((one for one, _ in self._known.values()), now)
+        if lent is None:
+            raise UnauthorizedProblem("lender")
+        return lent
 
     def _refresh(self) -> None:
         """Take up a changed file; one that is broken is told, and what was known before it goes on to count."""

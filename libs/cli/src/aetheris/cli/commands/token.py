@@ -80,6 +80,7 @@ def let(
         try:
             made = token_files.entry(secret, name, tenant, kind=kind, roles=roles, expires=until, acts_for=lender)
             with token_files.changed(_file(file, data)) as entries:
+                _check_lender(made, entries)
                 entries.append(made)
                 if save:
                     token_files.save(data, token_files.kept_as(made), secret)
@@ -163,6 +164,17 @@ def _shown(entry: TokenEntry) -> dict[str, object]:
         "expired": entry.ended(datetime.now(UTC)),
         "acts_for": entry.acts_for,
     }
+
+
+def _check_lender(made: TokenEntry, entries: list[TokenEntry]) -> None:
+    """Raises: CommandError: the lender has not all of it himself."""
+    lent = made.lent(entries, datetime.now(UTC))
+    missing = set(made.roles) - (lent.roles if lent is not None else set())
+    if missing:
+        lacking = (
+            f"{made.acts_for} has no token here that may {', '.join(sorted(missing))}: nobody lends more than he has"
+        )
+        raise CommandError(Exit.BAD_INPUT, "bad_request", lacking)
 
 
 def _row(entry: TokenEntry) -> tuple[str, ...]:

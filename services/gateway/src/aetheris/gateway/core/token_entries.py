@@ -2,7 +2,6 @@
 
 import json
 import tomllib
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
@@ -61,12 +60,15 @@ class TokenEntry(BaseModel):
         """Who has it, whatever the time."""
         return Principal(self.name, self.tenant, self.kind, frozenset(self.roles))
 
-    def principal_at(self, now: datetime) -> Principal:
-        """Who has it, and in whose place he acts at this time."""
+    def lent(self, entries: Iterable["TokenEntry"], now: datetime) -> Principal | None:
+        """Who has it, and in whose place he acts at this time; None where its lender may do none of that any more."""
         if self.acts_for is None or self.expires is None:
-            return self.principal
-        lent = Delegation(principal=self.acts_for, until=self.expires, at=now)
-        return replace(self.principal, delegation=lent)
+            return None
+        lender = (self.tenant, self.acts_for)
+        own = [one for one in entries if (one.tenant, one.name) == lender and one.acts_for is None]
+        roles = {role for one in own if not one.ended(now) for role in one.roles} & set(self.roles)
+        delegation = Delegation(principal=self.acts_for, until=self.expires, at=now)
+        return replace(self.principal, roles=frozenset(roles), delegation=delegation) if roles else None
 
     @property
     def digest(self) -> bytes:
@@ -111,23 +113,15 @@ def _entry(index: int, listed: object) -> TokenEntry:
 
 
 def _check_together(entries: Iterable[TokenEntry]) -> None:
-    """A token is one principal's, who has several is of one kind, and nobody lends what he may not do himself."""
-    entries = tuple(entries)
+    """A token is one principal's, and who has several is of one kind."""
     seen: dict[str, int] = {}
     kinds: dict[tuple[str, str], PrincipalKind] = {}
-    own: defaultdict[tuple[str, str], set[Role]] = defaultdict(set)
-    for entry in entries:
-        if entry.acts_for is None:
-            own[entry.tenant, entry.name] |= set(entry.roles)
     for index, entry in enumerate(entries):
         if entry.sha256 in seen:
             raise TokensFault(f"token[{index}].sha256 is that of token[{seen[entry.sha256]}]")
         seen[entry.sha256] = index
         if kinds.setdefault((entry.tenant, entry.name), entry.kind) is not entry.kind:
             raise TokensFault(f"token[{index}].kind is another than this name has above")
-        lender = (entry.tenant, entry.acts_for or "")
-        if lender in own and not own[lender].issuperset(entry.roles):
-            raise TokensFault(f"token[{index}].roles are not all of {entry.acts_for}'s own")
 
 
 def _rendered(entry: TokenEntry) -> str:
