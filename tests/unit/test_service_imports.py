@@ -6,12 +6,12 @@ import sys
 import pytest
 
 NOBODY = ("jsonschema", "opentelemetry.sdk", "opentelemetry.exporter", "rich", "pygments", "psutil", "cel")
-NOT_ON_THE_HOT_PATH = ("fastapi", "starlette", "uvicorn", "httpx", "cryptography", "obstore", "mcp", "pydantic_ai")
+NOT_ON_THE_HOT_PATH = ("fastapi", "starlette", "uvicorn", "httpx", "obstore", "mcp", "pydantic_ai")
 UNWANTED = {
     "planner": NOBODY + NOT_ON_THE_HOT_PATH,
     "ledger": NOBODY + NOT_ON_THE_HOT_PATH,
     "tool_executor": NOBODY + NOT_ON_THE_HOT_PATH,
-    "verifier.prober": NOBODY + NOT_ON_THE_HOT_PATH,
+    "verifier.prober": (*NOBODY, *NOT_ON_THE_HOT_PATH, "cryptography"),
     "verifier": (*NOBODY, "httpx", "obstore", "mcp", "pydantic_ai", "aetheris.sdk", "aetheris.verifier.prober"),
     "gateway": (*NOBODY, "obstore", "mcp", "pydantic_ai"),
 }
