@@ -1,6 +1,7 @@
 """Signed jobs: proofs, script and services find the same records to be their writers', and no other."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -143,6 +144,36 @@ def test_what_is_not_signed_is_named_and_breaks_no_rule(signed: SignedLog, forge
     assert [(found.rule, found.offset) for found in report.unproven] == [("unproven_record", raw.offset)]
     assert report.violations == before.violations
     assert (report.execution_hash, report.outcome_hash) == (before.execution_hash, before.outcome_hash)
+
+
+LONE = rb'"\ud800"'
+"""Half of a pair: JSON that has no canonical form, so nobody can have signed it."""
+
+
+def of_stranger(value: bytes) -> bytes:
+    """Signed by a key that nobody has seen, whose certificate holds half a pair."""
+    value = re.sub(rb'"key":"[^"]+","(path|value)"', rb'"key":"%b","\1"' % (b"0" * 64), value)
+    return re.sub(rb'"not_before":"[^"]+"', lambda _: b'"not_before":' + LONE, value)
+
+
+@pytest.mark.parametrize("of", ["root", "certificate", "job_id"])
+def test_what_holds_half_a_pair_is_signed_by_nobody(signed: SignedLog, of: str) -> None:
+    first = signed.records[0]
+    certificate = re.search(rb'"certificate":\{[^}]+\}', first.value)
+    assert certificate is not None
+    if of == "root":
+        records = [replace(first, value=of_stranger(first.value)), *signed.records[1:]]
+        assert "not_born" in {broken.rule for broken in audited(records).violations}
+        return
+    paused = next(one for one in signed.records if b"job_paused" in one.header("ce_type"))
+    body, _, sig = paused.value.rpartition(b',"sig":')
+    changed = {
+        "certificate": of_stranger(body + b"," + certificate[0] + b',"sig":' + sig),
+        "job_id": paused.value.replace(b'"job_id":"job-1"', b'"job_id":' + LONE),
+    }[of]
+    assert LONE in changed
+    forged = replace(paused, offset=len(signed.records), value=changed)
+    assert [one.offset for one in audited([*signed.records, forged]).unproven] == [forged.offset]
 
 
 def test_whose_creation_nobody_signed_is_not_born(signed: SignedLog) -> None:

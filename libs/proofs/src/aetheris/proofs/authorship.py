@@ -48,9 +48,12 @@ class Authorship:
 
     def _is_by(self, service: str, installation: str, record: RawRecord, fact: Fact) -> bool:
         try:
-            signed = opened(record.value)
-        except BadSignature:
+            return self._is_signed(service, installation, record, fact)
+        except (BadSignature, ValueError):  # what has no canonical form is signed by nobody
             return False
+
+    def _is_signed(self, service: str, installation: str, record: RawRecord, fact: Fact) -> bool:
+        signed = opened(record.value)
         known = self._keys.get(signed.key_id) or certified(fact.body.get("certificate"), installation)
         if known is None or known[0] != service:
             return False
