@@ -201,6 +201,7 @@ class HandlerBench:
         self._read = len(self.records) if is_restored else started
         self.handler = ExecutorHandler(self.parts)
         self.handler.fold(self.records[: self._read])
+        await self.handler.learn()
         await self.handler.restored()
 
     async def declared(self) -> ev.ToolInvocationStarted:

@@ -122,12 +122,12 @@ class ExecutorHandler(PartitionHandler):
         """A grant that was given below `start` can be judged."""
         self._core.pass_over(start - 1)
 
-    async def restored(self) -> None:
-        """What is open in the log is the ledger's to judge, but what this process knows it never called.
-
-        A freeze whose mark lies below what is read here must be known, or nothing would tell of it.
-        """
+    async def learn(self) -> None:
+        """A freeze whose mark lies below what is read here must be known, or nothing would tell of it."""
         await self._deps.freezes.caught_up()
+
+    async def restored(self) -> None:
+        """What is open in the log is the ledger's to judge, but what this process knows it never called."""
         self._core.freezes_known()
         self._report_strays()
 

@@ -17,7 +17,7 @@ _log = structlog.get_logger(__name__)
 
 _PAUSE_S = 0.1
 _LOOK_S = 5.0
-"""Between two lines of the log that say how far loading has come."""
+"""Between two lines of the log that say how far loading has come; later, between two looks for a silent reader."""
 STALLED_S = 60.0
 """Loading may take as long as it takes; without a single record for so long, something is wrong."""
 
@@ -88,8 +88,21 @@ class Table:
                 raise TimeoutError(f"{self.topic}: nothing was read for {stalled_s:.0f} s")
 
     async def run(self) -> None:
-        """Keep the table up to date, until cancelled; call `load` first."""
-        await self._pump.run()
+        """Keep the table up to date, until cancelled; a reader that falls silent is renewed. Call `load` first.
+
+        Raises:
+            LogGap: acknowledged records are gone.
+        """
+        pumping = asyncio.create_task(self._pump.run())
+        try:
+            while not pumping.done():
+                done, _ = await asyncio.wait({pumping}, timeout=_LOOK_S)
+                if not done:
+                    await self._pump.check_silence()
+        finally:
+            pumping.cancel()
+            await asyncio.wait({pumping})
+        pumping.result()
 
     async def caught_up(self) -> None:
         """Everything that the topic has now is in the table; call `run` beside it.

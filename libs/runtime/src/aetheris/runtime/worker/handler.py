@@ -62,6 +62,14 @@ class PartitionHandler(Protocol):
         """All that lies below `start` and concerns a live job was folded; what is folded from now on lies behind."""
         return
 
+    async def learn(self) -> None:
+        """History was read; know what lies elsewhere in the log as of now, before `restored`.
+
+        Raises:
+            LogUnreachable: it is asked for again.
+        """
+        return
+
     async def restored(self) -> None:
         """History was read to its end: act on what is open."""
         ...

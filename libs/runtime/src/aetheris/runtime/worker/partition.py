@@ -169,6 +169,9 @@ class WorkerPartition:
         read = positions[self._authority] - loaded.start
         took_s = round(self._around.clock.monotonic() - began_s, 3)
         _log.info("restored", partition=self.number, start=loaded.start, read=read, known=known, took_s=took_s)
+        await self._learn()
+        if self._closing:
+            return
         await self._handler.restored()
         await self._flush_undecodable()
         if self._closing:
@@ -268,6 +271,17 @@ class WorkerPartition:
             except LogUnreachable as error:
                 _log.warning("restoring waits", partition=self.number, error=str(error))
                 await asyncio.sleep(_RETRY_PAUSE_S)
+
+    async def _learn(self) -> None:
+        """What the handler needs of other places: asked for until the log answers, or this closes."""
+        while not self._closing:
+            try:
+                await self._handler.learn()
+            except LogUnreachable as error:
+                _log.warning("restoring waits", partition=self.number, error=str(error))
+                await asyncio.sleep(_RETRY_PAUSE_S)
+            else:
+                break
 
     async def _turn(self) -> None:
         self._busy = True
