@@ -12,6 +12,7 @@ from aetheris.gateway.core.problems import ConflictProblem
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.views import timestamp
 from aetheris.protocol.api_operations import FreezeBody, FreezeView
+from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.messages.commands import FreezeAnswer, FreezeOrder
@@ -35,6 +36,7 @@ class OrderedFreezes:
         clock: Clock,
         answer_s: float,
     ) -> None:
+        self._table = table
         self._orders: FreezeOrders = table.orders
         self._partitions = partitions
         self._appender = appender
@@ -57,11 +59,11 @@ class OrderedFreezes:
         """Take an order; answered where every partition's ledger has. What is frozen already stays so.
 
         Raises:
-            BadRequest, Forbidden, Conflict, Unavailable.
+            BadRequest, Forbidden, Conflict (somebody ended it meanwhile), Unavailable.
         """
         wanted = bodies.read(FreezeBody, raw)
         scope = frozen.scope_of(wanted, caller)
-        last = self._orders.last(scope)
+        last = await self._last(scope)
         if last is None or not last.frozen:
             frozen.check_room(self._orders)
             number = 1 if last is None else last.number + 1
@@ -72,11 +74,11 @@ class OrderedFreezes:
         """Let go on what is frozen; answered where every partition's ledger has.
 
         Raises:
-            BadRequest, Forbidden, Conflict (it is not frozen), Unavailable.
+            BadRequest, Forbidden, Conflict (it is not frozen, or is again), Unavailable.
         """
         wanted = bodies.read(FreezeBody, raw)
         scope = frozen.scope_of(wanted, caller)
-        last = self._orders.last(scope)
+        last = await self._last(scope)
         if last is None or not last.frozen:
             raise ConflictProblem("not_frozen", f"{scope} is not frozen")
         frozen.check_end(last, caller)
@@ -90,25 +92,40 @@ class OrderedFreezes:
         record = draft(Topic.FREEZES, order, key=order.key, id=fresh_id(), source=SOURCE, time=order.at)
         async with self._deadlines.deadline():
             await self._appender.append([(record,)])
+            await self._table.caught_up()
         return order
 
+    async def _last(self, scope: FreezeScope) -> FreezeOrder | None:
+        """The scope's last order in the topic as of now: another gateway may have written it."""
+        async with self._deadlines.deadline():
+            await self._table.caught_up()
+        return self._orders.last(scope)
+
     async def _answered(self, order: FreezeOrder, caller: Principal) -> Reply[FreezeView]:
-        """Of two who order the same at once the first is recorded, and both are told so."""
+        """Of two who order the same at once the first is recorded, and both are told so.
+
+        Raises:
+            Conflict: it is not as ordered; the order came too late and is void, or another came behind it.
+        """
         count = await self._count()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._answer_s):
                 while not self._is_answered(order, count):
                     await self._news.wait()
-        last = self._orders.last(order.scope)
-        if last is None or last.number < order.number:
-            last = order
+        last = self._in_force(order)
         return Reply(self._is_answered(order, count), frozen.shown(last, self._orders, count, caller))
 
     def _is_answered(self, order: FreezeOrder, count: int) -> bool:
-        last = self._orders.last(order.scope)
-        if last is None or (last.number, not last.frozen) < (order.number, not order.frozen):
-            return False
+        self._in_force(order)
         return len(self._orders.answers(order.scope)) >= count
+
+    def _in_force(self, order: FreezeOrder) -> FreezeOrder:
+        """The scope's last order, which says what `order` does; raises Conflict where it does not."""
+        last = self._orders.last(order.scope)
+        if last is None or last.frozen != order.frozen or last.number < order.number:
+            code, words = ("not_frozen", "was let go") if order.frozen else ("frozen_again", "was frozen again")
+            raise ConflictProblem(code, f"{order.scope} {words} meanwhile")
+        return last
 
     async def _count(self) -> int:
         async with self._deadlines.deadline():
