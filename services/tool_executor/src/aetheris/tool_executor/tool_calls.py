@@ -30,6 +30,9 @@ _log = structlog.get_logger(__name__)
 
 LONGEST_ERROR = 500  # characters
 _MISSING = CallRefusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: tool version missing")
+_OTHERWISE = CallRefusal(
+    Outcome.RETRYABLE, f"{NOT_EXECUTED}: the plan's pin names another effect class, or takes for reversible what is not"
+)
 _NO_MODEL = CallRefusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: no model is configured here (AETHERIS_MODELS)")
 
 
@@ -71,6 +74,8 @@ class Calls:
         tool = self._pinned(name, pin)
         if tool is None:
             return _MISSING
+        if _is_lowered(pin, tool):
+            return _OTHERWISE
         if call.entry.node.secrets:
             return self._refused_secrets(tool, call)
         return _refused_arguments(tool, call.args) if call.entry.node.references else None
@@ -89,6 +94,8 @@ class Calls:
         tool = self._pinned(name, pin)
         if tool is None:
             return Retryable(_MISSING.error)
+        if _is_lowered(pin, tool):
+            return Retryable(_OTHERWISE.error)
         try:
             args = self._secrets.reveal(call) if call.entry.node.secrets else call.args
         except SecretRefused as refused:
@@ -128,6 +135,11 @@ class Calls:
 def _random() -> dict[str, Any]:
     """A number in [0, 1) with 53 random bits, and 128 random bits as hex."""
     return {"value": secrets.randbits(53) / (1 << 53), "hex": secrets.token_hex(16)}
+
+
+def _is_lowered(pin: ToolPin, tool: AnyTool) -> bool:
+    """Whether the plan makes less of a tool than it is: whoever wrote its pin could have a call repeated."""
+    return pin.effect_class != tool.effect_class or (tool.irreversible and not pin.irreversible)
 
 
 def _refused_arguments(tool: AnyTool, args: Mapping[str, Any]) -> CallRefusal | None:
