@@ -162,13 +162,17 @@ FILES: list[tuple[str, bool | None]] = [
     (BOB.line("bob", 'namespaces="git",valid-before="20301231Z"'), False),
     (BOB.line("bob").replace(" ", "\t"), True),
     (BOB.line("bob").strip() + " bob@laptop of his\n", True),
+    (BOB.line("alice").replace("\n", "\r\n") + BOB.line("bob").replace("\n", "\r\n"), True),
 ]
+HIDDEN = "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029\0\x7f"
+"""At some of them Python ends a line, OpenSSH at none."""
 UNUSABLE = [
     BOB.line("bob", "cert-authority"),
     BOB.line("bob", 'cert-authority,namespaces="x"'),
     BOB.line("bob", 'valid-after="20300601"'),
     BOB.line("bob", 'valid-after="2030060Z"'),
     BOB.line("bob", 'valid-after="20301301Z"'),
+    *(BOB.line("bob", f'{name}="{time}"') for name in ("valid-after", "valid-before") for time in ("", "x", "Z", "z")),
     BOB.line("bob", 'valid-after="tomorrowZ"'),
     BOB.line("bob", 'verify-required="x"'),
     BOB.line("bob", 'namespaces="a",namespaces="b"'),
@@ -180,6 +184,9 @@ UNUSABLE = [
     BOB.line("bob").replace("ssh-ed25519", "ssh-rsa"),
     BOB.line("bob").replace("AAAAC3", "AAAAC4"),
     BOB.line("bob").rstrip()[:-4] + "\n",
+    *(f"# carol{hidden}{BOB.line('bob')}" for hidden in HIDDEN),
+    *(SshSigner(2).line("carol").rstrip() + f" hers{hidden}{BOB.line('bob')}" for hidden in HIDDEN),
+    BOB.line("bob").rstrip() + "\r\r\n",
     f"bob {RSA}\n",
     BOB.line("bob") + f"carol {RSA}\n",
 ]

@@ -59,6 +59,13 @@ def test_a_signed_yes_holds_with_signers_and_without() -> None:
     assert (rules(log), rules(log, None)) == ([], [])
 
 
+def test_about_a_key_that_holds_half_a_pair_nothing_can_be_signed() -> None:
+    log = Log(node("a"), tools={"refund": tool("opaque", irreversible=True)})
+    log.ask(key="\ud800", **RULE)
+    log.decide("approve", key="\ud800", signature=signature(text("ann"), "ann"))
+    assert "not_signed" in rules(log)
+
+
 @pytest.mark.parametrize("decision", ["approve", "reject", "edit"])
 def test_a_decision_without_a_signature_is_found_whoever_checks(decision: str) -> None:
     for signers in (SIGNERS, None):

@@ -6,6 +6,7 @@ import hashlib
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -25,6 +26,7 @@ _LINE = re.compile(
     r'([^ \t"]+)[ \t]+(?:((?:[^ \t"]|"[^"]*")+)[ \t]+)?'
     r"((?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+)[ \t]+([^ \t]+)(?:[ \t].*)?"
 )
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 _OPTION = re.compile(r'(namespaces|valid-after|valid-before)="([^"\\]*)"(?:,|\Z)', re.IGNORECASE)
 _TIMES = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 _ROOT = uuid.uuid5(uuid.NAMESPACE_URL, "urn:aetheris")
@@ -96,16 +98,17 @@ def read_signers(data: bytes) -> list[TrustedSigner]:
         BadSigners: naming the first line that can't be used.
     """
     try:
-        lines = data.decode().splitlines()
+        lines = data.decode().split("\n")
     except UnicodeDecodeError:
         raise BadSigners("is no UTF-8", 1) from None
     found: list[TrustedSigner] = []
     for number, line in enumerate(lines, start=1):
-        if line.strip(" \t") and not line.strip(" \t").startswith("#"):
-            try:
-                found.append(_signer(line.strip(" \t")))
-            except ValueError as error:
-                raise BadSigners(str(error), number) from None
+        try:
+            said = _visible(line).strip(" \t")
+            if said and not said.startswith("#"):
+                found.append(_signer(said))
+        except ValueError as error:
+            raise BadSigners(str(error), number) from None
     return found
 
 
@@ -119,17 +122,22 @@ def given_to(signers: Iterable[TrustedSigner], key: bytes, name: str, time: str)
 
 
 def request_id(job: str, node: str, key: str, token: object) -> str:
-    """The id of the request about a call, and about its retry by hand."""
+    """The id of the request about a call, and about its retry by hand.
+
+    Raises:
+        ValueError: a name has no UTF-8 form.
+    """
     asked = f"{job}:{uuid.uuid5(_ROOT, chr(0).join(('execution', job, node, key)))}"
     return asked if token == 1 else f"{asked}:{token}"
 
 
-def signed_text(asked: Mapping[str, Any], said: Mapping[str, Any]) -> bytes | None:
-    """What is signed of a request and of what somebody says to it, in this order; None where it has no such form."""
-    try:
-        lines = [b"%b: %b\n" % (name.encode(), canonical(value)) for name, value in {**asked, **said}.items()]
-    except (ValueError, RecursionError):
-        return None
+def signed_text(asked: Mapping[str, Any], said: Mapping[str, Any]) -> bytes:
+    """What is signed of a request and of what somebody says to it, in this order.
+
+    Raises:
+        ValueError: a value has no canonical form.
+    """
+    lines = [b"%b: %b\n" % (name.encode(), canonical(value)) for name, value in {**asked, **said}.items()]
     return b"".join((b"aetheris approval 1\n", *lines))
 
 
@@ -180,6 +188,14 @@ def _unbase64(text: str) -> bytes:
     return data
 
 
+def _visible(line: str) -> str:
+    """The line, without the end that another system gives it; no reader may see two lines in it."""
+    line = line.removesuffix("\r")
+    if _CONTROL.search(line):
+        raise ValueError("holds a control character")
+    return line
+
+
 def _signer(line: str) -> TrustedSigner:
     parts = _LINE.fullmatch(line)
     if parts is None:
@@ -212,11 +228,11 @@ def _time(options: Mapping[str, str], name: str) -> datetime | None:
     text = options.get(name)
     if text is None:
         return None
-    form = _TIMES.get(len(text) - 1, "") if re.fullmatch("[0-9]+[Zz]", text) else ""
-    try:
-        return datetime.strptime(text[:-1], form).replace(tzinfo=UTC)
-    except ValueError:
-        raise ValueError("a time is YYYYMMDDZ, YYYYMMDDHHMMZ or YYYYMMDDHHMMSSZ, in UTC") from None
+    form = _TIMES.get(len(text) - 1) if re.fullmatch("[0-9]+[Zz]", text) else None
+    if form is not None:
+        with suppress(ValueError):
+            return datetime.strptime(text[:-1], form).replace(tzinfo=UTC)
+    raise ValueError("a time is YYYYMMDDZ, YYYYMMDDHHMMZ or YYYYMMDDHHMMSSZ, in UTC")
 
 
 def _fits(patterns: Iterable[str], text: str) -> bool:

@@ -274,11 +274,17 @@ def _unsigned(validity: Validity, requested: Fact, said: Fact, signers: Signers 
 
 
 def _signed_text(validity: Validity, requested: Fact, said: Fact) -> bytes | None:
-    """What he had to sign, from what the log has."""
+    """What he had to sign, from what the log has; None where that has no such form."""
+    try:
+        return signed_text(_asked(validity, requested, said), _answer(validity, said))
+    except ValueError:
+        return None
+
+
+def _asked(validity: Validity, requested: Fact, said: Fact) -> dict[str, Any]:
     created, asked, plans = validity.history.created, requested.body, validity.history.plans
     entry = plans.node(requested.node, plans.in_force(said.at))
-    decision = said.body.get("decision", "approve")
-    request = {
+    return {
         "installation": created.body.get("installation") if created is not None else None,
         "tenant": created.body.get("tenant") if created is not None else None,
         "job": requested.job,
@@ -288,13 +294,16 @@ def _signed_text(validity: Validity, requested: Fact, said: Fact) -> bytes | Non
         **{name: asked.get(name) for name in ("tool_version", "args_hash", "rule", "policy_hash")},
         "approvals": asked.get("approvals") or 1,
     }
-    answer = {
+
+
+def _answer(validity: Validity, said: Fact) -> dict[str, Any]:
+    decision = said.body.get("decision", "approve")
+    return {
         "approver": said.body.get("approver"),
         "decision": decision,
         "data_hash": validity.history.hash_of(said, "data") if decision == "edit" else None,
         "break_glass": breaks_glass(said),
     }
-    return signed_text(request, answer)
 
 
 def _own_edit(validity: Validity, requested: Fact, decided: Fact) -> Iterator[Violation]:

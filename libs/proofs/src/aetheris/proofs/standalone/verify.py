@@ -761,7 +761,10 @@ class Job:
         """What he signs: a line for each field, its value in canonical JSON; empty where there is no such form."""
         created, job = self.created.body if self.created else {}, asked.text("job_id")
         decision = word.body.get("decision", "approve")
-        execution = uuid.uuid5(ROOT_ID, "\0".join(("execution", job, asked.node, asked.key)))
+        try:
+            execution = uuid.uuid5(ROOT_ID, "\0".join(("execution", job, asked.node, asked.key)))
+        except ValueError:
+            return b""
         entry = self.entry(asked.node).says
         fields = {
             "installation": created.get("installation"),
@@ -1334,7 +1337,9 @@ def ssh_named(patterns: list[str], text: str) -> bool:
 
 
 def read_signers(text: bytes) -> list[Signer]:
-    lines = [line.strip(" \t") for line in text.decode().splitlines()]
+    lines = [line.removesuffix("\r").strip(" \t") for line in text.decode().split("\n")]
+    if any(re.search("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]", line) for line in lines):
+        raise ValueError("a control character")
     return [Signer(line) for line in lines if line and not line.startswith("#")]
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -11,6 +12,7 @@ from aetheris.protocol.base.sshsig import SshKey, SshSignatureInvalid, read_key,
 MAX_FILE_BYTES = 1024 * 1024
 
 _TIMES = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 _OPTION = re.compile(r'(cert-authority)|(namespaces|valid-after|valid-before)="([^"\\]*)"', re.IGNORECASE)
 _LINE = re.compile(r'(\S+)[ \t]+((?:[^ \t"]|"[^"]*")+)[ \t]+(\S+)(?:[ \t]+(\S+))?(?:[ \t].*)?')
 _KEY_TYPE = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+")
@@ -68,17 +70,26 @@ def parse_signers(text: str) -> AllowedSigners:
     Raises:
         SignersInvalid: naming the first line that can't be used.
     """
-    return AllowedSigners(tuple(_lines(text.splitlines())))
+    return AllowedSigners(tuple(_lines(text.split("\n"))))
 
 
 def _lines(lines: Iterable[str]) -> Iterator[AllowedSigner]:
     for number, line in enumerate(lines, start=1):
-        stripped = line.strip(" \t")
-        if stripped and not stripped.startswith("#"):
-            try:
-                yield _signer(stripped)
-            except ValueError as error:
-                raise SignersInvalid(str(error), number) from None
+        try:
+            stripped = _visible(line).strip(" \t")
+            signer = _signer(stripped) if stripped and not stripped.startswith("#") else None
+        except ValueError as error:
+            raise SignersInvalid(str(error), number) from None
+        if signer is not None:
+            yield signer
+
+
+def _visible(line: str) -> str:
+    """The line, without the end that another system gives it; no reader may see two lines in it."""
+    line = line.removesuffix("\r")
+    if _CONTROL.search(line):
+        raise ValueError("holds a control character")
+    return line
 
 
 def _signer(line: str) -> AllowedSigner:
@@ -138,11 +149,11 @@ def _time(text: str | None) -> datetime | None:
     if not text.upper().endswith("Z"):
         raise ValueError("a time without a Z at its end is in the time zone of some machine: write it in UTC")
     digits = text[:-1]
-    form = _TIMES.get(len(digits), "") if digits.isascii() and digits.isdecimal() else ""
-    try:
-        return datetime.strptime(digits, form).replace(tzinfo=UTC)
-    except ValueError:
-        raise ValueError("a time is YYYYMMDDZ, YYYYMMDDHHMMZ or YYYYMMDDHHMMSSZ") from None
+    form = _TIMES.get(len(digits)) if digits.isascii() and digits.isdecimal() else None
+    if form is not None:
+        with suppress(ValueError):
+            return datetime.strptime(digits, form).replace(tzinfo=UTC)
+    raise ValueError("a time is YYYYMMDDZ, YYYYMMDDHHMMZ or YYYYMMDDHHMMSSZ")
 
 
 def _listed(patterns: Iterable[str], text: str) -> bool:
