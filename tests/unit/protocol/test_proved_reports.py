@@ -101,3 +101,13 @@ def test_a_forged_success_behind_the_end_is_no_alarm_and_one_with_its_word_is() 
     assert key(job).alarms == ()
     assert apply(job, end(Via.LATE, Outcome.SUCCESS, WORDS["for EFFECT"]), 10)
     assert key(job).alarms == (try_of("n1"),)
+
+
+@pytest.mark.parametrize("said", ["1", '"true"', "1.0"])
+def test_a_return_is_said_as_a_json_true_or_not_at_all(said: str) -> None:
+    """Proofs take no other for one, nor does the fold: it can't read the record."""
+    event = doubt(None)
+    changed = event.model_dump_json().replace('"returned":true', f'"returned":{said}')
+    assert ev.InvocationInDoubt.model_validate_json(event.model_dump_json()) == event
+    with pytest.raises(ValueError, match="returned"):
+        ev.InvocationInDoubt.model_validate_json(changed)

@@ -209,7 +209,7 @@ class InvocationInDoubt(KeyEvent):
     event_type: ClassVar[str] = "invocation_in_doubt"
     invocation_id: str
     error_class: str
-    returned: bool = False
+    returned: bool = Field(default=False, strict=True)
     """By the try itself: its own code has raised, and nothing that it started lives; it can act no more."""
     word: str | None = None
     """The try's own, 64 hex digits; absent where the ledger says it."""
