@@ -1,10 +1,22 @@
 """What an executor keeps to of a freeze: nothing is declared that is ordered, nothing is made behind a mark."""
 
+import asyncio
+import dataclasses
+from pathlib import Path
+from typing import cast
+
 from aetheris.protocol.base.freeze_scope import FreezeScope
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.messages.commands import FreezeMark, FreezeOrder
+from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.plan.graph import EffectKind
+from aetheris.runtime.log.freezes import FreezeTable
+from aetheris.runtime.log.interface import LogUnreachable
 from aetheris.tool_executor.core.partition import Drop, Partition, Worker
+from aetheris.tool_executor.handlers import ExecutorHandler
+from tests.testkit.executor_bench import HandlerBench
 from tests.testkit.histories import TENANT, created, graph, planned
 from tests.unit.tool_executor.test_executor_core import CoreBench
 
@@ -75,3 +87,47 @@ def test_who_starts_behind_a_mark_knows_it_from_the_orders() -> None:
     bench.core.freezes_known()
     bench.log(invocation.started)
     assert bench.core.why_not(invocation) == "it is frozen"
+
+
+def test_a_mark_of_what_nobody_ordered_holds_until_the_orders_are_known_and_hides_no_other() -> None:
+    bench = FrozenBench()
+    bench.mark(7)
+    assert bench.judge("a") == Drop("it is frozen")
+    bench.core.freezes_known()
+    invocation = bench.declared("a")
+    bench.mark(7)
+    bench.orders.take(order())
+    bench.mark()
+    bench.core.freezes_known()
+    bench.log(invocation.started)
+    assert bench.core.why_not(invocation) == "it is frozen"
+    bench.orders.take(order(begins=False))
+    assert bench.core.why_not(invocation) is None
+
+
+async def test_the_executor_looks_for_the_order_of_a_mark_that_it_does_not_know(tmp_path: Path) -> None:
+    bench = HandlerBench(tmp_path)
+    asked = Asked()
+    bench.parts = dataclasses.replace(bench.parts, freezes=cast("FreezeTable", asked))
+    bench.handler = ExecutorHandler(bench.parts)
+    forged = FreezeMark(order=order(7))
+    mark = draft(Topic.JOBS_EVENTS, forged, key=forged.order.key, id="m", source="s", time="t")
+    record = Record(Topic.JOBS_EVENTS, 0, 0, 0, mark.key, mark.headers, mark.value)
+    await bench.handler.handle({Topic.JOBS_EVENTS: [record]})
+    await asyncio.gather(*bench.tasks)
+    assert asked.times == 2, "the log did not answer at first"
+    await bench.grant("act")
+    assert await bench.declared(), "nobody has ordered that"
+
+
+class Asked:
+    """Has no orders; the log answers at the second time."""
+
+    def __init__(self) -> None:
+        self.orders = FreezeOrders()
+        self.times = 0
+
+    async def caught_up(self) -> None:
+        self.times += 1
+        if self.times == 1:
+            raise LogUnreachable("no answer")

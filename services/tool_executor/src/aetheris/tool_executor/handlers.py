@@ -27,7 +27,7 @@ from aetheris.protocol.planning.invocation import Blobs
 from aetheris.runtime.base.fresh_ids import fresh_secret
 from aetheris.runtime.blobs.store import BlobError
 from aetheris.runtime.log.freezes import FreezeTable
-from aetheris.runtime.log.interface import Writer
+from aetheris.runtime.log.interface import LogUnreachable, Writer
 from aetheris.runtime.process.crash import CrashPoints
 from aetheris.runtime.process.withheld import Withheld, write_all
 from aetheris.runtime.redis.wake_up import WakeUp
@@ -61,6 +61,8 @@ _UNREAD = UNREAD | {f"io.aetheris.{ev.NodeFinished.event_type}.v1".encode()}
 
 _FEW = 4
 """Tries at work, up to which somebody may be waiting for just this one."""
+
+_RETRY_PAUSE_S = 0.2
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 """Starts a task that outlives its partition: a running tool isn't cancelled by a rebalance."""
@@ -112,6 +114,9 @@ class ExecutorHandler(PartitionHandler):
         self._verdicts: dict[str, asyncio.Future[bool]] = {}
         self._declaring: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._unknown_marks = 0
+        """Marks whose order was not read when they were."""
+        self._asking = False
 
     def fold(self, records: Sequence[Record]) -> None:
         """History: what of it was declared in this life was withdrawn when the partition was given back."""
@@ -128,6 +133,7 @@ class ExecutorHandler(PartitionHandler):
 
     async def restored(self) -> None:
         """What is open in the log is the ledger's to judge, but what this process knows it never called."""
+        self._unknown_marks = 0
         self._core.freezes_known()
         self._report_strays()
 
@@ -142,6 +148,9 @@ class ExecutorHandler(PartitionHandler):
         for reported in returned:
             self._clear(reported)
         self._report_strays()
+        if self._unknown_marks and not self._asking:
+            self._asking = True
+            self._deps.spawn(self._ask_for_orders())
         for record in batch.get(Topic.TOOLS_GRANTS, ()):
             self._receive(record)
         self._take_up()
@@ -174,10 +183,25 @@ class ExecutorHandler(PartitionHandler):
                 self._answer_run(invocation, won=False)
             self._deps.performer.thin(list(self._core.jobs))
 
+    async def _ask_for_orders(self) -> None:
+        """An order lies in its topic before its mark is written: what is not there now, nobody has ordered."""
+        while self._unknown_marks and not self._closing:
+            heard = self._unknown_marks
+            try:
+                await self._deps.freezes.caught_up()
+            except LogUnreachable as error:
+                _log.warning("orders of marks are not known yet", error=str(error))
+                await asyncio.sleep(_RETRY_PAUSE_S)
+                continue
+            if heard == self._unknown_marks:  # else one was heard since the end of the topic was asked for
+                self._unknown_marks = 0
+                self._core.freezes_known()
+        self._asking = False
+
     def _evolve(self, record: Record) -> ReadBack | None:
         mark = read_mark(record) if record.header("ce_type") == FREEZE_MARK else None
         if mark is not None:
-            self._core.marked(mark, record.offset)
+            self._unknown_marks += not self._core.marked(mark, record.offset)
             return None
         try:
             decoded = decode_event(record, _UNREAD)

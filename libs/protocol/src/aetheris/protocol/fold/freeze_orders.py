@@ -59,6 +59,11 @@ class FreezeOrders:
         """The freezes in force."""
         return self._in_force.values()
 
+    def has(self, scope: FreezeScope, number: int) -> bool:
+        """Whether a freeze of that number was ordered, as far as was read."""
+        last = self._last.get(scope)
+        return last is not None and number <= last.number
+
     def is_over(self, order: FreezeOrder) -> bool:
         """Whether this reader has read that a freeze is over."""
         last = self._last.get(order.scope)

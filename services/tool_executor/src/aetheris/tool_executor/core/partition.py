@@ -176,13 +176,14 @@ class Partition:
             self._forget(event.job_id)
         return self._read_back(event) if isinstance(event, ev.ToolInvocationStarted) else None
 
-    def marked(self, mark: FreezeMark, offset: int) -> None:
-        """The partition's mark was read: what it freezes is not called behind it."""
+    def marked(self, mark: FreezeMark, offset: int) -> bool:
+        """The partition's mark was read: what it freezes is not called behind it. Whether its order is known."""
         self.folded = offset
         self._freezes.hear(mark)
+        return self._freezes.is_known(mark)
 
     def freezes_known(self) -> None:
-        """Every order that was answered below what is read here is among those that it was made with."""
+        """Every order that was marked or answered below what is read here is among those that it was made with."""
         self._freezes.known()
 
     def needs_upgrade(self, job_id: str, offset: int, *, is_birth: bool = False) -> None:

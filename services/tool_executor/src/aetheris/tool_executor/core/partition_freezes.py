@@ -16,7 +16,11 @@ class PartitionFreezes:
         self.known()
 
     def known(self) -> None:
-        """Whatever was answered below what is read from now on is among the orders."""
+        """Every order below a mark that was heard is among the orders: a mark of none is forged, and holds nothing.
+
+        Whatever was answered below what is read from now on is among them, too.
+        """
+        self._marked = {scope: one for scope, one in self._marked.items() if self._orders.has(scope, one.number)}
         for order in self._orders.in_force():
             self.hear(FreezeMark(order=order))
 
@@ -25,6 +29,10 @@ class PartitionFreezes:
         order, known = mark.order, self._marked.get(mark.order.scope)
         if order.frozen and (known is None or known.number < order.number):
             self._marked[order.scope] = order
+
+    def is_known(self, mark: FreezeMark) -> bool:
+        """Whether the order of a mark was read."""
+        return self._orders.has(mark.order.scope, mark.order.number)
 
     def may_begin(self, job: JobState, tool: str | None) -> bool:
         """Whether a call of a tool, or of none, may be declared."""
