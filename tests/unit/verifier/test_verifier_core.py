@@ -3,6 +3,9 @@
 import gc
 import weakref
 
+import pytest
+
+from aetheris.proofs import Audit
 from aetheris.proofs.audit import violations_in
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
@@ -54,6 +57,23 @@ def test_what_came_between_the_end_and_a_seal_that_does_not_know_it_is_judged() 
     found = violations_in(partition.odd[JOB].audit.history.facts)
     assert "success_without_valid_start" in {one.rule for one in found}
     assert [*partition.live()] == []
+
+
+def test_a_job_that_can_not_be_judged_stands_still_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RecursionError
+
+    partition = Partition()
+    assert take(partition, created(), 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(Audit, "add", fail)
+        assert take(partition, planned(graph({"id": "a"})), 1)
+    assert [(one.job_id, type(one.error)) for one in partition.unjudged.take()] == [(JOB, RecursionError)]
+    assert take(partition, finished("a", "late"), 2)
+    assert take(partition, JobCompleted(job_id=JOB), 3)
+    assert (partition.to_seal(), partition.odd, partition.moved) == ([], {}, {})
+    assert [*partition.live()] == [(JOB, 0)], "a version that can judge it reads it again"
+    assert partition.unjudged.take() == []
 
 
 def test_a_job_whose_seal_knows_all_of_it_is_not_judged_again() -> None:

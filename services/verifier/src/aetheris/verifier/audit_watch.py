@@ -80,4 +80,8 @@ class AuditWatch:
         facts, broken = list(job.audit.history.facts), job.audit.broken_records
         job.looked = len(facts)
         self._core.moved.pop(job.job_id, None)
-        await self._report(job, (*broken, *await asyncio.to_thread(violations_in, facts)))
+        try:
+            broken = (*broken, *await asyncio.to_thread(violations_in, facts))
+        except Exception as error:  # noqa: BLE001 - it concerns this job alone
+            self._core.stand_still(job, error)
+        await self._report(job, broken)

@@ -34,6 +34,7 @@ from aetheris.runtime.telemetry.metrics import Metric
 from aetheris.runtime.telemetry.tracer import Traced, whole
 from aetheris.runtime.worker.handler import PartitionHandler
 from aetheris.runtime.worker.loop import PartitionWorker
+from aetheris.runtime.worker.unjudged import report_unjudged
 from aetheris.verifier.audit_watch import AuditWatch
 from aetheris.verifier.core.partition import AuditedJob, Partition, sealed
 from aetheris.verifier.keys import SealKeys
@@ -142,7 +143,7 @@ class VerifierPartition(PartitionHandler):
             self._check(record)
         name = _name_in(ce_type)
         job = self._core.evolve(record, name)
-        if job is not None and job.audit.last.claims:
+        if job is not None and (job.needs_upgrade or job.audit.last.claims):
             return
         if name in _COUNTED:
             self._deps.runtime.metrics.count(_COUNTED[name], traceparent=record.header("traceparent"))
@@ -195,6 +196,7 @@ class VerifierPartition(PartitionHandler):
 
     async def _report(self, job: AuditedJob, found: Iterable[Violation], signers: JobSigners | None = None) -> None:
         """Violations that nobody has told yet: into the job's stream, the metrics, and the service's own log."""
+        report_unjudged(self._core.unjudged, self._deps.runtime.metrics)
         fresh = job.untold(found)
         if not fresh:
             return
@@ -211,6 +213,7 @@ class VerifierPartition(PartitionHandler):
         """Into the log of seals first: no stream holds a seal that the log lacks, wherever this process dies."""
         ready = [job for job in self._core.to_seal() if self._may_judge(job)]
         seals = [seal for job in ready if (seal := await self._sealed(job)) is not None]
+        report_unjudged(self._core.unjudged, self._deps.runtime.metrics)
         groups = [(self._draft(seal, f"{seal.root} {seal.sealed_at}"),) for seal in seals]
         signed = self._signed(groups, {job.job_id: job.signers for job in ready})
         lines = [(replace(seal, topic=Topic.JOBS_SEALS),) for (seal,) in signed]
@@ -256,6 +259,8 @@ class VerifierPartition(PartitionHandler):
             report = judge() if job.audit.is_brief else await asyncio.to_thread(judge)
         except BlobsUnreachable as error:
             return self._not_yet(job, error.code, str(error))
+        except Exception as error:  # noqa: BLE001 - it concerns this job alone
+            return self._core.stand_still(job, error)
         await self._report(job, report.violations)
         sign = partial(sealed, job, report, self._deps.keys.sign, self._deps.runtime.clock.now().isoformat())
         try:

@@ -1,8 +1,16 @@
 """Jobs that this process fails to judge: they stand still, and hold up no other (docs/architecture.md, "Failures")."""
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from aetheris.protocol.fold.state import JobState
+
+class JudgedJob(Protocol):
+    """A job as a service keeps it."""
+
+    needs_upgrade: bool
+
+    @property
+    def job_id(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +35,7 @@ class Unjudged:
 
     failures: list[JudgementFailure] = field(default_factory=list)
 
-    def note(self, job: JobState, error: Exception) -> None:
+    def note(self, job: JudgedJob, error: Exception) -> None:
         """Decide nothing more about the job: it waits for a version that can, as behind a record that can't be read."""
         job.needs_upgrade = True
         self.failures.append(JudgementFailure(job.job_id, error))

@@ -10,6 +10,7 @@ from aetheris.proofs.seals import seal_payload
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.sealed import SealedNames
 from aetheris.protocol.fold.provenance import JobSigners
+from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages.events import (
     BirthRepeated,
     JobCreated,
@@ -40,6 +41,8 @@ class AuditedJob:
     """(rule, offset) of the violations that are in the log, or on their way there."""
     looked: int = 0
     """How many records had come when it was last judged."""
+    needs_upgrade: bool = False
+    """Whether this version has failed to judge it: it stands still, and is not sealed."""
     rounds: int = 0
     """How many rounds it has lived through."""
     _started: set[str] = field(default_factory=set[str])
@@ -94,6 +97,7 @@ class Partition:
         self.moved: dict[str, AuditedJob] = {}
         """Jobs that have come on since they were judged."""
         self._forgotten = SealedNames()
+        self.unjudged = Unjudged()
 
     def evolve(self, record: Record, event_type: str) -> AuditedJob | None:
         """Take the next record of the log; the job that it belongs to, if it is under audit.
@@ -106,7 +110,8 @@ class Partition:
             if event_type != JobCreated.event_type or job_id in self._forgotten:
                 return None
             job = self.jobs[job_id] = AuditedJob(job_id, record.offset, *_asked(record))
-        job.audit.add(raw(record))
+        if not self._is_added(job, record):
+            return job
         if job.audit.last.claims:
             event_type = ""
         if job.audit.chain.count == 1 and self._is_void(job):
@@ -126,9 +131,27 @@ class Partition:
                 self.odd[job_id] = job
         return job
 
+    def _is_added(self, job: AuditedJob, record: Record) -> bool:
+        """Whether the audit took it; a job that stands still takes nothing more."""
+        if job.needs_upgrade:
+            return False
+        try:
+            job.audit.add(raw(record))
+        except Exception as error:  # noqa: BLE001 - it concerns this job alone
+            self.stand_still(job, error)
+            return False
+        return True
+
+    def stand_still(self, job: AuditedJob, error: Exception) -> None:
+        """Judge it no more: it waits, unsealed, for a version that can."""
+        self.unjudged.note(job, error)
+        self.moved.pop(job.job_id, None)
+        self.odd.pop(job.job_id, None)
+
     def to_seal(self) -> list[AuditedJob]:
         """Jobs that have ended and are not being sealed yet."""
-        return [job for job in self.jobs.values() if job.audit.ended and not job.sealing and self._knows(job)]
+        ended = (job for job in self.jobs.values() if job.audit.ended and not job.needs_upgrade)
+        return [job for job in ended if not job.sealing and self._knows(job)]
 
     def _knows(self, job: AuditedJob) -> bool:
         """Whether a job is of those whose records are judged here; one under another root waits for who knows it."""
