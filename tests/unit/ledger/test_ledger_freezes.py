@@ -1,10 +1,14 @@
 """What people have frozen: no grant, the freeze in each job, then the mark, then the answer, whoever takes over."""
 
+from typing import Any
+
+import pytest
+
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.fold.state import KeyStatus
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import FreezeAnswer, FreezeOrder
-from tests.testkit.histories import JOB, TENANT, graph, planned, started
+from tests.testkit.histories import JOB, TENANT, finished, graph, planned, started
 from tests.testkit.ledgers import TTL_S, Ledger, Surroundings, one
 
 ALL = FreezeScope(tenant=TENANT)
@@ -46,6 +50,21 @@ def test_it_answers_when_the_job_carries_it_and_its_mark_was_read_with_what_had_
     assert [type(event) for event in ledger.surroundings.log[-1:]] == [ev.JobFrozen]
     assert len(ledger.marks) == 1
     assert answered(ledger) == [(1, True, ["a"], 0)]
+
+
+@pytest.mark.parametrize(
+    ("end", "acts"),
+    [
+        ({"outcome": "success"}, False),
+        ({"outcome": "permanent_failure"}, False),
+        ({"outcome": "permanent_failure", "via": "ledger"}, True),
+    ],
+)
+def test_what_was_settled_without_its_try_may_still_act(end: dict[str, Any], acts: bool) -> None:
+    ledger = Surroundings(CHAIN).ledger()
+    ledger.add(started("a", "n1"), finished("a", "n1", **end))
+    ledger.order(order())
+    assert answered(ledger) == [(1, True, ["a"] if acts else [], 0)]
 
 
 def test_a_mark_waits_for_the_last_job() -> None:

@@ -12,7 +12,7 @@ from aetheris.ledger.core.settlement import written
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.fold.freeze_orders import FreezeOrders
-from aetheris.protocol.fold.state import JobState
+from aetheris.protocol.fold.state import JobState, KeyState, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ActingCall, FreezeAnswer, FreezeMark, FreezeOrder
 
@@ -132,13 +132,20 @@ class Freezes:
             created, job_id = job.state.created, job.state.job_id
             for key, state in job.state.keys.items():
                 started = state.started
-                if started is None or not state.unresolved or state.outcome is not None:
+                if started is None or not _may_act(state):
                     continue
                 if order.scope.holds(created.tenant, created.submitted_by, started.tool_name):
                     execution = execution_id(job_id, state.node_id, key)
                     yield ActingCall(
                         job_id=job_id, node_id=state.node_id, tool=started.tool_name, execution_id=execution
                     )
+
+
+def _may_act(state: KeyState) -> bool:
+    """Whether a try of it has neither come back nor been proved unexecuted, however the call was settled meanwhile."""
+    if state.outcome is Settled.SUCCESS:
+        return bool(state.unresolved - {state.settled_by})
+    return bool(state.unresolved) and not (state.outcome is Settled.FAILED and state.sure)
 
 
 def _differences(job: JobState, orders: FreezeOrders) -> Iterator[ev.JobFrozen | ev.JobUnfrozen]:
