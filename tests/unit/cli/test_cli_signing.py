@@ -44,7 +44,7 @@ def asked(arguments: Any = ARGS, *, signed: bool = True) -> HumanRequest:
 
 
 def test_the_text_is_made_of_what_is_shown_and_no_field_makes_a_line_of_its_own() -> None:
-    text = signing.text(asked(), "approve", None, break_glass=False)
+    text = signing.text("j:1", asked(), "approve", None, break_glass=False)
     assert text == ApprovalText(asked=REQUEST, approver="bob", decision="approve").encoded()
     lines = text.decode().splitlines()
     assert lines[0] == "aetheris approval 1"
@@ -56,29 +56,29 @@ def test_the_text_is_made_of_what_is_shown_and_no_field_makes_a_line_of_its_own(
         "break_glass",
     ]
     assert 'rule: "r\\napprover: x"' in lines
-    assert b"break_glass: true\n" in signing.text(asked(), "reject", None, break_glass=True)
+    assert b"break_glass: true\n" in signing.text("j:1", asked(), "reject", None, break_glass=True)
 
 
 def test_an_edit_is_signed_for_all_the_arguments_that_it_makes() -> None:
-    text = signing.text(asked(), "edit", {"amount": 4}, break_glass=False)
+    text = signing.text("j:1", asked(), "edit", {"amount": 4}, break_glass=False)
     assert f'data_hash: "{args_hash(ARGS | {"amount": 4})}"'.encode() in text
     with pytest.raises(CommandError, match="amount"):
-        signing.text(asked(), "edit", {"amount": "four"}, break_glass=False)
+        signing.text("j:1", asked(), "edit", {"amount": "four"}, break_glass=False)
 
 
 @pytest.mark.parametrize("arguments", [ARGS | {"amount": 5000}, None, "too large to be shown"])
 def test_nothing_is_signed_about_other_arguments_than_are_shown(arguments: Any) -> None:
     with pytest.raises(CommandError, match="are not those that would be signed"):
-        signing.text(asked(arguments), "approve", None, break_glass=False)
+        signing.text("j:1", asked(arguments), "approve", None, break_glass=False)
 
 
 def test_where_no_signature_is_asked_for_none_is_made() -> None:
     with pytest.raises(CommandError, match="wants no signature"):
-        signing.text(asked(signed=False), "approve", None, break_glass=False)
+        signing.text("j:1", asked(signed=False), "approve", None, break_glass=False)
 
 
 def test_ssh_keygen_signs_and_its_refusal_is_told(tmp_path: Path) -> None:
-    key, message = keygen(tmp_path, "bob"), signing.text(asked(), "approve", None, break_glass=False)
+    key, message = keygen(tmp_path, "bob"), signing.text("j:1", asked(), "approve", None, break_glass=False)
     assert read_signature(signing.signed(message, key)).holds(message)
     with pytest.raises(CommandError, match="did not sign with"):
         signing.signed(message, tmp_path / "none")
@@ -103,3 +103,9 @@ def test_every_field_of_a_request_changes_the_text() -> None:
     others = [replace(first, asked=replace(REQUEST, **{name: "?"})) for name in REQUEST.__slots__]
     others += [replace(first, approver="eve"), replace(first, decision="reject"), replace(first, break_glass=True)]
     assert len({one.encoded() for one in (first, *others)}) == len(others) + 1
+
+
+@pytest.mark.parametrize("other", ["j:2", "other:1", "j"])
+def test_no_other_request_is_signed_than_was_asked_about(other: str) -> None:
+    with pytest.raises(CommandError, match="another request"):
+        signing.text(other, asked(), "approve", None, break_glass=False)

@@ -1,6 +1,7 @@
 """What the gateway says of submissions, jobs and events, without any I/O."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -330,6 +331,13 @@ def test_a_streamed_event_is_its_view_on_one_line(event_type: str, payload: byte
     assert (end, behind, fields.pop(b"id")) == (b"", b"", b"3")
     assert json.loads(fields.pop(b"data")) == wire.event_view(3, event.record)
     assert fields == ({b"event": name.encode()} if name is not None else {})
+
+
+def test_what_is_not_its_writers_ends_no_walk_of_a_stream() -> None:
+    for event_type, void in (("job_completed", True), ("job_sealed", True), ("nothing_known", False)):
+        event = next_logged_event(Sequence(), record(event_type, "1", 7, b'{"job_id":"job-1"}'))
+        assert wire.is_void(replace(event, event=None)) is void
+    assert not wire.is_void(next_logged_event(Sequence(), record("job_completed", "1", 7, b'{"job_id":"job-1"}')))
 
 
 def test_answers_of_the_log() -> None:

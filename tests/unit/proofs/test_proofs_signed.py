@@ -66,6 +66,15 @@ def test_about_a_key_that_holds_half_a_pair_nothing_can_be_signed() -> None:
     assert "not_signed" in rules(log)
 
 
+def test_a_signature_is_nobody_elses_yes_whatever_is_recorded_beside_it() -> None:
+    """It does not say in whose place: who runs the system could have written that."""
+    lent = {"principal": "zoe", "until": "2099-01-01T00:00:00Z", "at": "2030-01-01T00:00:00Z"}
+    who = {"id": "ann", "kind": "person", "roles": ["approve"], "delegation": lent}
+    log = asked(approvers=["zoe"])
+    log.decide("approve", approver="ann", signature=signature(text("ann"), "ann"), principal=who)
+    assert rules(log) == ["not_signed"]
+
+
 @pytest.mark.parametrize("decision", ["approve", "reject", "edit"])
 def test_a_decision_without_a_signature_is_found_whoever_checks(decision: str) -> None:
     for signers in (SIGNERS, None):

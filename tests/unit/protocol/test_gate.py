@@ -163,3 +163,11 @@ def test_nobody_edits_or_breaks_glass_in_anothers_place() -> None:
     assert gate(Deciders(), lent("bob", "carol"), HumanAction.EDIT, OF_ANN) is not None
     alarmed = lent("bob", "carol").model_copy(update={"breaks_glass": True})
     assert gate(Deciders(), alarmed, HumanAction.APPROVE, OF_ANN) == "an emergency is decided in nobody's place"
+
+
+@pytest.mark.parametrize("action", [HumanAction.APPROVE, HumanAction.REJECT])
+def test_where_a_signature_is_asked_for_nobody_acts_in_anothers_place(action: HumanAction) -> None:
+    signed = Deciders("pay", ("carol",), signed=True)
+    assert gate(signed, person("carol", "acme"), action, OF_ANN, "key") is None
+    refused = gate(signed, lent("bob", "carol"), action, OF_ANN, "key")
+    assert refused == "where a signature is asked for, nobody acts in another's place: it would not say so"

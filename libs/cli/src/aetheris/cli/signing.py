@@ -14,21 +14,27 @@ from aetheris.protocol.base.keys import args_hash
 from aetheris.protocol.base.sshsig import MAX_ARMORED
 from aetheris.protocol.plan.forms import AnswerRefused, answers
 from aetheris.protocol.planning.approval_text import NAMESPACE, ApprovalText, SignatureRefused, SignedRequest
-from aetheris.protocol.planning.approvals import fields_in
+from aetheris.protocol.planning.approvals import fields_in, job_of
 from aetheris.sdk.client import HumanRequest
 
 _KEYGEN = "ssh-keygen"
 
 
-def text(asked: HumanRequest, action: Action, edits: Mapping[str, Any] | None, *, break_glass: bool) -> bytes:
+def text(
+    request_id: str, asked: HumanRequest, action: Action, edits: Mapping[str, Any] | None, *, break_glass: bool
+) -> bytes:
     """What is signed of an answer, to the byte; the hash of the arguments is made here, of those that are shown.
 
     Raises:
-        CommandError: its rule asks for no signature, or the gateway's word on the arguments is not so.
+        CommandError: its rule asks for no signature, or the gateway's word on the request or the arguments is not so.
     """
     found = asked.to_sign
     if found is None:
         raise CommandError(Exit.BAD_INPUT, "not_signable", "the rule that asks for this wants no signature")
+    if found.request != request_id or found.job != job_of(request_id):
+        raise CommandError(
+            Exit.FAILED, "request_differs", "the gateway names another request to sign than was asked about"
+        )
     shown = _shown(asked)
     if _hash(shown) != found.args_hash:
         message = "the arguments that are shown are not those that would be signed: they are too large, or it is a lie"

@@ -6,7 +6,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
-from aetheris.proofs.approver_signatures import TrustedSigner, given_to, opened, request_id, signed_text
+from aetheris.proofs.approver_signatures import Opened, TrustedSigner, given_to, opened, request_id, signed_text
 from aetheris.proofs.records import Body, Fact, Violation, violation
 from aetheris.proofs.validity import Validity, token_of
 
@@ -265,12 +265,18 @@ def _unsigned(validity: Validity, requested: Fact, said: Fact, signers: Signers 
         return
     named = _mapping(said.body.get("signature"))
     signature, text = opened(named.get("armored")), _signed_text(validity, requested, said)
-    if signature is None or text is None or signature.fingerprint != named.get("key") or not signature.holds(text):
+    is_lent = bool(_delegation(said))  # a signature does not say in whose place
+    if signature is None or text is None or is_lent or not _is_of(signature, named, text):
         message = f"what was said on key {said.key} must be signed, and no signature of just that is there"
         yield violation("not_signed", said, message)
     elif signers is not None and not given_to(signers, signature.key, said.text("approver"), said.time):
         message = f"what was said on key {said.key} is signed by a key that is not given to whom it names, at that time"
         yield violation("foreign_signature", said, message)
+
+
+def _is_of(signature: Opened, named: Body, text: bytes) -> bool:
+    """Whether it is by the key that is named, and of this text."""
+    return signature.fingerprint == named.get("key") and signature.holds(text)
 
 
 def _signed_text(validity: Validity, requested: Fact, said: Fact) -> bytes | None:

@@ -16,6 +16,7 @@ from aetheris.gateway.views import Page, Row, Views
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import Sequence, logged_events, next_logged_event
 from aetheris.protocol.fold.state import JobState
+from aetheris.protocol.messages.events import JobSealed
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.redis.client import RedisUnavailable
 from aetheris.runtime.redis.quarantines import Quarantined, QuarantineStore
@@ -120,9 +121,9 @@ class Reads:
                 for record in records:
                     event = next_logged_event(numbers, record)
                     moved = contracts.take(event)
-                    if event.sequence is not None and event.sequence > after:
+                    if event.sequence is not None and event.sequence > after and not wire.is_void(event):
                         found.append(Moved(event.sequence, event, moved))
-                    if event.type == "job_sealed":
+                    if isinstance(event.event, JobSealed):
                         yield found
                         return
                 if found:

@@ -137,7 +137,7 @@ def _say(client: Client, word: _Word, signs: _Signs, *, as_json: bool) -> None:
     signature = signing.read(signs.file) if signs.file is not None else None
     if signs.only_text or signs.key is not None:
         asked = client.request(word.request_id)
-        message = signing.text(asked, word.action, word.data, break_glass=word.breaks_glass)
+        message = signing.text(word.request_id, asked, word.action, word.data, break_glass=word.breaks_glass)
         if signs.key is None:
             typer.echo(message, nl=False)
             return

@@ -753,6 +753,7 @@ class Job:
         named, text = mapping(word.body.get("signature")), self.to_sign(word, asked)
         signature = read_signature(named.get("armored"))
         good = text and signature and signature.fingerprint == named.get("key") and signature.holds(text)
+        good = good and not said_by(word).get("delegation")  # a signature does not say in whose place
         at = word.header("ce_time").decode(errors="replace")
         given = self.signers is None or not signature or any(one.gives(signature.key, who, at) for one in self.signers)
         return {"not_signed": not good, "foreign_signature": bool(good) and not given}

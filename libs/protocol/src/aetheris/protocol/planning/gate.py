@@ -107,6 +107,8 @@ def _refusals(
             yield f"who has approved this already is counted once: {deciders.approvals} different ones must"
         yield from _not_named(deciders, who, action)
     if deciders.signed:
+        if who.delegation is not None:
+            yield "where a signature is asked for, nobody acts in another's place: it would not say so"
         yield from _unsigned(deciders, action, matter, key)
 
 

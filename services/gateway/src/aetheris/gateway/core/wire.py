@@ -65,6 +65,11 @@ def sse_name(logged: LoggedEvent) -> str | None:
     return SSE_NAMES.get(logged.type)
 
 
+def is_void(logged: LoggedEvent) -> bool:
+    """Whether a client that goes by types would take it for what it is not: it can't be read, or is a forgery."""
+    return logged.event is None and (logged.type in SSE_NAMES or logged.type == "job_sealed")
+
+
 def event_json(sequence: int, logged: LoggedEvent) -> bytes:
     """An event's view as one line of JSON: its payload as it lies in the log, where it was decoded from there."""
     value = logged.record.value
