@@ -23,7 +23,7 @@ SAMPLES = 60
 AT_MOST = 1.5
 """Times as long as alone."""
 ELSEWHERE_S = 0.1
-"""What other tests on the machine may add; docs/limits.md has the figures of a quiet one."""
+"""What other tests on the machine may add."""
 TAKES_LONG = {"id": "a", "tool": "takes_long"}
 NEVER_NOW = {
     "id": "a",
