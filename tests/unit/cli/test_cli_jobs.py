@@ -296,6 +296,17 @@ def test_a_job_that_asks_nothing_or_much_is_not_approved(
     assert {method for method, *_ in gateway.asked} == {"GET"}
 
 
+def test_a_request_of_another_job_than_was_asked_for_is_not_approved(gateway: ScriptedGateway) -> None:
+    steps = [PARKED | {"node_id": "a", "request_id": f"{LISTED[1]}:a"}]
+    gateway.answers["GET", f"/jobs/{LISTED[0]}"] = (
+        200,
+        SUMMARY | {"job_id": LISTED[0], "status": "running", "steps": steps},
+    )
+    shown = call("approve", LISTED[0])
+    assert (shown.exit_code, "a request of another job" in shown.stderr) == (1, True)
+    assert {method for method, *_ in gateway.asked} == {"GET"}
+
+
 def test_a_result_is_the_job_s_or_a_step_s(gateway: ScriptedGateway) -> None:
     gateway.answers["GET", "/jobs/j1"] = (200, SUMMARY | {"status": "completed", "result": {"a": {"v": 1}}})
     contract = {

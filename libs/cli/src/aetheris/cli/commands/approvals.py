@@ -157,7 +157,7 @@ def _request_of(client: Client, given: str) -> str:
     """The request that is meant: its own id, or the only open one of a job, which may be about to ask.
 
     Raises:
-        CommandError: the job asks nothing now, or several things; names them.
+        CommandError: the job asks nothing now, or several things, which it names, or the gateway names another job's.
     """
     if job_of(given) is not None:
         return given
@@ -171,6 +171,9 @@ def _request_of(client: Client, given: str) -> str:
         named = ", ".join(f"{node}: {request}" for node, request in open_.items())
         raise CommandError(Exit.BAD_INPUT, "several_asked", f"ID: the job asks several things: {named}", field="ID")
     ((node, request),) = open_.items()
+    if job_of(request) != job_id:
+        message = "the gateway names a request of another job than the one that was asked for"
+        raise CommandError(Exit.FAILED, "request_differs", message)
     progress(node, request)
     return request
 
