@@ -150,6 +150,7 @@ FILES: list[tuple[str, bool | None]] = [
     (SshSigner(2).line("bob"), False),
     (SshSigner(2).line("bob") + BOB.line("bob"), True),
     (BOB.line("alice") + BOB.line("bob"), True),
+    (BOB.line("a\u00a0b") + BOB.line("bob"), True),
     (BOB.line("bob", 'namespaces="aetheris-approval"'), True),
     (BOB.line("bob", 'namespaces="git,aetheris-*"'), True),
     (BOB.line("bob", 'namespaces="git"'), False),

@@ -14,7 +14,7 @@ MAX_FILE_BYTES = 1024 * 1024
 _TIMES = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 _OPTION = re.compile(r'(cert-authority)|(namespaces|valid-after|valid-before)="([^"\\]*)"', re.IGNORECASE)
-_LINE = re.compile(r'(\S+)[ \t]+((?:[^ \t"]|"[^"]*")+)[ \t]+(\S+)(?:[ \t]+(\S+))?(?:[ \t].*)?')
+_LINE = re.compile(r'([^ \t"]+)[ \t]+((?:[^ \t"]|"[^"]*")+)[ \t]+([^ \t]+)(?:[ \t]+([^ \t]+))?(?:[ \t].*)?')
 _KEY_TYPE = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+")
 
 
