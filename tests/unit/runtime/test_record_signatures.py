@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aetheris.protocol.base import ed25519
 from aetheris.protocol.base.canonical import canonical
 from aetheris.protocol.base.records import Draft, Group, Record
+from aetheris.protocol.base.signing import born_of
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import SIGNING, KnownBy, Party, rule_of, signed_types
 from aetheris.protocol.fold.provenance import REMEMBERED, Provenance, Standing, place_of, writer_of
@@ -151,6 +153,44 @@ def test_a_round_of_many_jobs_is_signed_together(ours: Installation) -> None:
     records = [placed(one, at) for at, one in enumerate(one for group in signed for one in group)]
     assert [reader.judge(one, event_in(one)) for one in records] == [COUNTS] * 10
     assert len({one.value.rpartition(b'"value":"')[2] for one in records}) == 2, "births, and what follows them"
+
+
+@pytest.mark.parametrize(
+    ("member", "standing"),
+    [
+        (b',"certificate":%b', COUNTS),
+        (b',"certificate":%b,"more":1', COUNTS),
+        (b',"more":{"x":1,"certificate":%b}', VOID),
+        (b',"more":[{"x":1,"certificate":%b}]', VOID),
+        (b',"certificate":%b,"more":{"x":1,"certificate":null}', COUNTS),
+        (b',"certificate":%b,"certificate":null', VOID),
+        (b',"certificate":null,"certificate":%b', COUNTS),
+    ],
+)
+def test_only_a_certificate_of_the_record_itself_is_its_own(
+    ours: Installation, member: bytes, standing: Standing
+) -> None:
+    job = SignedJob(ours)
+    held = load_service_key(ours.folder, Party.LEDGER)
+    signer, one = Signer(held.private_key, held.certificate), drafted(allowed())
+    payload = one.value[:-1] + member % signer.certificate_json + b"}"
+    place = place_of(ours.id, "policy_allowed", job.job_id, born_of(job.records[0].value))
+    (value,) = signer.sign([(place, payload)], NOW)
+    assert job.judge(replace(one, value=value), allowed()) is standing
+
+
+def test_a_service_need_not_verify_what_it_signed_itself(ours: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+    monkeypatch.setattr(ed25519, "_is_by", lambda *of: asked.append(of[1]) or False)
+    held = load_service_key(ours.folder, Party.LEDGER)
+    place = place_of(ours.id, "policy_allowed", "job-9", "b")
+    Signer(held.private_key, held.certificate).sign([(place, b'{"x":1}')], NOW)
+    (key, value, message), known = list(ed25519._kept.items())[-1]  # pyright: ignore[reportPrivateUsage]
+    assert ed25519.verify(key, value, message)
+    assert known
+    assert not asked
+    assert not ed25519.verify(key, value, message + b"x")
+    assert asked == [value]
 
 
 @pytest.mark.parametrize("event_type", SIGNED)

@@ -5,13 +5,37 @@ from functools import lru_cache
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+KEPT = 8192
+"""So many answers are kept, the newest."""
 
-@lru_cache(maxsize=8192)
+_kept: dict[tuple[bytes, bytes, bytes], bool] = {}
+
+
 def verify(public_key: bytes, signature: bytes, message: bytes) -> bool:
     """Whether a raw public key signed a message; of what was asked before, the answer is kept.
 
     The records of a batch have one signature, and several readers of a process ask for it.
     """
+    asked = (public_key, signature, message)
+    answer = _kept.get(asked)
+    if answer is None:
+        answer = _is_by(*asked)
+        _keep(asked, answer)
+    return answer
+
+
+def signed_here(public_key: bytes, signature: bytes, message: bytes) -> None:
+    """This process has just signed it with that key, and need not verify what it reads back."""
+    _keep((public_key, signature, message), True)
+
+
+def _keep(asked: tuple[bytes, bytes, bytes], answer: bool) -> None:
+    if len(_kept) >= KEPT:
+        del _kept[next(iter(_kept))]
+    _kept[asked] = answer
+
+
+def _is_by(public_key: bytes, signature: bytes, message: bytes) -> bool:
     try:
         _loaded(public_key).verify(signature, message)
     except (InvalidSignature, ValueError):

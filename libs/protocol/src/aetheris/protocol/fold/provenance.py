@@ -8,6 +8,7 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from typing import Any, cast
 
 from aetheris.protocol.base.ed25519 import verify
@@ -26,6 +27,9 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import SIGNING, KnownBy, Party, WriterRule, rule_of
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
+
+_CERTIFICATE = b',"certificate":'
+_LONGEST_CERTIFICATE = 2048
 
 REMEMBERED = 10_000
 """Sealed jobs whose keys are still known: what is said behind a seal is judged, too."""
@@ -146,11 +150,32 @@ def _is_signed_by(job: JobSigners, writer: Party, record: Record, event: Event) 
 
 def _carried(job: JobSigners, payload: bytes, signature: RecordSignature) -> Certificate | None:
     """The certificate that a record has with it, if it is of its key and under the job's root."""
+    _, found, last = payload[-_LONGEST_CERTIFICATE:].rpartition(_CERTIFICATE)
+    certificate = _read(last[:-1]) if found else None
+    if certificate is None:
+        certificate = _read_anywhere(payload)
+    if certificate is None or certificate.key_id != signature.key_id:
+        return None
+    return certificate if _is_certified(certificate, job.installation) else None
+
+
+@lru_cache(maxsize=1024)
+def _read(certificate: bytes) -> Certificate | None:
+    """From its JSON. Most records that have one have it last, and it is the same in job after job."""
+    try:
+        return read_certificate(json.loads(certificate))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _read_anywhere(payload: bytes) -> Certificate | None:
     try:
         body: Any = json.loads(payload)
     except (ValueError, RecursionError):
         return None
-    certificate = read_certificate(cast("dict[str, Any]", body).get("certificate")) if isinstance(body, dict) else None
-    if certificate is None or certificate.key_id != signature.key_id:
-        return None
-    return certificate if is_certified(certificate, job.installation, verify) else None
+    return read_certificate(cast("dict[str, Any]", body).get("certificate")) if isinstance(body, dict) else None
+
+
+@lru_cache(maxsize=1024)
+def _is_certified(certificate: Certificate, installation: str) -> bool:
+    return is_certified(certificate, installation, verify)

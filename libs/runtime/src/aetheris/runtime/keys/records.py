@@ -71,7 +71,7 @@ class RecordSigner:
         for at, draft in enumerate(group):
             signer, name = self._signer(draft), _type(draft)
             if signer is None or name == _BIRTH:
-                carried |= {signer.certificate.key_id} if signer is not None else set()
+                carried |= {signer.key_id} if signer is not None else set()
                 continue
             job = provenance.signers_of(draft.key.decode())
             birth = born.get(draft.key)
@@ -79,8 +79,8 @@ class RecordSigner:
                 continue
             installation = signer.certificate.installation if job is None else job.installation
             known = carried if birth is not None or job is None else carried | job.keys.keys()
-            value = draft.value if signer.certificate.key_id in known else _with_certificate(draft.value, signer)
-            carried.add(signer.certificate.key_id)
+            value = draft.value if signer.key_id in known else _with_certificate(draft.value, signer)
+            carried.add(signer.key_id)
             named = born_of(birth.value) if birth is not None else job.born if job is not None else None
             place = place_of(installation, name, draft.key.decode(), named)
             found[at] = _ToSign(replace(draft, value=value), place, signer)
@@ -155,7 +155,7 @@ def _begun(draft: Draft, signer: Signer) -> _ToSign:
 
 
 def _with_certificate(value: bytes, signer: Signer) -> bytes:
-    return value[:-1] + b',"certificate":' + canonical(signer.certificate.to_json()) + b"}"
+    return value[:-1] + b',"certificate":' + signer.certificate_json + b"}"
 
 
 def _type(draft: Draft) -> str:

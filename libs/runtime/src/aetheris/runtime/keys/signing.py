@@ -6,6 +6,8 @@ from datetime import datetime
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aetheris.protocol.base import signing
+from aetheris.protocol.base.canonical import canonical
+from aetheris.protocol.base.ed25519 import signed_here
 from aetheris.protocol.base.signing import Certificate, RecordSignature, SignedPlace
 from aetheris.runtime.base.refusal import StartRefused
 
@@ -22,6 +24,9 @@ class Signer:
     def __init__(self, private_key: Ed25519PrivateKey, certificate: Certificate) -> None:
         self._private_key = private_key
         self.certificate = certificate
+        self._public_key = raw_public_key(private_key)
+        self.key_id = certificate.key_id
+        self.certificate_json = canonical(certificate.to_json())
         self._not_before = datetime.fromisoformat(certificate.not_before)
         self._not_after = datetime.fromisoformat(certificate.not_after)
 
@@ -48,9 +53,11 @@ class Signer:
         self.check(now)
         leaves = [signing.leaf(signing.statement(place, payload)) for place, payload in records]
         root, paths = signing.batch(leaves)
-        value, key_id = self._private_key.sign(signing.batch_message(root)), self.certificate.key_id
+        message = signing.batch_message(root)
+        value = self._private_key.sign(message)
+        signed_here(self._public_key, value, message)
         return [
-            signing.signed_value(payload, RecordSignature(key_id, value, index, len(records), path))
+            signing.signed_value(payload, RecordSignature(self.key_id, value, index, len(records), path))
             for index, ((_, payload), path) in enumerate(zip(records, paths, strict=True))
         ]
 
