@@ -317,6 +317,7 @@ def test_a_yes_that_the_executor_writes_starts_nothing(rig: SecuredRig, tried: T
     rejected(rig, job, request)
     assert rig.external.count(tag) == 0
     forged = {event["id"] for event in rig.system.events(job) if event["source"] == "/tool_executor/rogue"}
+    assert forged == {event["id"] for event in rig.system.events(job) if event.get("void")}
     report = rig.system.verified(job)
     assert {one["event_id"] for one in report["unproven"]} == forged
     assert len(forged) == 2
@@ -346,6 +347,7 @@ def test_a_report_that_nothing_happened_reopens_no_call_that_is_parked(rig: Secu
     rig.system.wait_ended([job])
     assert rig.external.count(tag) == 1
     by_rogue = {event["id"] for event in rig.system.events(job) if event["source"] == "/tool_executor/rogue"}
+    assert by_rogue == {event["id"] for event in rig.system.events(job) if event.get("void")}
     notes = {one["event_id"] for one in rig.system.verified(job)["notes"] if one["rule"] == "unproven_report"}
     assert notes == by_rogue
     assert len(by_rogue) == 9

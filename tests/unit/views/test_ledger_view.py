@@ -1,5 +1,6 @@
 """A job's ledger as it is told from its events: every status, who made it so, nothing beside the fold."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -91,6 +92,13 @@ def test_each_status(events: tuple[Event, ...], status: str, effect: str, reason
     assert (call["status"], call["has_effect"], call["reason"]) == (status, effect, reason)
     assert call["execution_id"] == execution_id(h.JOB, "a", h.key_of("a"))
     assert call["committed"] is (status in ("success", "confirmed", "undone"))
+
+
+def test_a_void_report_that_brings_a_true_ones_id_does_not_hide_it() -> None:
+    unproved = h.finished("a", "n1").model_copy(update={"word": None})
+    *before, forged, true = records(h.created(), h.planned(PLAN), START, unproved, h.finished("a", "n1"))
+    (call,) = ledger_of(logged_events([*before, replace(forged, headers=true.headers), true]))["calls"]
+    assert (call["status"], call["seq"], call["offset"]) == ("success", 5, true.offset)
 
 
 def test_a_start_that_never_counted_is_void_until_one_does() -> None:

@@ -112,10 +112,11 @@ class EventLines:
         """The line of the service that wrote it, with how long a try took, as far as its writers' clocks tell."""
         data: Mapping[str, Any] = event.data if isinstance(event.data, dict) else {}
         service = event.source.rpartition("/")[2]
-        body: dict[str, Any] = {"service": service, "level": _level(event.type, data), "event": event.type}
+        level = "warning" if event.void else _level(event.type, data)
+        body: dict[str, Any] = {"service": service, "level": level, "event": event.type}
         body["job_id"] = data.get("job_id", "")
         body |= {name: data[name] for name in _FACTS if isinstance(data.get(name), str | int | float)}
-        body |= self._took(event, data)
+        body |= {"void": True} if event.void else self._took(event, data)
         key = data.get("idempotency_key")
         if isinstance(key, str):
             body["trace_id"] = trace_id(key)

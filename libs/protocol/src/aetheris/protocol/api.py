@@ -244,7 +244,11 @@ class Job(JobSummary):
 
 
 class JobEvent(ResponseModel):
-    """An event of a job; `seq` counts from 1 without gaps."""
+    """A record of a job; `seq` counts from 1.
+
+    `void`: it is none of the job's events, whatever its type says: not proved its writer's, or not to be read by the
+    gateway. A stream leaves it out.
+    """
 
     seq: int
     id: str
@@ -254,6 +258,7 @@ class JobEvent(ResponseModel):
     subject: str
     partition: int = 0
     offset: int
+    void: bool = False
     data: Any
 
 

@@ -93,21 +93,23 @@ class Reads:
             return await self._reader.records(row, until if until is not None else await self._reader.end(job_id))
 
     async def events(self, caller: Principal, job_id: str, after: int, limit: int) -> list[dict[str, Any]]:
-        """A job's events with sequence above `after`.
+        """A job's records with sequence above `after`, those that are void marked as such.
 
         Raises:
             NotFound, Unavailable.
         """
         found: list[dict[str, Any]] = []
-        numbers = Sequence()
-        for record in await self.records(caller, job_id):
-            sequence = numbers.number(record)
-            if sequence is not None and sequence > after and len(found) < limit:
-                found.append(wire.event_view(sequence, record))
+        for count, event in enumerate(logged_events(await self.records(caller, job_id)), start=1):
+            if event.sequence is not None and event.sequence > after:
+                found.append(wire.event_view(event.sequence, event))
+                if len(found) == limit:
+                    break
+            if count % _BREATH == 0:
+                await asyncio.sleep(0)
         return found
 
     async def stream(self, row: Row, after: int) -> AsyncIterator[list[Moved]]:
-        """A job's events with sequence above `after`: history, then live, until the job is sealed.
+        """A job's events with sequence above `after`, without void ones: history, then live, until the job is sealed.
 
         What was read together comes together.
 
@@ -121,7 +123,7 @@ class Reads:
                 for record in records:
                     event = next_logged_event(numbers, record)
                     moved = contracts.take(event)
-                    if event.sequence is not None and event.sequence > after and not wire.is_void(event):
+                    if event.sequence is not None and event.sequence > after and not event.is_void:
                         found.append(Moved(event.sequence, event, moved))
                     if isinstance(event.event, JobSealed):
                         yield found

@@ -391,7 +391,8 @@ def _follow_events(client: Client, job_id: str, after: int, *, as_json: bool) ->
 
 
 def _print_event(event: JobEvent) -> None:
-    out.print(f"{event.seq:>5} {event.offset:>8}  {event.time:<26} {shown(event.type):<26} {shown(event.subject)}")
+    about = f"{shown(event.subject)}  (void)" if event.void else shown(event.subject)
+    out.print(f"{event.seq:>5} {event.offset:>8}  {event.time:<26} {shown(event.type):<26} {about}")
 
 
 def _print_job(found: Job, *, as_json: bool) -> None:

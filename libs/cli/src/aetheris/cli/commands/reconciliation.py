@@ -67,7 +67,9 @@ def _completed(client: Client, found: Reconciled, until_s: float) -> Reconciled:
 
 
 def _answers(event: JobEvent, command_id: str) -> bool:
-    return event.type in _ANSWERS and isinstance(event.data, dict) and event.data.get("caused_by") == command_id
+    if event.void or event.type not in _ANSWERS or not isinstance(event.data, dict):
+        return False
+    return event.data.get("caused_by") == command_id
 
 
 def _effect(event: JobEvent) -> dict[str, Any]:

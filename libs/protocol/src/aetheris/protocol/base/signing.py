@@ -27,6 +27,7 @@ _FORM = re.compile(
     rb'\{(?:"index":(0|[1-9][0-9]{0,6}),)?"key":"([0-9a-f]{64})",'
     rb'(?:"path":"([A-Za-z0-9+/]+=*)","size":([1-9][0-9]{0,6}),)?"value":"([A-Za-z0-9+/]{86}==)"\}\}'
 )
+_CARRIED = re.compile(rb',"certificate":\{[^{}]*\}\}\Z')
 
 Verify = Callable[[bytes, bytes, bytes], bool]
 """(raw Ed25519 public key, signature, message) → whether the key signed the message."""
@@ -198,6 +199,12 @@ def read_signed(value: bytes) -> tuple[bytes, RecordSignature] | None:
     way = tuple(hashes[at : at + _HASH_BYTES] for at in range(0, len(hashes), _HASH_BYTES))
     signature = RecordSignature(key_id.decode(), answer, int(index or b"0"), int(size or b"1"), way)
     return value[:at] + b"}", signature
+
+
+def payload_said(value: bytes) -> bytes:
+    """What a record says, without its signature and the certificate that it brings: the same in its repeats."""
+    found = read_signed(value)
+    return value if found is None else _CARRIED.sub(b"}", found[0])
 
 
 def read_certificate(reported: object) -> Certificate | None:

@@ -3,11 +3,14 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
 
 from aetheris.protocol.base.checkpoints import UNBORN, chained
 from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.signing import payload_said
 from aetheris.protocol.fold.provenance import Provenance, Standing
+from aetheris.protocol.fold.reports import is_proved_doubt, is_proved_end
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, create_job
 from aetheris.protocol.messages import events as ev
@@ -20,28 +23,41 @@ _ENDS = frozenset(f"io.aetheris.job_{end}.v1".encode() for end in ("completed", 
 
 
 class Sequence:
-    """A job's records in order, numbered from 1; a record that repeats an event_id has no number.
+    """A job's records in order, numbered from 1; a repeat has no number.
 
+    A repeat has the event_id, the type and the payload of one before it, and counts as that one does or does not: an
+    event_id is no writer's word, so nobody hides a record by bringing its id sooner.
     Under whatever root its birth names: what counts of a signed job is said by its own records alone.
     """
 
     def __init__(self) -> None:
-        self._seen: set[str] = set()
+        self._seen: set[bytes] = set()
         self._provenance = Provenance()
         self.last = 0
 
-    def number(self, record: Record) -> int | None:
-        """The record's place among the job's events; None for a repeat."""
-        event_id = text_of(record.header("ce_id")) or f"{record.partition}:{record.offset}"
-        if event_id in self._seen:
+    def number(self, record: Record, *, counts: bool) -> int | None:
+        """The record's place among the job's; None for a repeat."""
+        repeats = _repeats(record, counts)
+        if repeats in self._seen:
             return None
-        self._seen.add(event_id)
+        self._seen.add(repeats)
         self.last += 1
         return self.last
 
     def counts(self, record: Record, event: Event | NeedsUpgrade | None) -> bool:
-        """Whether its writer has signed it, where that is asked for; each record is asked about once, in order."""
-        return not isinstance(event, Event) or self._provenance.judge(record, event) is Standing.COUNTS
+        """Whether it is an event that is proved its writer's, where that is asked for.
+
+        Each record is asked about once, in order.
+        """
+        if not isinstance(event, Event) or self._provenance.judge(record, event) is not Standing.COUNTS:
+            return False
+        match event:
+            case ev.ToolInvocationFinished():
+                return is_proved_end(event)
+            case ev.InvocationInDoubt():
+                return is_proved_doubt(event)
+            case _:
+                return True
 
 
 def text_of(header: bytes | None) -> str:
@@ -92,12 +108,17 @@ def fold_into(state: JobState | None, record: Record, numbers: Sequence) -> JobS
 
 @dataclass(frozen=True, slots=True)
 class LoggedEvent:
-    """An event of a job with its place in it; `sequence` is None for the repeat of an event_id."""
+    """A record of a job with its place in it; `sequence` is None for a repeat."""
 
     sequence: int | None
     record: Record
     event: Event | NeedsUpgrade | None
-    """None for what this version doesn't know, or can't decode, and for what its writer has not signed."""
+    """None for what this version doesn't know, or can't decode, and for what is not proved its writer's."""
+
+    @property
+    def is_void(self) -> bool:
+        """Whether nobody is to take it for an event of its type: not proved its writer's, or not to be read here."""
+        return not isinstance(self.event, Event)
 
     @property
     def id(self) -> str:
@@ -130,7 +151,9 @@ def logged_events(records: Iterable[Record]) -> Iterator[LoggedEvent]:
 def next_logged_event(numbers: Sequence, record: Record) -> LoggedEvent:
     """The next record of a job, behind those that were numbered before."""
     event = _decoded(record)
-    return LoggedEvent(numbers.number(record), record, event if numbers.counts(record, event) else None)
+    counts = numbers.counts(record, event)
+    shown = event if counts or isinstance(event, NeedsUpgrade) else None
+    return LoggedEvent(numbers.number(record, counts=counts), record, shown)
 
 
 def fold_event(state: JobState | None, event: Event | NeedsUpgrade | None, offset: int) -> tuple[JobState | None, bool]:
@@ -158,6 +181,14 @@ def moment_of(text: str) -> datetime | None:
 def step_indexes(job: JobState) -> Mapping[str, int]:
     """Each node's place in the topological order of the plan in force."""
     return {node_id: index for index, node_id in enumerate(job.order)}
+
+
+def _repeats(record: Record, counts: bool) -> bytes:
+    """What it has in common with its repeats; without an id, with none."""
+    event_id, event_type = record.identity()
+    named = event_id or b"%d:%d" % (record.partition, record.offset)
+    said = payload_said(record.value) if counts else record.value
+    return sha256(b"\0".join((b"%d" % counts, named, event_type or b"", said))).digest()
 
 
 def _decoded(record: Record) -> Event | NeedsUpgrade | None:

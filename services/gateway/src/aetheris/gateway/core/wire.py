@@ -8,7 +8,7 @@ from typing import Any
 
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import LoggedEvent, event_type_of, text_of
-from aetheris.protocol.messages.events import Event, JobWaiting, ToolInvocationFinished
+from aetheris.protocol.messages.events import JobWaiting, ToolInvocationFinished
 from aetheris.views.contracts import Transition
 
 SSE_NAMES: Mapping[str, str] = {
@@ -56,8 +56,12 @@ def sse_bytes(event: Moved) -> bytes:
 
 
 def sse_name(logged: LoggedEvent) -> str | None:
-    """The name of an event in a stream; a form of the plan is one to answer, as a request for an approval is; what a
-    model said is text."""
+    """The name of an event in a stream; none for what is void.
+
+    A form of the plan is one to answer, as a request for an approval is; what a model said is text.
+    """
+    if logged.is_void:
+        return None
     if isinstance(logged.event, JobWaiting) and logged.event.form is not None:
         return "ecs"
     if isinstance(logged.event, ToolInvocationFinished) and logged.event.usage is not None:
@@ -65,17 +69,12 @@ def sse_name(logged: LoggedEvent) -> str | None:
     return SSE_NAMES.get(logged.type)
 
 
-def is_void(logged: LoggedEvent) -> bool:
-    """Whether a client that goes by types would take it for what it is not: it can't be read, or is a forgery."""
-    return logged.event is None and (logged.type in SSE_NAMES or logged.type == "job_sealed")
-
-
 def event_json(sequence: int, logged: LoggedEvent) -> bytes:
     """An event's view as one line of JSON: its payload as it lies in the log, where it was decoded from there."""
     value = logged.record.value
-    if isinstance(logged.event, Event) and b"\n" not in value and b"\r" not in value:
+    if not logged.is_void and b"\n" not in value and b"\r" not in value:
         return b'%b,"data":%b}' % (_encode(_envelope(sequence, logged.record))[:-1].encode(), value)
-    return json.dumps(event_view(sequence, logged.record), separators=(",", ":")).encode()
+    return json.dumps(event_view(sequence, logged), separators=(",", ":")).encode()
 
 
 def _move_bytes(sequence: int, moved: Transition) -> bytes:
@@ -83,9 +82,10 @@ def _move_bytes(sequence: int, moved: Transition) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (EXECUTION_STATE.encode(), _encode(named | moved.view()).encode())
 
 
-def event_view(sequence: int, record: Record) -> dict[str, Any]:
-    """An event as clients get it: its envelope, and its payload under `data`."""
-    return {**_envelope(sequence, record), "data": payload_of(record)}
+def event_view(sequence: int, logged: LoggedEvent) -> dict[str, Any]:
+    """An event as clients get it: its envelope, `void` where it is, and its payload under `data`."""
+    void = {"void": True} if logged.is_void else {}
+    return {**_envelope(sequence, logged.record), **void, "data": payload_of(logged.record)}
 
 
 def _envelope(sequence: int, record: Record) -> dict[str, Any]:

@@ -1,0 +1,173 @@
+"""Records that are not their writers' hide no true one, are shown as what they are, and end no stream."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from aetheris.gateway.core.principal import Principal
+from aetheris.gateway.reads import Reads
+from aetheris.gateway.views import Row
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.words import TryWord
+from aetheris.protocol.base.writers import Party
+from aetheris.protocol.fold.job_log import LoggedEvent, logged_events
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.event_values import Outcome
+from aetheris.protocol.messages.events import Event
+from tests.testkit import histories as h
+from tests.testkit.tries import try_of, words_of
+from tests.unit.runtime.test_record_signatures import Installation, SignedJob, drafted
+
+TRUE_TYPES = ["job_created", "plan_generated"]
+START = h.started("a", "n1")
+REPORT = h.finished("a", "n1")
+ALLOWED = h.about(ev.PolicyAllowed, "a", args_hash="h", tool_version="1", rule="r")
+COMPLETED = ev.JobCompleted(job_id="job-1")
+SEALED = ev.JobSealed(
+    job_id="job-1",
+    tenant="t",
+    sealed_at="2026-01-01T00:00:00Z",
+    event_count=1,
+    root="r",
+    execution_hash="e",
+    outcome_hash="o",
+    signature="s",
+    key_id="k",
+)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> SignedJob:
+    return SignedJob(Installation(tmp_path))
+
+
+def forged(job: SignedJob, event: Event, event_id: str | None = None, version: str = "1") -> None:
+    """Appended by who has signed nothing, under an id of his choice."""
+    made = drafted(event)
+    named = {"ce_type": f"io.aetheris.{event.event_type}.v{version}".encode(), "ce_id": (event_id or "").encode()}
+    headers = tuple((name, named.get(name) or value) for name, value in made.headers)
+    job.judge(replace(made, headers=headers), event)
+
+
+class Log:
+    """A job's records, read once; nothing is to come."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._records = list(records)
+
+    async def row(self, _caller: object, _job_id: str) -> object:
+        return object()
+
+    async def end(self, _job_id: str) -> int:
+        return len(self._records)
+
+    async def records(self, _row: object, _end: int) -> list[Record]:
+        return self._records
+
+    @asynccontextmanager
+    async def listening(self, _job_id: str) -> AsyncGenerator[None]:
+        yield
+
+    async def spliced(self, _row: object, _news: object) -> AsyncIterator[list[Record]]:
+        yield self._records
+
+
+class Anytime:
+    """No deadline."""
+
+    @asynccontextmanager
+    async def deadline(self) -> AsyncGenerator[None]:
+        yield
+
+
+def reads(job: SignedJob) -> Reads:
+    parts = dict.fromkeys(("waits", "feed", "views", "quarantines", "registry", "clock"))
+    return Reads(**cast("Any", parts | {"reader": Log(job.records), "deadlines": Anytime()}))
+
+
+async def shown(job: SignedJob, after: int = 0, limit: int = 100) -> list[tuple[int, str, bool]]:
+    found = await reads(job).events(cast("Principal", None), "job-1", after, limit)
+    return [(one["seq"], one["type"], one.get("void", False)) for one in found]
+
+
+async def streamed(job: SignedJob) -> list[LoggedEvent]:
+    row = cast("Row", type("Row", (), {"job_id": "job-1"}))
+    return [one.logged async for found in reads(job).stream(row, 0) for one in found]
+
+
+def types(found: Sequence[LoggedEvent]) -> list[str]:
+    return [one.type for one in found]
+
+
+@pytest.mark.parametrize("true", [ALLOWED, COMPLETED], ids=lambda one: one.event_type)
+async def test_who_brings_the_id_of_a_true_record_sooner_hides_nothing(job: SignedJob, true: Event) -> None:
+    forged(job, true, true.event_type)
+    writer = Party.LEDGER if true is ALLOWED else Party.PLANNER
+    job.write(writer, true)
+    name = true.event_type
+    assert await shown(job) == [
+        (1, "job_created", False),
+        (2, "plan_generated", False),
+        (3, name, True),
+        (4, name, False),
+    ]
+    assert types(await streamed(job)) == [*TRUE_TYPES, name]
+
+
+async def test_nor_does_the_id_of_what_follows_from_the_log(job: SignedJob) -> None:
+    """Nobody signs a start: two that say something else are two, whatever they are called."""
+    forged(job, START.model_copy(update={"worker_id": "rogue"}), "s")
+    forged(job, START, "s")
+    assert [one.sequence for one in logged_events(job.records)] == [1, 2, 3, 4]
+
+
+async def test_what_its_writer_says_again_is_a_repeat(job: SignedJob) -> None:
+    """Also where it is signed anew, with another path and without the certificate that the first one brought."""
+    job.write(Party.LEDGER, ALLOWED)
+    job.write(Party.LEDGER, ALLOWED, ALLOWED)
+    assert [one.sequence for one in logged_events(job.records)] == [1, 2, 3, None, None]
+    assert len({one.value for one in job.records[2:]}) == 3
+
+
+async def test_a_page_of_void_records_leads_on(job: SignedJob) -> None:
+    for number in range(5):
+        forged(job, ALLOWED, f"f{number}")
+    job.write(Party.PLANNER, COMPLETED)
+    assert await shown(job, after=2, limit=5) == [(at, "policy_allowed", True) for at in range(3, 8)]
+    assert await shown(job, after=7, limit=5) == [(8, "job_completed", False)]
+
+
+@pytest.mark.parametrize(
+    ("event", "version"), [(COMPLETED, "1"), (COMPLETED, "2"), (SEALED, "1"), (SEALED, "2")], ids=str
+)
+async def test_a_forged_end_ends_no_stream(job: SignedJob, event: Event, version: str) -> None:
+    forged(job, event, "forged", version)
+    job.write(Party.LEDGER, ALLOWED)
+    assert types(await streamed(job)) == [*TRUE_TYPES, "policy_allowed"]
+    assert [void for _, _, void in await shown(job)] == [False, False, True, False]
+
+
+@pytest.mark.parametrize("word", [None, "0" * 64, try_of("n1"), words_of("n1").word(TryWord.IN_DOUBT)])
+@pytest.mark.parametrize("outcome", [Outcome.SUCCESS, Outcome.RETRYABLE])
+async def test_a_report_without_its_word_is_no_result(job: SignedJob, outcome: Outcome, word: str | None) -> None:
+    forged(job, START)
+    report = REPORT.model_copy(update={"outcome": outcome, "word": word})
+    forged(job, report, "r")
+    assert types(await streamed(job)) == [*TRUE_TYPES, "tool_invocation_started"]
+    forged(job, REPORT, "r")
+    assert types(await streamed(job)) == [*TRUE_TYPES, "tool_invocation_started", "tool_invocation_finished"]
+    assert (await shown(job))[3:] == [
+        (4, "tool_invocation_finished", True),
+        (5, "tool_invocation_finished", False),
+    ]
+
+
+async def test_a_doubt_without_its_word_is_none(job: SignedJob) -> None:
+    forged(job, START)
+    doubt = h.about(ev.InvocationInDoubt, "a", invocation_id="n1", error_class="E", returned=True)
+    forged(job, doubt.model_copy(update={"word": "0" * 64}))
+    assert (await shown(job))[3:] == [(4, "invocation_in_doubt", True)]
