@@ -1,12 +1,18 @@
 """Batches of signed records: every leaf of every size has a path, and no other."""
 
 import hashlib
+from dataclasses import asdict
 
 import pytest
+import rfc8785
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from aetheris.proofs.merkle import Tree, leaf_hash
 from aetheris.protocol.base import signing
 from aetheris.protocol.base.signing import RecordSignature, SignedPlace
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 @pytest.mark.parametrize("size", [*range(1, 18), 33, 100])
@@ -48,6 +54,13 @@ def test_no_place_and_payload_read_as_another() -> None:
     one = signing.statement(SignedPlace("i", "t", "x", "k"), b'{"a":1}')
     assert one.count(b"\n") == 1
     assert signing.statement(SignedPlace("i", "t", "x", 'k"}\n{'), b"") not in (one, b"")
+
+
+@given(st.builds(SignedPlace, TEXTS, TEXTS, TEXTS, TEXTS, st.none() | TEXTS, st.none() | st.integers(0, 2**53 - 1)))
+@example(SignedPlace("a" * 64, "aetheris.jobs.events.v1", "job_created", "job_01-A:2", "b" * 64, 2**53 - 1))
+def test_a_place_is_said_in_canonical_form(place: SignedPlace) -> None:
+    line = rfc8785.dumps(asdict(place))
+    assert signing.statement(place, b"{}") == signing.pae(signing.RECORD, line + b"\n{}")
 
 
 @pytest.mark.parametrize("reported", [None, [], {}, {"service": "planner"}, {"service": 1, "root": "x"}])

@@ -8,8 +8,8 @@ import binascii
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import asdict, dataclass
+from typing import cast
 
 from aetheris.protocol.base.canonical import canonical
 
@@ -23,6 +23,8 @@ MAX_PATH = 20
 
 _HASH_BYTES = 32
 _SIGNATURE = b',"sig":'
+_PLAIN = re.compile(r"[A-Za-z0-9._:-]*")
+"""Texts whose canonical form is their own: nearly every place has no others."""
 _FORM = re.compile(
     rb'\{(?:"index":(0|[1-9][0-9]{0,6}),)?"key":"([0-9a-f]{64})",'
     rb'(?:"path":"([A-Za-z0-9+/]+=*)","size":([1-9][0-9]{0,6}),)?"value":"([A-Za-z0-9+/]{86}==)"\}\}'
@@ -58,13 +60,6 @@ class RecordSignature:
     index: int = 0
     size: int = 1
     path: tuple[bytes, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """{key, value, index?, size?, path?}: base64, the path as one text; alone in its batch it has none."""
-        alone = {"key": self.key_id, "value": _text(self.value)}
-        if self.size == 1:
-            return alone
-        return {**alone, "index": self.index, "size": self.size, "path": _text(b"".join(self.path))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +118,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 
 def statement(place: SignedPlace, payload: bytes) -> bytes:
     """What is signed of a record: its place in one line of canonical JSON, then its payload's own bytes."""
-    where = {
-        "born": place.born,
-        "installation": place.installation,
-        "key": place.key,
-        "sequence": place.sequence,
-        "topic": place.topic,
-        "type": place.type,
-    }
-    return pae(RECORD, canonical(where) + b"\n" + payload)
+    return pae(RECORD, _line(place) + b"\n" + payload)
 
 
 def batch_message(root: bytes) -> bytes:
@@ -181,7 +168,12 @@ def root_of(answer: bytes, signature: RecordSignature) -> bytes | None:
 
 def signed_value(payload: bytes, signature: RecordSignature) -> bytes:
     """The record's value: the payload, an object with a member at least, with `sig` as its last member."""
-    return payload[:-1] + _SIGNATURE + canonical(signature.to_json()) + b"}"
+    key, value = signature.key_id.encode(), base64.b64encode(signature.value)
+    if signature.size == 1:
+        return b'%b,"sig":{"key":"%b","value":"%b"}}' % (payload[:-1], key, value)
+    path = base64.b64encode(b"".join(signature.path))
+    form = b'%b,"sig":{"index":%d,"key":"%b","path":"%b","size":%d,"value":"%b"}}'
+    return form % (payload[:-1], signature.index, key, path, signature.size, value)
 
 
 def read_signed(value: bytes) -> tuple[bytes, RecordSignature] | None:
@@ -235,6 +227,16 @@ def is_signed(
         return False
     root = root_of(statement(place, payload), signature)
     return root is not None and verify(public_key, signature.value, batch_message(root))
+
+
+def _line(place: SignedPlace) -> bytes:
+    born = "null" if place.born is None else f'"{place.born}"'
+    sequence = "null" if place.sequence is None else place.sequence
+    texts = f'"topic":"{place.topic}","type":"{place.type}"'
+    line = f'{{"born":{born},"installation":"{place.installation}","key":"{place.key}","sequence":{sequence},{texts}}}'
+    if _PLAIN.fullmatch(f"{place.born or ''}{place.installation}{place.key}{place.topic}{place.type}"):
+        return line.encode()
+    return canonical(asdict(place))
 
 
 def _tree(leaves: Sequence[bytes]) -> tuple[bytes, list[tuple[bytes, ...]]]:
