@@ -18,13 +18,17 @@ from aetheris.protocol.messages.commands import Resolve
 from aetheris.protocol.planning.approval_text import ApprovalText, signed_request
 from tests.testkit.histories import JOB, TENANT, about, started
 from tests.testkit.ledgers import Ledger
+from tests.testkit.passkeys import Passkey
 from tests.testkit.principals import said_by
 from tests.testkit.ssh_keys import SshSigner
 from tests.unit.ledger.test_approvals import PAID, PAY, asked, key, respond, state, world
 
 ONE, TWO = PAY + "signed = true\n", PAY + "signed = true\napprovals = 2\n"
-KEYS = {name: SshSigner(seed) for seed, name in enumerate(("bob", "carol", "dan", "mallory"), start=1)}
-SIGNERS = "".join(KEYS[name].line(name) for name in ("bob", "carol", "dan"))
+KEYS: dict[str, SshSigner | Passkey] = {
+    name: SshSigner(seed) for seed, name in enumerate(("bob", "carol", "dan", "mallory"), start=1)
+}
+KEYS["eve"], KEYS["mallory's passkey"] = Passkey(1), Passkey(2)
+SIGNERS = "".join(KEYS[name].line(name) for name in ("bob", "carol", "dan", "eve"))
 
 
 def ask(policy: str = ONE, signers: str = SIGNERS) -> Ledger:
@@ -61,6 +65,24 @@ def test_a_yes_counts_with_his_own_signature_and_the_log_has_it() -> None:
     assert decided is not None
     assert decided.signature is not None
     assert decided.signature.key == KEYS["bob"].fingerprint
+    assert len(ledger.grants) == 1
+
+
+def test_a_passkey_signs_as_an_ssh_key_does_and_beside_it() -> None:
+    ledger = ask(TWO)
+    assert say(ledger, "eve", with_key="mallory's passkey") == "no allowed signer has the key that signed"
+    assert say(ledger, "bob", with_key="eve") == "the key that signed is not allowed to sign for bob"
+    other = replace(text(ledger, "eve"), asked=replace(text(ledger, "eve").asked, request="another"))
+    assert "of something else" in say(ledger, "eve", text=other)
+    unseen = Passkey(1).sign(text(ledger, "eve").encoded(), flags=1)
+    respond(ledger, "approve", by="eve", name="unseen", signature=unseen)
+    assert "did not verify who used it" in ledger.core.ignored[-1].why
+    assert say(ledger, "eve") == "approval_voted"
+    assert ledger.grants == []
+    assert say(ledger, "bob") == "approval_decided"
+    decided = state(ledger).decision
+    assert decided is not None
+    assert decided.votes == ("eve", "bob")
     assert len(ledger.grants) == 1
 
 

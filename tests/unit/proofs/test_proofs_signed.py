@@ -7,6 +7,7 @@ import pytest
 
 from aetheris.protocol.planning.approval_text import ApprovalText, SignedRequest
 from aetheris.protocol.planning.approvals import request_id
+from tests.testkit.passkeys import Passkey
 from tests.testkit.proof_histories import JOB, TENANT, Log, digest, node, tool
 from tests.testkit.ssh_keys import SshSigner
 from tests.testkit.standalone import verified
@@ -57,6 +58,26 @@ def decided(by: str = "ann", decision: str = "approve", signed: dict[str, str] |
 def test_a_signed_yes_holds_with_signers_and_without() -> None:
     log = decided(signed=signature(text("ann"), "ann"))
     assert (rules(log), rules(log, None)) == ([], [])
+
+
+def test_a_passkey_signs_as_an_ssh_key_does() -> None:
+    own, other = Passkey(1), Passkey(2)
+    signers = SIGNERS + own.line("ann")
+
+    def by(key: Passkey, said: ApprovalText, **otherwise: Any) -> Log:
+        return decided(signed={"key": key.fingerprint, "armored": key.sign(said.encoded(), **otherwise)})
+
+    good, foreign = by(own, text("ann")), by(other, text("ann"))
+    assert (rules(good, signers), rules(good, None), rules(good)) == ([], [], ["foreign_signature"])
+    assert (rules(foreign, signers), rules(foreign, None)) == (["foreign_signature"], [])
+    for wrong in (
+        by(own, text("ann", "reject")),
+        by(own, text("ann"), flags=1),
+        by(own, text("ann"), origin=b"https://evil.example"),
+        by(own, text("ann"), tail=b',"crossOrigin":true}'),
+        decided(signed={"key": other.fingerprint, "armored": own.sign(text("ann").encoded())}),
+    ):
+        assert (rules(wrong, signers), rules(wrong, None)) == (["not_signed"], ["not_signed"])
 
 
 def test_about_a_key_that_holds_half_a_pair_nothing_can_be_signed() -> None:

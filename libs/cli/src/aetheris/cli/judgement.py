@@ -19,7 +19,7 @@ from aetheris.proofs.sealed import SealReport
 from aetheris.proofs.trust import TrustedKey
 
 Signers = Sequence[TrustedSigner] | None
-"""Whose SSH keys sign for whom; None: signatures are held against the keys that they name."""
+"""Whose SSH keys and passkeys sign for whom; None: signatures are held against the keys that they name."""
 
 
 def of_bundle(data: bytes, keys: Sequence[TrustedKey] | None, signers: Signers = None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What approvers signed with SSH keys of their own: SSHSIG and files of allowed signers, as OpenSSH has them."""
+"""What approvers signed with SSH keys and passkeys of their own: SSHSIG, and OpenSSH's allowed signers."""
 
 import base64
 import binascii
@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from aetheris.proofs import passkeys
 from aetheris.proofs.canonical import canonical
+from aetheris.proofs.passkeys import PasskeySignature
 from aetheris.proofs.signatures import is_by
 
 NAMESPACE = "aetheris-approval"
 PLAIN, TOUCHED = b"ssh-ed25519", b"sk-ssh-ed25519@openssh.com"
+PASSKEY = b"sk-ecdsa-sha2-nistp256@openssh.com"
 
 _LONGEST = 4_096
 _ARMOR = re.compile(
@@ -58,14 +61,14 @@ class TrustedSigner:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A signature: the key as SSH writes it, and what else it says."""
+    """A signature: the key as SSH writes it, and what else it says; a passkey's application is its host."""
 
     key: bytes
     raw_key: bytes
     application: bytes | None
     namespace: bytes
     hash_name: bytes
-    value: bytes
+    value: bytes | PasskeySignature
     details: bytes
 
     @property
@@ -77,13 +80,17 @@ class Opened:
         """Did its key sign this message as an approval?"""
         digest = _HASHES[self.hash_name](message).digest()
         signed = b"SSHSIG" + b"".join(map(_string, (self.namespace, b"", self.hash_name, digest)))
+        if self.namespace != NAMESPACE.encode():
+            return False
+        if isinstance(self.value, PasskeySignature):
+            return self.value.holds(self.raw_key, self.application or b"", signed)
         if self.application is not None:
             signed = hashlib.sha256(self.application).digest() + self.details + hashlib.sha256(signed).digest()
-        return self.namespace == NAMESPACE.encode() and is_by(self.raw_key, self.value, signed)
+        return is_by(self.raw_key, self.value, signed)
 
 
 def opened(armored: object) -> Opened | None:
-    """A signature by an Ed25519 key, in a file or on a security key that was touched; None for anything else."""
+    """A signature by an Ed25519 key, in a file or on a security key that was touched, or by a passkey; else None."""
     found = _ARMOR.fullmatch(armored) if isinstance(armored, str) and len(armored) <= _LONGEST else None
     try:
         return _opened(_unbase64("".join(found[1].split()))) if found is not None else None
@@ -146,32 +153,58 @@ def _opened(blob: bytes) -> Opened:
     if head != b"SSHSIG\0\0\0\1":
         raise ValueError("another version")
     key, namespace, reserved, hash_name, signed = _strings(rest, 5)
-    kind, raw_key, *application = _strings(key)
-    if reserved or hash_name not in _HASHES or len(raw_key) != 32 or not _is_known(kind, application):
+    kind, raw_key, application = _known(key)
+    if reserved or hash_name not in _HASHES:
         raise ValueError("of another kind")
-    value_kind, value = _strings(signed[:-5] if application else signed, 2)
-    details = signed[-5:] if application else b""
+    if kind == PASSKEY:
+        return Opened(key, raw_key, application, namespace, hash_name, _by_passkey(signed), b"")
+    value_kind, value = _strings(signed[:-5] if application is not None else signed, 2)
+    details = signed[-5:] if application is not None else b""
     if value_kind != kind or len(value) != 64 or (details and not details[0] & 1):
         raise ValueError("not by its key")
-    return Opened(key, raw_key, application[0] if application else None, namespace, hash_name, value, details)
+    return Opened(key, raw_key, application, namespace, hash_name, value, details)
 
 
-def _is_known(kind: bytes, application: Sequence[bytes]) -> bool:
-    return (kind, len(application)) in ((PLAIN, 0), (TOUCHED, 1))
+def _by_passkey(signed: bytes) -> PasskeySignature:
+    """Type, numbers; flags and a counter; origin, client data, extensions."""
+    (kind, numbers), rest = _taken(signed, 2)
+    origin, client_data, extensions = _strings(rest[5:], 3)
+    if kind != b"webauthn-" + PASSKEY:
+        raise ValueError("not by its key")
+    return passkeys.read(_strings(numbers, 2), rest[:5] + extensions, origin, client_data)
+
+
+def _known(key: bytes) -> tuple[bytes, bytes, bytes | None]:
+    """Type, public key, and what it is for."""
+    kind, *parts = _strings(key)
+    if kind == PASSKEY and len(parts) == 3 and passkeys.is_key(*parts):
+        return kind, parts[1], parts[2]
+    if (kind, len(parts)) not in ((PLAIN, 1), (TOUCHED, 2)) or len(parts[0]) != 32:
+        raise ValueError("of another kind")
+    return kind, parts[0], parts[1] if parts[1:] else None
 
 
 def _strings(data: bytes, count: int | None = None) -> list[bytes]:
     """All strings of a blob, each behind its length; of just as many, or two and more."""
     found: list[bytes] = []
     while data:
+        (one,), data = _taken(data, 1)
+        found.append(one)
+    if len(found) != count if count is not None else len(found) < 2:
+        raise ValueError("another number of strings")
+    return found
+
+
+def _taken(data: bytes, count: int) -> tuple[list[bytes], bytes]:
+    """So many strings, and what lies behind them."""
+    found: list[bytes] = []
+    for _ in range(count):
         size = int.from_bytes(data[:4], "big")
         if len(data) < 4 + size:
             raise ValueError("cut off")
         found.append(data[4 : 4 + size])
         data = data[4 + size :]
-    if len(found) != count if count is not None else len(found) < 2:
-        raise ValueError("another number of strings")
-    return found
+    return found, data
 
 
 def _string(data: bytes) -> bytes:
@@ -203,11 +236,11 @@ def _signer(line: str) -> TrustedSigner:
     names, found = parts[1], dict(_options(parts[2] or ""))
     try:
         key = _unbase64(parts[4])
-        kind, raw_key, *application = _strings(key)
+        kind, _, _ = _known(key)
     except ValueError:
-        raise ValueError("holds no key") from None
-    if kind != parts[3].encode() or len(raw_key) != 32 or not _is_known(kind, application):
-        raise ValueError("holds no Ed25519 key, which alone is taken")
+        raise ValueError("holds neither an Ed25519 key nor a passkey's, which alone are taken") from None
+    if kind != parts[3].encode():
+        raise ValueError("the key is not of the type that stands before it")
     spaces = found.get("namespaces", "*").split(",")
     return TrustedSigner(names.split(","), key, spaces, _time(found, "valid-after"), _time(found, "valid-before"))
 

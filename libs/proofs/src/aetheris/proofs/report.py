@@ -21,7 +21,7 @@ def verify(
 
     `keys` are those whose seals are taken; a seal by any other is a violation.
     `load_blob` gives the bytes of a result kept outside the log, by their hex SHA-256.
-    `signers` say whose SSH keys sign for whom, where a rule asks approvers to sign.
+    `signers` say whose keys sign for whom, where a rule asks approvers to sign.
     """
     audit = Audit()
     for record in records:

@@ -14,7 +14,8 @@ class GatewaySettings(HttpSettings):
     oidc: Path | None = Field(None, description="OpenID providers whose tokens are believed (TOML); unset: none")
     limits: Path | None = Field(None, description="What tenants and principals may ask for (TOML); unset: no limit")
     signers: Path | None = Field(
-        None, description="Whose SSH keys count where a rule asks for signatures (allowed_signers of OpenSSH)"
+        None,
+        description="Whose SSH keys and passkeys count where a rule asks for signatures (allowed_signers of OpenSSH)",
     )
     verifier_url: str = Field("http://127.0.0.1:8081", description="The verifier's HTTP address, for proofs")
     answer_s: float = Field(5.0, gt=0, description="How long a command waits for the event that answers it")

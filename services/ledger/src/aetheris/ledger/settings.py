@@ -14,7 +14,8 @@ class LedgerSettings(SigningSettings):
 
     policy: Path | None = Field(None, description="Policy file (TOML); unset: irreversible calls need approval")
     signers: Path | None = Field(
-        None, description="Whose SSH keys count where a rule asks for signatures (allowed_signers of OpenSSH)"
+        None,
+        description="Whose SSH keys and passkeys count where a rule asks for signatures (allowed_signers of OpenSSH)",
     )
     runs: bool = Field(default=True, description="Grant several nodes that follow each other at once")
     on_in_doubt: OnInDoubt = Field(

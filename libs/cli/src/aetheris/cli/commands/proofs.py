@@ -40,7 +40,7 @@ def verify(
     ] = None,
     signers: Annotated[
         Path | None,
-        typer.Option(help="Whose SSH keys sign for whom (allowed_signers), where a rule asks approvers to sign."),
+        typer.Option(help="Whose keys sign for whom (allowed_signers), where a rule asks approvers to sign."),
     ] = None,
     from_log: Annotated[bool, typer.Option("--from-log", help="Read Kafka here; ask no service.")] = False,
     installation: Annotated[

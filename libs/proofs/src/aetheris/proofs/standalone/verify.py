@@ -2,8 +2,8 @@
 """Check an evidence bundle of Aetheris, trusting nobody:
     python3 verify.py BUNDLE.zip [--public-key KEYS] [--installation KEY_ID] [--signers FILE]
 
-Needs Python 3.11 and the package `cryptography` (for Ed25519), and no network. It shares no code with Aetheris and is
-meant to be read, from here to the end, in the order in which it checks:
+Needs Python 3.11 and the package `cryptography` (for Ed25519 and P-256), and no network. It shares no code with
+Aetheris and is meant to be read, from here to the end, in the order in which it checks:
 
   1 the bundle   zip → signed envelope (DSSE) → statement (in-toto) → the job's records, as the exact bytes of the log
   2 the records  the chain, one hash over all of them in order; what is wrong with a record by itself, and who wrote it
@@ -43,7 +43,10 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 
 MAX_BYTES = 256 * 1024 * 1024
@@ -747,7 +750,7 @@ class Job:
         )
 
     def unsigned(self, word: Record, asked: Record, who: str) -> dict[str, bool]:
-        """Where the request must be signed: his own SSH key signed just this, if the signers say that it is his."""
+        """Where the request must be signed: his own key (SSH's, a passkey) signed just this, if the signers give it."""
         if asked.body.get("signed") is not True:
             return {}
         named, text = mapping(word.body.get("signature")), self.to_sign(word, asked)
@@ -1228,58 +1231,126 @@ SSH_HASHES = {b"sha256": hashlib.sha256, b"sha512": hashlib.sha512}
 
 
 class SshSignature:
-    """An SSHSIG (OpenSSH, PROTOCOL.sshsig) by Ed25519, in a file or on a security key that was touched."""
+    """An SSHSIG (OpenSSH, PROTOCOL.sshsig): by Ed25519, in a file or on a security key touched; a passkey's."""
 
     def __init__(self, blob: bytes) -> None:
         if blob[:10] != b"SSHSIG\0\0\0\1":
             raise ValueError("another version")
         self.key, self.namespace, reserved, self.hash_name, signed = ssh_strings(blob[10:])
         self.raw, self.application = ssh_key(self.key)
-        is_touched = self.application is not None
+        self.passkey = PasskeySignature(signed) if len(self.raw) == 65 else None
+        is_touched = self.application is not None and not self.passkey
         self.details = signed[-5:] if is_touched else b""  # flags and a counter
-        kind, self.value = ssh_strings(signed[:-5] if is_touched else signed)
+        kind, self.value = (b"", b"") if self.passkey else ssh_strings(signed[:-5] if is_touched else signed)
         same = kind == ssh_strings(self.key)[0] and len(self.value) == 64
-        if reserved or self.hash_name not in SSH_HASHES or not same or (is_touched and not self.details[0] & 1):
+        if not self.passkey and (not same or (is_touched and not self.details[0] & 1)):
+            raise ValueError("not by its key")
+        if reserved or self.hash_name not in SSH_HASHES:
             raise ValueError("another kind")
         self.fingerprint = "SHA256:" + base64.b64encode(sha256(self.key)).decode().rstrip("=")
 
     def holds(self, message: bytes) -> bool:
         digest = SSH_HASHES[self.hash_name](message).digest()
         signed = b"SSHSIG" + b"".join(map(ssh_string, (self.namespace, b"", self.hash_name, digest)))
+        if self.namespace != b"aetheris-approval":
+            return False
+        if self.passkey:
+            return self.passkey.holds(self.raw, (self.application or b"").decode(), signed)
         if self.application is not None:
             signed = sha256(self.application) + self.details + sha256(signed)
         try:
             Ed25519PublicKey.from_public_bytes(self.raw).verify(self.value, signed)
         except Exception:
             return False
-        return self.namespace == b"aetheris-approval"
+        return True
+
+
+class PasskeySignature:
+    """What a browser made (WebAuthn's assertion), as OpenSSH keeps it (PROTOCOL.u2f): type, numbers r and s; flags and
+    a counter, which nothing rests on; the page's origin, the client data, extensions."""
+
+    def __init__(self, signed: bytes) -> None:
+        kind, at = ssh_string_at(signed, 0)
+        numbers, at = ssh_string_at(signed, at)
+        origin, self.client_data, extensions = ssh_strings(signed[at + 5 :])
+        self.flagged = signed[at : at + 5] + extensions
+        self.r, self.s = map(ssh_number, ssh_strings(numbers))
+        flags = self.flagged[0]  # somebody was there (1) and verified (4); no data of a new key (64); extensions (128)
+        if kind != b"webauthn-" + PASSKEY or flags & 0x45 != 0x05 or bool(flags & 0x80) != bool(extensions):
+            raise ValueError("not by a passkey, or by nobody")
+        said = STRICT.decode(self.client_data.decode())
+        if not isinstance(said, dict) or self.client_data[:1] + self.client_data[-1:] != b"{}":
+            raise ValueError("no client data")
+        self.origin, self.is_within = origin.decode("ascii"), said.get("crossOrigin", False) is not False
+        if said.get("origin") != self.origin or said.get("type") != "webauthn.get" or "topOrigin" in said:
+            raise ValueError("of another page")
+
+    def holds(self, point: bytes, host: str, message: bytes) -> bool:
+        """The message is the challenge, the page is of the key's host; both in the one way that browsers have."""
+        challenge = base64.urlsafe_b64encode(message).decode().rstrip("=")
+        begins = f'{{"type":"webauthn.get","challenge":"{challenge}","origin":"{self.origin}"'
+        scheme = "https?" if host == "localhost" else "https"
+        own = re.fullmatch(scheme + "://" + re.escape(host) + "(:[1-9][0-9]{0,4})?", self.origin)
+        if not own or self.is_within or not self.client_data.startswith(begins.encode()):
+            return False
+        try:
+            key = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point)
+            signed = sha256(host.encode()) + self.flagged + sha256(self.client_data)
+            key.verify(encode_dss_signature(self.r, self.s), signed, ec.ECDSA(SHA256()))
+        except Exception:
+            return False
+        return True
 
 
 def read_signature(armored: Any) -> SshSignature | None:
     found = ARMOR.fullmatch(armored) if isinstance(armored, str) and len(armored) <= 4096 else None
     try:
         return SshSignature(unbase64("".join(found[1].split()), "", exact=True)) if found else None
-    except (Bad, ValueError):
+    except (Bad, ValueError, RecursionError):
         return None
 
 
+PASSKEY = b"sk-ecdsa-sha2-nistp256@openssh.com"
+HOST = re.compile(rb"([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of P-256
+
+
 def ssh_key(blob: bytes) -> tuple[bytes, bytes | None]:
-    """The raw key, and of a security key what it is for."""
+    """The raw key, of a passkey a point of P-256; and of a security key what it is for, of a passkey which host."""
     kind, raw, *rest = ssh_strings(blob)
+    if kind == PASSKEY:
+        point, host = rest
+        if raw != b"nistp256" or len(point) != 65 or len(host) > 253 or not HOST.fullmatch(host):
+            raise ValueError("no passkey's")
+        ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point)
+        return point, host
     if (kind, len(raw), len(rest)) not in ((b"ssh-ed25519", 32, 0), (b"sk-ssh-ed25519@openssh.com", 32, 1)):
         raise ValueError("not Ed25519")
     return raw, rest[0] if rest else None
 
 
-def ssh_strings(data: bytes) -> list[bytes]:
-    found: list[bytes] = []
-    while data:
-        size = int.from_bytes(data[:4], "big") + 4
-        if len(data) < size:
-            raise ValueError("cut off")
-        found.append(data[4:size])
-        data = data[size:]
+def ssh_number(data: bytes) -> int:
+    """In its shortest form, and one that a signature can have."""
+    found = int.from_bytes(data, "big")
+    if not 0 < found < ORDER or data != found.to_bytes(found.bit_length() // 8 + 1, "big"):
+        raise ValueError("out of range")
     return found
+
+
+def ssh_strings(data: bytes) -> list[bytes]:
+    found, at = list[bytes](), 0
+    while at < len(data):
+        one, at = ssh_string_at(data, at)
+        found.append(one)
+    return found
+
+
+def ssh_string_at(data: bytes, at: int) -> tuple[bytes, int]:
+    """A string behind its length, and where it ends."""
+    end = at + 4 + int.from_bytes(data[at : at + 4], "big")
+    if len(data) < max(end, at + 4):
+        raise ValueError("cut off")
+    return data[at + 4 : end], end
 
 
 def ssh_string(data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Whose SSH keys count: OpenSSH's file of allowed signers (ssh-keygen(1), ALLOWED SIGNERS), read from its text."""
+"""Whose keys count, SSH's and passkeys: OpenSSH's file of allowed signers (ssh-keygen(1)), read from its text."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -107,7 +107,8 @@ def _signer(line: str) -> AllowedSigner:
     try:
         key = read_key(unbase64(encoded))
     except SshSignatureInvalid:
-        raise ValueError(f"holds no Ed25519 key, which alone is taken (it says {kind})") from None
+        said = f"holds neither an Ed25519 key nor a passkey's, which alone are taken (it says {kind})"
+        raise ValueError(said) from None
     if not key.blob.startswith(len(kind).to_bytes(4, "big") + kind.encode()):
         raise ValueError("the key is not of the type that stands before it")
     namespaces = options.get("namespaces")

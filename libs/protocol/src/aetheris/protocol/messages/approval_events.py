@@ -10,14 +10,14 @@ from aetheris.protocol.messages.event_values import Decision, Observed
 
 
 class ApproverSignature(BaseModel):
-    """That an approver signed what he said, with an SSH key of his own (docs/approvals.md)."""
+    """That an approver signed what he said, with a key of his own (docs/approvals.md)."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     key: str
     """The fingerprint of his key, as `ssh-keygen -l` shows it."""
     armored: str
-    """The signature, as `ssh-keygen -Y sign` wrote it."""
+    """The signature, as `ssh-keygen -Y sign` writes it, or of a passkey in the same form."""
 
 
 class PolicyAllowed(KeyEvent):

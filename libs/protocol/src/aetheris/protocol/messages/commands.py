@@ -112,7 +112,7 @@ class Respond(StepCommand):
     data: dict[str, Any] = Field(default_factory=dict)
     comment: str | None = None
     signature: str | None = None
-    """Of what he says, by a key of his own: SSHSIG, armored."""
+    """Of what he says, by a key or passkey of his own: SSHSIG, armored."""
 
 
 class Resolve(StepCommand):

@@ -100,7 +100,9 @@ def signing_key(text: ApprovalText, armored: str | None, signers: AllowedSigners
     """
     if armored is None:
         by = f"by rule {text.asked.rule} "
-        raise SignatureRefused(f"{by}who says this must sign it with his own key: aetheris approve --sign-with KEYFILE")
+        raise SignatureRefused(
+            f"{by}who says this must sign it with his own key: aetheris approve --sign-with KEYFILE, or --passkey"
+        )
     try:
         signature = read_signature(armored)
     except SshSignatureInvalid as error:

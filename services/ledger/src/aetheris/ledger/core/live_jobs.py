@@ -36,7 +36,7 @@ class DecisionContext:
     """The registry's entry of a tool, by name and version."""
     duplicates: DuplicateIndex = field(default_factory=DuplicateIndex)
     signers: AllowedSigners = field(default_factory=AllowedSigners)
-    """Whose SSH keys count, where a rule asks for signatures."""
+    """Whose SSH keys and passkeys count, where a rule asks for signatures."""
     freezes: FreezeOrders = field(default_factory=FreezeOrders)
     """What is ordered, as far as this process has read it."""
 
