@@ -10,7 +10,7 @@ import pytest
 
 from aetheris.gateway.core.problems import BadRequestProblem, Unavailable
 from aetheris.gateway.effect_index import NOBODYS_AFTER_MS, EffectIndex, EffectPlace
-from aetheris.gateway.views import STATUSES, Row, Views
+from aetheris.gateway.views import STATUSES, JobQuery, Row, Views
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import OpenRequest, ToolRelease
@@ -52,10 +52,10 @@ async def test_no_tenants_name_reaches_the_list_of_another(views: Views) -> None
     await views.put([row(job_id, tenant, status) for (tenant, status), job_id in jobs.items()])
     for tenant in NAMES:
         for status in STATUSES:
-            page = await views.page(tenant, status, None, 200)
+            page = await views.page(tenant, JobQuery(status), None, 200)
             assert [one.job_id for one in page.rows] == [jobs[tenant, status]]
         own = {jobs[tenant, status] for status in STATUSES}
-        assert {one.job_id for one in (await views.page(tenant, None, None, 200)).rows} == own
+        assert {one.job_id for one in (await views.page(tenant, JobQuery(), None, 200)).rows} == own
         assert {one.job_id for one, _ in (await views.asked(tenant, None, 200)).requests} == own
 
 
@@ -63,18 +63,18 @@ async def test_a_cursor_is_of_its_tenant_and_of_its_list(views: Views) -> None:
     await views.put(
         [row(f"{index}-{number}", name, "running") for index, name in enumerate(NAMES) for number in (1, 2)]
     )
-    jobs = {name: (await views.page(name, None, None, 1)).cursor for name in NAMES}
+    jobs = {name: (await views.page(name, JobQuery(), None, 1)).cursor for name in NAMES}
     asked = {name: (await views.asked(name, None, 1)).cursor for name in NAMES}
     for name in NAMES:
-        (last,) = (await views.page(name, None, jobs[name], 1)).rows
+        (last,) = (await views.page(name, JobQuery(), jobs[name], 1)).rows
         assert last.tenant == name
         ((last, _),) = (await views.asked(name, asked[name], 1)).requests
         assert last.tenant == name
         with pytest.raises(BadRequestProblem, match="cursor"):
-            await views.page(name, None, asked[name], 1)
+            await views.page(name, JobQuery(), asked[name], 1)
     for mine, others in permutations(NAMES, 2):
         with pytest.raises(BadRequestProblem, match="cursor"):
-            await views.page(mine, None, jobs[others], 1)
+            await views.page(mine, JobQuery(), jobs[others], 1)
         with pytest.raises(BadRequestProblem, match="cursor"):
             await views.asked(mine, asked[others], 1)
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -13,9 +13,9 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import iter_route_contexts
 
 from aetheris.gateway.core import token_entries
-from aetheris.gateway.core.access import ANYBODY, OPEN, ROUTES, Access, admitted, check_reach
+from aetheris.gateway.core.access import ANYBODY, OPEN, ROUTES, Access, admitted, check_reach, in_tenant, unknown_job
 from aetheris.gateway.core.principal import Principal
-from aetheris.gateway.core.problems import ForbiddenProblem
+from aetheris.gateway.core.problems import ForbiddenProblem, NotFoundProblem
 from aetheris.gateway.core.token_entries import TokenEntry
 from aetheris.gateway.http_api import build_api
 from aetheris.gateway.logins import Logins
@@ -134,6 +134,21 @@ def test_payloads_are_for_who_may_read_them_and_for_who_submitted_them() -> None
     assert who(Role.SUBMIT).reads_payloads("ann")
     assert not who(Role.SUBMIT, Role.READ).reads_payloads("bob")
     assert not who(Role.READ).reads_payloads("ann")
+
+
+def test_only_who_administers_reaches_into_a_tenant_that_he_names_and_a_job_there_is_not_there_for_others() -> None:
+    ann = who(*(role for role in Role if role is not Role.ADMINISTER))
+    for own in (None, "acme"):
+        assert in_tenant(ann, own) is ann
+    for other in ("globex", "", "Acme", "acme "):
+        with pytest.raises(ForbiddenProblem, match="needs the role administer"):
+            in_tenant(ann, other)
+        with pytest.raises(NotFoundProblem) as refused:
+            in_tenant(ann, other, of_job=True)
+        assert refused.value.body() == unknown_job().body()
+    limited = replace(who(Role.ADMINISTER), lacks=(Role.OPERATE,))
+    reach = in_tenant(limited, "globex", of_job=True)
+    assert (reach.tenant, reach.lacks, reach.id) == ("globex", (), "ann")
 
 
 def test_anybody_is_anybody_with_a_token() -> None:

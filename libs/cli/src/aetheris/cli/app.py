@@ -29,7 +29,7 @@ PLACES = {
     "events": "jobs",
     "result": "results",
     "logs": "logs",
-    "cancel": "jobs",
+    "cancel": "cancels",
     "pause": "pauses",
     "resume": "pauses",
     "continue": "continuation",

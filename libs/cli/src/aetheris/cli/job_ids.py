@@ -19,8 +19,9 @@ _WHOLE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @contextmanager
-def of_job(given: str, data: Path, who: str | None = None) -> Generator[tuple[Client, str]]:
-    """A client of the gateway of a data folder, and the whole id of the job that is meant.
+def of_job(given: str, data: Path, who: str | None = None, tenant: str | None = None) -> Generator[tuple[Client, str]]:
+    """A client of the gateway of a data folder, and the whole id of the job that is meant, of the caller's tenant or
+    of the one that is named.
 
     Raises:
         CommandError: as `connected`; several jobs begin so.
@@ -29,10 +30,10 @@ def of_job(given: str, data: Path, who: str | None = None) -> Generator[tuple[Cl
     """
     check_name(given, "ID")
     with connected(data, who) as client:
-        yield client, whole_id(client, given)
+        yield client, whole_id(client, given, tenant)
 
 
-def whole_id(client: Client, given: str) -> str:
+def whole_id(client: Client, given: str, tenant: str | None = None) -> str:
     """The id of the job that is meant; what is no job's beginning is left as it is, for the gateway to refuse.
 
     Raises:
@@ -42,7 +43,7 @@ def whole_id(client: Client, given: str) -> str:
     check_name(given, "ID")
     if _WHOLE.fullmatch(given) or len(given) < SHORTEST:
         return given
-    found = [job_id for job_id in _newest(client) if job_id.startswith(given)]
+    found = [job_id for job_id in _newest(client, tenant) if job_id.startswith(given)]
     if len(found) > 1 and given not in found:
         raise _ambiguous(given, found)
     if len(found) != 1 or found[0] == given:
@@ -51,12 +52,12 @@ def whole_id(client: Client, given: str) -> str:
     return found[0]
 
 
-def _newest(client: Client) -> list[str]:
+def _newest(client: Client, tenant: str | None) -> list[str]:
     found: list[str] = []
     cursor: str | None = None
     while len(found) < LOOKED_THROUGH:
         try:
-            page = client.jobs(cursor=cursor, limit=_PAGE)
+            page = client.jobs(tenant=tenant, cursor=cursor, limit=_PAGE)
         except ResourceNotFound:
             return found
         found += [one.job_id for one in page.jobs]

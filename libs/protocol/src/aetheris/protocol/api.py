@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from aetheris.protocol.base.freeze_scope import NAME_LIMIT
 from aetheris.protocol.base.sshsig import MAX_ARMORED
 from aetheris.protocol.plan.forms import NamePattern
 from aetheris.protocol.plan.graph import CorrelationKey, JobOptions
@@ -84,6 +85,8 @@ class CancelBody(RequestModel):
 
     reason: str | None = Field(default=None, max_length=2_000)
     compensate: bool = False
+    tenant: str | None = Field(default=None, min_length=1, max_length=NAME_LIMIT)
+    """Whose job it is; another one than the caller's only for who administers."""
 
 
 class ReasonBody(RequestModel):
@@ -297,9 +300,11 @@ class Commanded(ResponseModel):
 
     `status` is what the job comes to; `execution_id`, `verdict` and `correlation_key` repeat what was asked for.
     `command_id` is in the `caused_by` of what follows from it; None where it stood before, or nobody said it so.
+    `tenant` is the job's, where that is another than the caller's.
     """
 
     job_id: str
+    tenant: str | None = None
     execution_id: str | None = None
     verdict: str | None = None
     correlation_key: str | None = None

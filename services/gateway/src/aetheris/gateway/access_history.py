@@ -83,7 +83,7 @@ def _milliseconds(since: str | None) -> int | None:
 
 
 def _shown(caller: Principal, record: Record) -> Mapping[str, Any]:
-    """As it lies there, for its tenant and for who administers them all; what is no record of ours as nothing."""
+    """As it lies there, for its tenants and for who administers them all; what is no record of ours as nothing."""
     try:
         written: object = json.loads(record.value)
     except ValueError:
@@ -91,4 +91,5 @@ def _shown(caller: Principal, record: Record) -> Mapping[str, Any]:
     if not isinstance(written, dict):
         return {"hidden": True}
     body = cast("dict[str, Any]", written)
-    return body if Role.ADMINISTER in caller.roles or body.get("tenant") == caller.tenant else of_chain(body)
+    concerns = caller.tenant in (body.get("tenant"), body.get("other_tenant"))
+    return body if Role.ADMINISTER in caller.roles or concerns else of_chain(body)

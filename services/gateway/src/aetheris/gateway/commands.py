@@ -5,7 +5,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from aetheris.gateway.command_writer import CommandWriter
-from aetheris.gateway.core import bodies, decisions
+from aetheris.gateway.core import access, bodies, decisions
 from aetheris.gateway.core.decisions import Decide, JobSnapshot, Stands
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.deadlines import Deadlines
@@ -36,9 +36,10 @@ class JobCommands:
         self._deadlines = deadlines
 
     async def cancel(self, caller: Principal, job_id: str, raw: bytes) -> Reply[Commanded]:
-        """Ask a job to stop; one that has not begun too."""
+        """Ask a job to stop; one that has not begun too, and another tenant's, for who administers."""
         wanted = bodies.read(CancelBody, raw)
-        return await self._give(caller, job_id, partial(decisions.cancel, wanted), planned=False)
+        reach = access.in_tenant(caller, wanted.tenant, of_job=True)
+        return await self._give(caller, job_id, partial(decisions.cancel, wanted), planned=False, reach=reach)
 
     async def pause(self, caller: Principal, job_id: str, raw: bytes) -> Reply[Commanded]:
         """Keep a job from starting anything."""
@@ -62,11 +63,20 @@ class JobCommands:
         """Put a signal into a job's inbox."""
         return await self._give(caller, job_id, partial(decisions.signal, bodies.read_signal(raw)))
 
-    async def _give(self, caller: Principal, job_id: str, decide: Decide, *, planned: bool = True) -> Reply[Commanded]:
-        """`planned`: a job that was just submitted is decided on when its plan is in the log."""
+    async def _give(
+        self,
+        caller: Principal,
+        job_id: str,
+        decide: Decide,
+        *,
+        planned: bool = True,
+        reach: Principal | None = None,
+    ) -> Reply[Commanded]:
+        """`planned`: a job that was just submitted is decided on when its plan is in the log; `reach`: as whom the
+        job is looked for, where that is not the caller as he is."""
         async with self._reader.listening(job_id) as news:
             async with self._deadlines.deadline():
-                seen, trace = await self._seen(caller, job_id, news if planned else None)
+                seen, trace = await self._seen(reach or caller, job_id, news if planned else None)
                 decision = decide(caller, seen)
                 if isinstance(decision, Stands):
                     return Reply(True, decision.answer)

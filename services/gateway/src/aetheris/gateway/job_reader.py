@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from aetheris.gateway.core import access
 from aetheris.gateway.core.decisions import JobSnapshot
 from aetheris.gateway.core.principal import Principal
-from aetheris.gateway.core.problems import NotFoundProblem, Unavailable
+from aetheris.gateway.core.problems import Unavailable
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.feed import Feed, FeedClosed, JobFeed
 from aetheris.gateway.index import JobIndex
@@ -54,7 +54,7 @@ class JobReader:
         """
         row = await self._rows.find(job_id)
         if row is None or row.tenant != caller.tenant:
-            raise NotFoundProblem("unknown_job", "there is no such job")
+            raise access.unknown_job()
         access.check_reach(caller, row.submitted_by)
         return row
 

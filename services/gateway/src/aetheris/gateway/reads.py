@@ -12,7 +12,7 @@ from aetheris.gateway.end_waits import EndWait, EndWaits
 from aetheris.gateway.feed import Feed
 from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.registry import Registry
-from aetheris.gateway.views import Page, Row, Views
+from aetheris.gateway.views import JobQuery, Page, Row, Views
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import Sequence, logged_events, next_logged_event
 from aetheris.protocol.fold.state import JobState
@@ -57,10 +57,10 @@ class Reads:
         self._deadlines = deadlines
         self._clock = clock
 
-    async def page(self, caller: Principal, status: str | None, cursor: str | None, limit: int) -> Page:
-        """The tenant's jobs, newest first; raises Unavailable."""
+    async def page(self, caller: Principal, query: JobQuery, cursor: str | None, limit: int) -> Page:
+        """The tenant's jobs, newest first; raises BadRequest, Unavailable."""
         async with self._deadlines.deadline():
-            return await self._views.page(caller.tenant, status, cursor, limit)
+            return await self._views.page(caller.tenant, query, cursor, limit)
 
     async def job(self, caller: Principal, job_id: str, wait: EndWait | None = None) -> dict[str, Any]:
         """How a job stands, from its log: now, or when it has ended or the wait is over.
@@ -153,7 +153,7 @@ class Reads:
         found: list[dict[str, Any]] = []
         async with self._deadlines.deadline():
             for status in _OPEN:
-                for row in (await self._views.page(caller.tenant, status, None, _OPEN_JOBS)).rows:
+                for row in (await self._views.page(caller.tenant, JobQuery(status), None, _OPEN_JOBS)).rows:
                     state = (await self._reader.fold(row)).state
                     found += standing.opened_by(state, worker_id) if state is not None else []
         return found

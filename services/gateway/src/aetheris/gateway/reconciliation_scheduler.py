@@ -13,7 +13,7 @@ from aetheris.gateway.core.problems import Problem
 from aetheris.gateway.core.reconciliations import Schedule
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
-from aetheris.gateway.views import Row, Views
+from aetheris.gateway.views import JobQuery, Row, Views
 from aetheris.protocol.base.principals import PrincipalKind, Role
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.redis.client import RedisUnavailable
@@ -61,7 +61,7 @@ class ReconciliationScheduler:
         """A tenant's jobs, newest first, until they are too old."""
         cursor: str | None = None
         while True:
-            page = await self._reads.page(caller, None, cursor, _PAGE)
+            page = await self._reads.page(caller, JobQuery(), cursor, _PAGE)
             for row in page.rows:
                 if self._schedule.over(_created(row), self._clock.now()):
                     return

@@ -7,6 +7,7 @@ epoch key names the run of the Redis server in which the views were completed: a
 (which may lose the last second of writes) makes it name another run.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -156,8 +157,23 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class JobQuery:
+    """Which of a tenant's jobs are wanted: of a status, of who submitted them, created from a time on."""
+
+    status: str | None = None
+    agent: str | None = None
+    since: datetime | None = None
+
+    @property
+    def subject(self) -> str:
+        """The list that a cursor leads on in: it means nothing to another question."""
+        since = timestamp(self.since) if self.since is not None else None
+        return json.dumps([_JOBS, self.status, self.agent, since])
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
-    """Some rows, newest first, and where the next ones begin."""
+    """Some rows, newest first, and where the next ones begin; few or none where few of those looked at are wanted."""
 
     rows: tuple[Row, ...]
     cursor: str | None
@@ -204,20 +220,22 @@ class Views:
         held = await self._read([("HGET", _JOB + job_id, "tenant") for job_id in wanted])
         return {job_id: tenant.decode() for job_id, tenant in zip(wanted, held, strict=True) if tenant is not None}
 
-    async def page(self, tenant: str, status: str | None, cursor: str | None, limit: int) -> Page:
-        """A tenant's jobs, newest first, behind `cursor`.
+    async def page(self, tenant: str, query: JobQuery, cursor: str | None, limit: int) -> Page:
+        """A tenant's jobs, newest first, behind `cursor`: those that are wanted of `limit`.
 
         Raises:
             BadRequest: no cursor of this tenant's jobs. ViewsLost, RedisUnavailable.
         """
-        below = f"({place_at(cursor, tenant, _JOBS)}" if cursor is not None else "+"
-        name = _list_of(tenant) + (status or "*")
-        (places,) = await self._read([("ZRANGE", name, below, "-", "BYLEX", "REV", "LIMIT", 0, limit + 1)])
+        below = f"({place_at(cursor, tenant, query.subject)}" if cursor is not None else "+"
+        least = f"[{timestamp(query.since)}" if query.since is not None else "-"
+        name = _list_of(tenant) + (query.status or "*")
+        (places,) = await self._read([("ZRANGE", name, below, least, "BYLEX", "REV", "LIMIT", 0, limit + 1)])
         taken = [place.decode() for place in places[:limit]]
         job_ids = [place.rpartition("|")[2] for place in taken]
         held = await self._read([("HGETALL", _JOB + job_id) for job_id in job_ids])
-        rows = tuple(_row(job_id, flat) for job_id, flat in zip(job_ids, held, strict=True) if flat)
-        return Page(rows, cursor_at(taken[-1], tenant, _JOBS) if len(places) > limit else None)
+        rows = (_row(job_id, flat) for job_id, flat in zip(job_ids, held, strict=True) if flat)
+        found = tuple(row for row in rows if query.agent in (None, row.submitted_by))
+        return Page(found, cursor_at(taken[-1], tenant, query.subject) if len(places) > limit else None)
 
     async def open_jobs(self, tenant: str) -> dict[str, int]:
         """How many of a tenant's jobs have not ended, by status.

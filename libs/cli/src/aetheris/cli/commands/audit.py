@@ -16,7 +16,7 @@ from aetheris.sdk.client import Client
 def audit(
     *,
     since: Annotated[str | None, typer.Option(help="Only from then on: such as 2h or 30d ago, or RFC 3339.")] = None,
-    tenant: Annotated[str | None, typer.Option(help="Only what this tenant's principals did.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only what this tenant's principals did, or others in it.")] = None,
     principal: Annotated[str | None, typer.Option(help="Only what he did.")] = None,
     who: local.As = None,
     data: local.Data = local.DEFAULT_DATA,
@@ -53,7 +53,8 @@ def _read(client: Client, since: str | None) -> tuple[AccessChains, list[Mapping
 
 def _is_wanted(one: Mapping[str, Any], tenant: str | None, principal: str | None) -> bool:
     said = one.get("principal") or {}
-    return not one.get("hidden") and tenant in (None, one.get("tenant")) and principal in (None, said.get("id"))
+    tenants = (None, one.get("tenant"), one.get("other_tenant"))
+    return not one.get("hidden") and tenant in tenants and principal in (None, said.get("id"))
 
 
 def _row(one: Mapping[str, Any]) -> list[Any]:
@@ -64,5 +65,7 @@ def _row(one: Mapping[str, Any]) -> list[Any]:
 
 def _what(one: Mapping[str, Any]) -> Iterator[str]:
     yield from (str(one[name]) for name in ("route", "subject") if one.get(name))
+    if one.get("other_tenant"):
+        yield f"of tenant {one['other_tenant']}"
     if one.get("count", 1) != 1:
         yield f"{one['count']} times"

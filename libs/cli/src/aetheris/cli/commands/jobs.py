@@ -1,4 +1,4 @@
-"""`aetheris submit | run | jobs | job | events | contracts | cancel | signal | resolve | tools | models`, by HTTP."""
+"""`aetheris submit | run | jobs | job | events | contracts | signal | resolve | tools | models`, by HTTP."""
 
 import json
 import math
@@ -223,27 +223,6 @@ def contracts(
                 out.print(shown(f"{contract.node_id}  {moved['timestamp']}  {way}"))
 
 
-def cancel(
-    job_id: JobId,
-    *,
-    node: Annotated[str | None, typer.Option(help="Only this node's step; as it then fails, the job stops.")] = None,
-    reason: Annotated[str | None, typer.Option(help="Why; it is recorded.")] = None,
-    compensate: Annotated[bool, typer.Option("--compensate", help="Undo what was done; of a whole job.")] = False,
-    data: local.Data = local.DEFAULT_DATA,
-    as_json: Json = False,
-) -> None:
-    """Ask a job, or one step of it, to stop; what has started is settled first."""
-    with errors_as_exits(as_json=as_json):
-        if node is not None and compensate:
-            raise CommandError(Exit.BAD_INPUT, "bad_usage", "--compensate: not with --node", field="--compensate")
-        with of_job(job_id, data) as (client, job):
-            if node is None:
-                answer = client.cancel(job, reason=reason, compensate=compensate)
-            else:
-                answer = client.cancel_contract(job, _step(client.job(job), node), reason=reason)
-        print_answer(answer, as_json=as_json)
-
-
 def signal(
     job_id: JobId,
     key: Annotated[str, typer.Argument(metavar="KEY", help="The key that a node of the job waits for.")],
@@ -282,7 +261,7 @@ def resolve(
             raise CommandError(Exit.BAD_INPUT, "bad_usage", "--result: only with --happened", field="--result")
         value = None if result is None else json_value(result, "--result")
         with of_job(job_id, data, who) as (client, job):
-            step = _step(client.job(job), node)
+            step = step_of(client.job(job), node)
             answer = client.resolve(job, step, verdict, evidence=evidence, result=value, break_glass=break_glass)
         print_answer(answer, as_json=as_json)
 
@@ -442,7 +421,7 @@ def _verdict(*, happened: bool, not_executed: bool, retry: bool) -> Verdict:
     return "not_executed" if not_executed else "retry"
 
 
-def _step(found: Job, node: str) -> str:
+def step_of(found: Job, node: str) -> str:
     """The execution id of a job's step.
 
     Raises:

@@ -32,6 +32,8 @@ class AccessAction(StrEnum):
     BROKE_GLASS = "broke_glass"
     """Somebody decided alone, in an emergency."""
     CONFIGURED = "configured"
+    ACROSS = "across"
+    """Jobs of another tenant were listed, or steered, by who administers."""
     LOST = "lost"
     """So many records could not be kept until Kafka took them."""
 
@@ -51,6 +53,8 @@ class AccessRecord(Message):
     route: str | None = None
     status: int | None = None
     subject: str | None = None
+    other_tenant: str | None = None
+    """Whose the subject is, where it is another tenant's than the principal's."""
     reason: str | None = None
     count: int = 1
     head: str

@@ -305,6 +305,8 @@ class SignalReceived(Event):
 class CancelRequested(Event):
     event_type: ClassVar[str] = "cancel_requested"
     by: str
+    principal: RecordedPrincipal | None = None
+    """What he was, where he is of another tenant than the job."""
     reason: str | None = None
     compensate: bool = False
 

@@ -82,17 +82,32 @@ class Client:
         call = calls.submit(plan, agent, session, options, idempotency_key, wait_s=wait_s)
         return Submitted.model_validate(self._send(call))
 
-    def jobs(self, *, status: str | None = None, cursor: str | None = None, limit: int = 50) -> JobPage:
-        """Jobs, newest first; raises ApiError."""
-        return JobPage.model_validate(self._send(calls.jobs(status, cursor, limit)))
+    def jobs(
+        self,
+        *,
+        status: str | None = None,
+        agent: str | None = None,
+        since: str | None = None,
+        tenant: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> JobPage:
+        """Jobs, newest first; raises ApiError.
+
+        Of those that `agent` submitted, or from a time on (RFC 3339), a page may hold few, or none, and lead on.
+        """
+        query = {"status": status, "agent": agent, "since": since, "tenant": tenant}
+        return JobPage.model_validate(self._send(calls.jobs(cursor, limit, **query)))
 
     def job(self, job_id: str, *, wait_s: int | None = None) -> Job:
         """How a job stands: now, or when it has ended or `wait_s` seconds (60 at most) are over; raises ApiError."""
         return Job.model_validate(self._send(ApiCall("GET", f"/jobs/{job_id}", wait_s=wait_s)))
 
-    def cancel(self, job_id: str, *, reason: str | None = None, compensate: bool = False) -> Commanded:
-        """Ask a job to stop; raises ApiError (Conflict: it has ended)."""
-        return Commanded.model_validate(self._send(calls.cancel(job_id, reason, compensate)))
+    def cancel(
+        self, job_id: str, *, reason: str | None = None, compensate: bool = False, tenant: str | None = None
+    ) -> Commanded:
+        """Ask a job to stop, also one of another `tenant`; raises ApiError (Conflict: it has ended)."""
+        return Commanded.model_validate(self._send(calls.cancel(job_id, reason, tenant, compensate=compensate)))
 
     def pause(self, job_id: str, *, reason: str | None = None) -> Commanded:
         """Keep a job from starting anything; raises ApiError (Conflict: it has ended, or was cancelled)."""

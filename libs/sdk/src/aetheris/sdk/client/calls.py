@@ -95,9 +95,9 @@ def submit(
     return ApiCall("POST", "/jobs", body, headers=headers, wait_s=wait_s)
 
 
-def jobs(status: str | None, cursor: str | None, limit: int) -> ApiCall:
+def jobs(cursor: str | None, limit: int, **query: str | None) -> ApiCall:
     """GET /jobs."""
-    return ApiCall("GET", "/jobs", params=_given(status=status, cursor=cursor, limit=limit))
+    return ApiCall("GET", "/jobs", params=_given(**query, cursor=cursor, limit=limit))
 
 
 def reconcile(job_id: str) -> ApiCall:
@@ -120,9 +120,9 @@ def continue_job(
     return ApiCall("POST", f"/jobs/{job_id}/continue", body)
 
 
-def cancel(job_id: str, reason: str | None, compensate: bool) -> ApiCall:
+def cancel(job_id: str, reason: str | None, tenant: str | None, *, compensate: bool) -> ApiCall:
     """POST /jobs/{id}/cancel."""
-    return ApiCall("POST", f"/jobs/{job_id}/cancel", _given(reason=reason, compensate=compensate))
+    return ApiCall("POST", f"/jobs/{job_id}/cancel", _given(reason=reason, compensate=compensate, tenant=tenant))
 
 
 def pause(job_id: str, reason: str | None) -> ApiCall:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from aetheris.gateway.core.principal import Principal
-from aetheris.gateway.core.problems import ForbiddenProblem
+from aetheris.gateway.core.problems import ForbiddenProblem, NotFoundProblem
 from aetheris.protocol.base.principals import Role
 
 
@@ -25,6 +25,8 @@ ANYBODY = Access(tuple(Role))
 _READ = Access((Role.READ, Role.READ_PAYLOADS), own=True)
 _READ_PAYLOADS = Access((Role.READ_PAYLOADS,), own=True)
 _STEER = Access((Role.OPERATE,), own=True)
+_CANCEL = Access((Role.OPERATE, Role.ADMINISTER), own=True)
+"""In the caller's tenant; in another, which is named, only who administers (`in_tenant`)."""
 _PROOF = Access((Role.READ, Role.READ_PAYLOADS, Role.AUDIT), own=True)
 _EVIDENCE = Access((Role.AUDIT,))
 _FREEZE = Access((Role.OPERATE, Role.ADMINISTER))
@@ -33,7 +35,7 @@ _WORKERS = Access((Role.READ, Role.OPERATE, Role.ADMINISTER))
 
 ROUTES: Mapping[str, Access] = {
     "POST /api/jobs": Access((Role.SUBMIT,)),
-    "GET /api/jobs": Access((Role.READ, Role.READ_PAYLOADS)),
+    "GET /api/jobs": Access((Role.READ, Role.READ_PAYLOADS, Role.ADMINISTER)),
     "GET /api/jobs/{job_id}": _READ,
     "GET /api/jobs/{job_id}/events": _READ_PAYLOADS,
     "GET /api/jobs/{job_id}/contracts": _READ_PAYLOADS,
@@ -43,7 +45,7 @@ ROUTES: Mapping[str, Access] = {
     "GET /api/jobs/{job_id}/trace": _READ_PAYLOADS,
     "GET /api/effects": Access((Role.READ_PAYLOADS,)),
     "POST /api/jobs/{job_id}/continue": Access((Role.READ_PAYLOADS,), own=True, also=Role.SUBMIT),
-    "POST /api/jobs/{job_id}/cancel": _STEER,
+    "POST /api/jobs/{job_id}/cancel": _CANCEL,
     "POST /api/jobs/{job_id}/pause": _STEER,
     "POST /api/jobs/{job_id}/resume": _STEER,
     "POST /api/jobs/{job_id}/signal": Access((Role.OPERATE, Role.RESOLVE), own=True),
@@ -101,6 +103,25 @@ def check_reach(caller: Principal, submitted_by: str) -> None:
     """
     if not caller.reaches(submitted_by):
         raise missing(*caller.lacks, about="a job that somebody else submitted")
+
+
+def in_tenant(caller: Principal, tenant: str | None, *, of_job: bool = False) -> Principal:
+    """The caller, as far as he reaches into the tenant that he names; into his own, where he names none.
+
+    Raises:
+        Forbidden: another one, and he does not administer.
+        NotFound: the same of a job: whether it is there is not said.
+    """
+    if tenant is None or tenant == caller.tenant:
+        return caller
+    if Role.ADMINISTER not in caller.roles:
+        raise unknown_job() if of_job else missing(Role.ADMINISTER, about="what is of another tenant")
+    return replace(caller, tenant=tenant, lacks=())
+
+
+def unknown_job() -> NotFoundProblem:
+    """The refusal of a job that is not there, or another tenant's."""
+    return NotFoundProblem("unknown_job", "there is no such job")
 
 
 def missing(*roles: Role, about: str = "this") -> ForbiddenProblem:

@@ -31,7 +31,8 @@ ACTIONS: Mapping[str, AccessAction] = {
     "POST /api/freezes": AccessAction.CONFIGURED,
     "POST /api/freezes/end": AccessAction.CONFIGURED,
 }
-"""What a request was for, where it was answered; what is not here changes nothing but jobs, whose logs tell of it."""
+"""What a request was for, where it was answered; what is not here changes nothing but jobs, whose logs tell of it, and
+is told only where it reached into another tenant."""
 _TOO_MANY = 429
 _REFUSALS = frozenset({401, 403, 404, _TOO_MANY})
 _LOGIN_AGAIN_S, _SAME_AGAIN_S = 3600.0, 60.0
@@ -51,6 +52,8 @@ class Visit:
     """The job, request, tool or worker that it is about, or what is frozen."""
     reason: str | None = None
     """The code of what refused it."""
+    other_tenant: str | None = None
+    """Whose that is, where it is another tenant's than the caller's."""
     breaks_glass: bool = False
     """Whether it was said to be an emergency, and taken."""
 
@@ -65,6 +68,7 @@ class Visit:
             "route": self.route,
             "status": status,
             "subject": self.subject,
+            "other_tenant": self.other_tenant,
             "reason": self.reason,
         }
 
@@ -90,6 +94,8 @@ class Told:
         elif status < 400 and access.route in ACTIONS:
             found.append(ACTIONS[access.route])
             found += [AccessAction.BROKE_GLASS] if access.breaks_glass else []
+        elif status < 400 and access.other_tenant is not None:
+            found.append(AccessAction.ACROSS)
         return [one for one in found if one not in _ONCE or self._is_new(one, access, status, now_s)]
 
     def _is_new(self, action: AccessAction, access: Visit, status: int, now_s: float) -> bool:

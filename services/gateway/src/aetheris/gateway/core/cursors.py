@@ -1,6 +1,7 @@
 """Cursors of lists: a place in one tenant's list, that means nothing to any other list.
 
-They are no secret and no permission: who makes one up gets another place in a list of his own.
+They are no secret and no permission: who makes one up gets another place in a list of his own, since whose list it is
+comes from who asks. One that was changed on its way is refused.
 """
 
 import base64
@@ -14,8 +15,9 @@ _MAX_CHARS = 1024
 
 
 def cursor_at(place: str, tenant: str, subject: str) -> str:
-    """The cursor that leads on behind `place` in a tenant's list; `of` names the list."""
-    return base64.urlsafe_b64encode(_tag(tenant, subject) + place.encode()).decode().rstrip("=")
+    """The cursor that leads on behind `place` in a tenant's list; `subject` names the list, and what is asked of it."""
+    said = place.encode()
+    return _encoded(_tag(tenant, subject, said) + said)
 
 
 def place_at(cursor: str, tenant: str, subject: str) -> str:
@@ -25,9 +27,10 @@ def place_at(cursor: str, tenant: str, subject: str) -> str:
         BadRequest: it is none, or another list's, or another tenant's.
     """
     found = _decoded(cursor)
-    if found[:_TAG_BYTES] != _tag(tenant, subject):
+    tag, said = found[:_TAG_BYTES], found[_TAG_BYTES:]
+    if tag != _tag(tenant, subject, said) or _encoded(found) != cursor:
         raise BadRequestProblem("bad_request", "cursor", "is none that this list gave: take `cursor` of its last page")
-    return found[_TAG_BYTES:].decode(errors="replace")
+    return said.decode(errors="replace")
 
 
 def of_tenant(tenant: str) -> str:
@@ -35,8 +38,13 @@ def of_tenant(tenant: str) -> str:
     return f"{len(tenant.encode())}:{tenant}"
 
 
-def _tag(tenant: str, subject: str) -> bytes:
-    return hashlib.sha256(f"{subject} {of_tenant(tenant)}".encode()).digest()[:_TAG_BYTES]
+def _tag(tenant: str, subject: str, place: bytes) -> bytes:
+    parts = (part.encode(errors="surrogatepass") for part in (tenant, subject))
+    return hashlib.sha256(b"".join(b"%d:%b" % (len(part), part) for part in (*parts, place))).digest()[:_TAG_BYTES]
+
+
+def _encoded(found: bytes) -> str:
+    return base64.urlsafe_b64encode(found).decode().rstrip("=")
 
 
 def _decoded(cursor: str) -> bytes:

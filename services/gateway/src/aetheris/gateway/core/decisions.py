@@ -67,13 +67,20 @@ Decide = Callable[[Principal, JobSnapshot], Decision]
 
 
 def cancel(wanted: CancelBody, caller: Principal, job: JobSnapshot) -> Decision:
-    """Ask a job to stop; before its birth too."""
+    """Ask a job to stop; before its birth too. Who is of another tenant than the job is recorded with his own."""
+    across = wanted.tenant if wanted.tenant != caller.tenant else None
+    found = Commanded(job_id=job.job_id) if across is None else Commanded(job_id=job.job_id, tenant=across)
     if job.state is not None and answers.stands_against_cancel(job.state, compensate=wanted.compensate):
-        return Stands(Commanded(job_id=job.job_id, status=standing.job_status(job.state)))
+        return Stands(found.model_copy(update={"status": standing.job_status(job.state)}))
     command = Cancel(
-        job_id=job.job_id, by=caller.id, tenant=caller.tenant, reason=wanted.reason, compensate=wanted.compensate
+        job_id=job.job_id,
+        by=caller.id,
+        tenant=caller.tenant,
+        principal=caller.recorded if across is not None else None,
+        reason=wanted.reason,
+        compensate=wanted.compensate,
     )
-    return Send(command, answers.answers_cancel, Commanded(job_id=job.job_id, status="cancelling"))
+    return Send(command, answers.answers_cancel, found.model_copy(update={"status": "cancelling"}))
 
 
 def pause(wanted: ReasonBody, caller: Principal, job: JobSnapshot) -> Decision:

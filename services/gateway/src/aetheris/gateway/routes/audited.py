@@ -26,6 +26,13 @@ def of_request(request: Request) -> Visit | None:
     return found[-1] if found else None
 
 
+def across(request: Request, tenant: str | None) -> None:
+    """A request reached into another tenant; None: it did not."""
+    access = of_request(request)
+    if access is not None:
+        access.other_tenant = tenant
+
+
 class Audited:
     """ASGI: tells of each request when its answer begins."""
 

@@ -5,7 +5,8 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from datetime import UTC, datetime
+from typing import Annotated, Any, NoReturn, cast
 
 from fastapi import Depends, Request
 from fastapi.responses import JSONResponse
@@ -155,6 +156,21 @@ def number(field: str, text: str, least: int, most: int = 2**53) -> int:
     if not re.fullmatch(r"[0-9]{1,16}", text) or not least <= int(text) <= most:
         raise BadRequestProblem("bad_request", field, f"must be a whole number from {least} to {most}")
     return int(text)
+
+
+def time_of(field: str, text: str | None) -> datetime | None:
+    """A time of a query; raises BadRequest."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        return found.astimezone(UTC) if found.tzinfo is not None else _no_time(field)
+    except (ValueError, OverflowError):
+        return _no_time(field)
+
+
+def _no_time(field: str) -> NoReturn:
+    raise BadRequestProblem("bad_request", field, "must be a time with its offset, as RFC 3339 has it")
 
 
 @asynccontextmanager

@@ -33,6 +33,8 @@ def _told(request: Request, reply: Reply[api_operations.FreezeView]) -> JSONResp
     """The answer; who looks into who did what is told what was frozen, too."""
     access = of_request(request)
     if access is not None:
+        if access.caller is not None and reply.answer.tenant != access.caller.tenant:
+            access.other_tenant = reply.answer.tenant
         named = reply.answer.model_dump(include={"tenant", "agent", "tool"}, exclude_none=True)
         access.subject = " ".join(f"{kind} {name}" for kind, name in named.items())[:SUBJECT_CHARS]
     return replied(reply)

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from aetheris.gateway.routes.audited import of_request
+from aetheris.gateway.routes.audited import across, of_request
 from aetheris.gateway.routes.edge import Raw, RouteServices, Who, command, json_reply, replied, takes
 from aetheris.protocol import api
 
@@ -22,9 +22,11 @@ async def continue_job(caller: Who, deps: RouteServices, job_id: str, body: Raw)
 
 
 @router.post("/cancel", **command(api.Commanded, api.CancelBody, required=False))
-async def cancel(caller: Who, deps: RouteServices, job_id: str, body: Raw) -> JSONResponse:
-    """Ask a job to stop."""
-    return replied(await deps.commands.cancel(caller, job_id, body))
+async def cancel(*, request: Request, caller: Who, deps: RouteServices, job_id: str, body: Raw) -> JSONResponse:
+    """Ask a job to stop; one of another tenant, which is named, for who administers."""
+    reply = await deps.commands.cancel(caller, job_id, body)
+    across(request, reply.answer.tenant)
+    return replied(reply)
 
 
 @router.post("/pause", **command(api.Commanded, api.ReasonBody, required=False))

@@ -7,10 +7,12 @@ from fastapi import APIRouter, Header, Request
 from fastapi.responses import JSONResponse, Response
 
 from aetheris.gateway.core import preferences
+from aetheris.gateway.core.access import in_tenant
 from aetheris.gateway.core.problems import BadRequestProblem
-from aetheris.gateway.routes.edge import PREFER, RouteServices, Who, also_takes, applied, number, waiting
+from aetheris.gateway.routes.audited import across
+from aetheris.gateway.routes.edge import PREFER, RouteServices, Who, also_takes, applied, number, time_of, waiting
 from aetheris.gateway.routes.event_stream import EventStreamResponse, event_stream
-from aetheris.gateway.views import STATUSES
+from aetheris.gateway.views import STATUSES, JobQuery
 from aetheris.protocol import api
 from aetheris.views.contracts import Level
 
@@ -21,10 +23,22 @@ router = APIRouter(prefix="/api/jobs", tags=["jobs"])
 
 @router.get("", response_model=api.JobPage)
 async def list_jobs(
-    caller: Who, deps: RouteServices, status: str | None = None, cursor: str | None = None, limit: str = "50"
+    *,
+    request: Request,
+    caller: Who,
+    deps: RouteServices,
+    status: str | None = None,
+    agent: str | None = None,
+    since: str | None = None,
+    tenant: str | None = None,
+    cursor: str | None = None,
+    limit: str = "50",
 ) -> JSONResponse:
-    """Jobs, newest first."""
-    page = await deps.reads.page(caller, _listed(status), cursor, number("limit", limit, 1, 200))
+    """Jobs, newest first; those that an agent submitted, or from a time on; of another tenant, for who administers."""
+    reach = in_tenant(caller, tenant)
+    across(request, reach.tenant if reach.tenant != caller.tenant else None)
+    query = JobQuery(_listed(status), agent, time_of("since", since))
+    page = await deps.reads.page(reach, query, cursor, number("limit", limit, 1, 200))
     return JSONResponse({"jobs": [row.summary() for row in page.rows], "cursor": page.cursor})
 
 

@@ -25,6 +25,7 @@ def cancelled(progress: JobProgress, command: Cancel, command_id: str) -> Append
         job_id=job.job_id,
         caused_by=command_id,
         by=command.by,
+        principal=command.recorded_principal,
         reason=command.reason,
         compensate=command.compensate,
     )
