@@ -234,7 +234,7 @@ def test_the_effect_store_speaks_tls_alone_and_each_service_is_a_user_of_its_own
 
 
 RECORDS = "aetheris-records-"
-SIGNING = {"planner": "planner", "ledger": "ledger", "verifier": "auditor"}
+SIGNING = {"planner": "planner", "ledger": "ledger", "verifier": "auditor", "gateway": "gateway"}
 """Service → as whom its key is certified."""
 
 

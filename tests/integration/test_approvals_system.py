@@ -186,7 +186,7 @@ def test_an_edit_voids_the_yes_of_before_and_only_the_new_call_runs(system: Syst
 def past_the_gateway(system: System, job: str, request: str, data: dict[str, Any]) -> None:
     """An edit that the gateway would refuse: the ledger writes nothing, and an operator hears why."""
     body = {"job_id": job, **said_by("bob"), "tenant": "acme", "request_id": request, "action": "edit", "data": data}
-    system.forge(Topic.JOBS_COMMANDS, job, Respond.model_validate(body | {"as_of": -1}), "/gateway/rogue")
+    system.say_as(Party.GATEWAY, Topic.JOBS_COMMANDS, job, Respond.model_validate(body | {"as_of": -1}))
     lines = system.data / "logs" / "ledger-0.log"
     until(lambda: "a person's word decides nothing" in lines.read_text(), 30)
     (reported,) = [json.loads(line) for line in lines.read_text().splitlines() if "word decides nothing" in line]

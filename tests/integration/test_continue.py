@@ -17,6 +17,7 @@ from aetheris.proofs import bundle, seals
 from aetheris.proofs.evidence import dumps
 from aetheris.protocol.base.ids import job_id_of
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import Party
 from aetheris.protocol.messages.commands import Submit
 from aetheris.verifier.keys import load_private_key
 from tests.testkit.attempts import fresh
@@ -164,7 +165,7 @@ def test_a_submission_that_is_forged_on_the_topic_runs_nothing(system: System, e
                 "continues": forged,
             }
         )
-        system.forge(Topic.JOBS_COMMANDS, command.job_id, command, "test")
+        system.say_as(Party.GATEWAY, Topic.JOBS_COMMANDS, command.job_id, command)
         until(lambda command=command: system.job(command.job_id).get("status") == "failed", 60)
         shown = system.job(command.job_id)
         assert shown["error"].startswith("continues: "), shown
@@ -182,7 +183,7 @@ def test_a_continuation_that_never_began_stands_in_nobodys_way(system: System, e
     (planned,) = system.data_of(job, "plan_generated")
     seal = dict.fromkeys(("root", "outcome_hash", "key_id"), "0") | {"event_count": 1}
     forged = body | {"plan": planned["task_graph"], "continues": {"job_id": job, "seal": seal}}
-    system.forge(Topic.JOBS_COMMANDS, taken, Submit.model_validate(forged), "/gateway/rogue")
+    system.say_as(Party.GATEWAY, Topic.JOBS_COMMANDS, taken, Submit.model_validate(forged))
     until(lambda: system.job(taken).get("status") == "failed", 60)
     left = poke("z", fresh("left"))
     (status, second), (again, same) = go_on(system, job, left), go_on(system, job, left)

@@ -5,6 +5,7 @@ from collections.abc import Generator
 import pytest
 
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import Party
 from aetheris.protocol.messages.commands import Respond
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import ExternalServer, until
@@ -54,7 +55,7 @@ def test_an_edit_cannot_make_of_a_call_what_the_earlier_job_did(system: System, 
         "tenant": system.data_of(job, "job_created")[0]["tenant"],
         "as_of": -1,
     }
-    system.forge(Topic.JOBS_COMMANDS, second, Respond.model_validate(body | edit), "/gateway/rogue")
+    system.say_as(Party.GATEWAY, Topic.JOBS_COMMANDS, second, Respond.model_validate(body | edit))
     lines = system.data / "logs" / "ledger-0.log"
     until(lambda: "which the job continues, did just that" in lines.read_text(), 30)
     assert system.wait_asked(second)["request_id"] == request

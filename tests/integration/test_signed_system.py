@@ -20,6 +20,16 @@ from aetheris.cli.embedded.plan import Plan
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import (
+    Cancel,
+    CancelContract,
+    JobCommand,
+    Pause,
+    Resolve,
+    Respond,
+    Signal,
+    Submit,
+)
 from aetheris.protocol.messages.events import Event
 from aetheris.runtime.keys.files import certified, load_key
 from aetheris.runtime.keys.signing import raw_public_key
@@ -33,6 +43,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 EVERY = 200
 PATIENCE_S = 120.0
 ROGUE = "/tool_executor/rogue"
+BOB = {"id": "bob", "tenant": "default", "kind": "person", "roles": ["approve", "operate", "resolve"]}
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +135,69 @@ def yes(rig: Rig, job: str) -> dict[str, Any]:
     return {"request_id": rig.system.wait_asked(job)["request_id"], "action": "approve"}
 
 
+def commands(rig: Rig, job: str, request: str) -> list[JobCommand]:
+    """What a person might say of a job as it stands, and never did."""
+    said = {"job_id": job, "by": "bob", "tenant": "default", "principal": BOB}
+    execution = rig.system.job(job)["steps"][0]["execution_id"]
+    read = rig.system.ends(Topic.JOBS_EVENTS)[str(Topic.JOBS_EVENTS), partition_of(job, 4)] - 1
+    about = said | {"as_of": read, "execution_id": execution}
+    return [
+        Respond.model_validate(about | {"request_id": request, "action": "approve"}),
+        Resolve.model_validate(about | {"verdict": "not_executed", "evidence": "looked"}),
+        CancelContract.model_validate(about),
+        Signal.model_validate(about | {"correlation_key": "go", "payload": 1}),
+        Cancel.model_validate(said),
+        Pause.model_validate(said | {"number": 1}),
+    ]
+
+
+def test_what_no_gateway_signed_nobody_obeys(rig: Rig) -> None:
+    """By who may write to jobs.commands, without a key of the gateway's, or with another's."""
+    tag, lost = fresh("said"), fresh("lost")
+    waiting, _ = asked(rig, tag)
+    parked = rig.system.submit(poke("a", lost, tool="lost_irreversible"))
+    allowed(rig, parked)
+    until(lambda: rig.system.types(parked, "invocation_parked") != [], PATIENCE_S)
+    for job in (waiting, parked):
+        before = rig.system.types(job)
+        for command in commands(rig, job, rig.system.wait_asked(waiting)["request_id"]):
+            rig.system.forge(Topic.JOBS_COMMANDS, job, command, ROGUE)
+            rig.system.say_as(Party.PLANNER, Topic.JOBS_COMMANDS, job, command)
+        rig.system.completed(poke("b", fresh("after"), tool="poke_pure"))
+        assert (rig.system.types(job), before) == (before, before)
+    never = Submit.model_validate(
+        {"job_id": fresh("never"), "by": "ann", "tenant": "default", "request_hash": "r"}
+        | {"plan": rig.system.data_of(waiting, "job_created")[0]["plan"]}
+    )
+    rig.system.forge(Topic.JOBS_COMMANDS, never.job_id, never, ROGUE)
+    refused(rig, {waiting, parked, never.job_id})
+    assert rig.system.api.get(f"/jobs/{never.job_id}").status_code == 404, "not even shown as submitted"
+    assert (rig.external.count(tag), rig.external.count(lost)) == (0, 1)
+    allowed(rig, waiting)
+    assert rig.system.resolve(parked, "a", "happened").status_code == 200
+    rig.system.wait_ended([waiting, parked], PATIENCE_S)
+    assert (rig.external.count(tag), rig.external.count(lost)) == (1, 1)
+    rig.system.say_as(Party.GATEWAY, Topic.JOBS_COMMANDS, never.job_id, never)
+    until(lambda: rig.system.job(never.job_id) != {}, PATIENCE_S)
+
+
+def allowed(rig: Rig, job: str) -> None:
+    answer = rig.system.api.post("/ecs/respond", json=yes(rig, job), headers=rig.system.approver)
+    assert answer.status_code == 200, answer.text
+
+
+def refused(rig: Rig, jobs: set[str]) -> None:
+    """Planner and ledger name each, and nothing of what they say."""
+
+    def named() -> set[str]:
+        texts = [(rig.system.data / "logs" / f"{part}-0.log").read_text() for part in ("planner", "ledger")]
+        lines = [json.loads(line) for text in texts for line in text.splitlines() if "not signed by" in line]
+        assert not any("looked" in str(line) or "bob" in str(line) for line in lines)
+        return {line["key"] for line in lines}
+
+    until(lambda: named() >= jobs, PATIENCE_S)
+
+
 def test_after_kills_and_from_a_checkpoint_forgeries_are_still_void_and_signatures_go_on(rig: Rig) -> None:
     """Of a job below the mark a service knows only what its checkpoint has of it: the keys are in there as well."""
     tag = fresh("checkpoint")
@@ -173,10 +247,10 @@ def test_who_has_the_ledgers_key_permits_and_who_has_another_does_not(rig: Rig) 
 def test_each_key_is_its_owners_alone(rig: Rig) -> None:
     files = {path.name: stat.S_IMODE(path.stat().st_mode) for path in keys_of(rig).iterdir()}
     assert set(files.values()) == {0o600}
-    assert set(files) >= {"root.pem", "planner.pem", "ledger.pem", "auditor.pem"}
+    assert set(files) >= {"root.pem", "gateway.pem", "planner.pem", "ledger.pem", "auditor.pem"}
     for name, part in {one.name: one for one in Plan.load(rig.system.data).parts}.items():
         named = {variable for variable in ("AETHERIS_RECORD_KEY", "AETHERIS_RECORD_CERT") if part.env.get(variable)}
-        signs = name.rpartition("-")[0] in ("planner", "ledger", "verifier")
+        signs = name.rpartition("-")[0] in ("gateway", "planner", "ledger", "verifier")
         assert (len(named) == 2) == signs, name
 
 

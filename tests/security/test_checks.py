@@ -28,6 +28,8 @@ from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import Cancel, Resolve, Respond
+from aetheris.runtime.log.partitioning import partition_of
 from tests.security.attacks import TOLD, Written, operations, written_again
 from tests.security.conftest import CHECKS, MISSING, Tried
 from tests.testkit.approvers import TENANTS, headers_of, respond
@@ -37,6 +39,7 @@ from tests.testkit.canary import found_in, kept_and_told
 from tests.testkit.external_server import until
 from tests.testkit.identity import AUDIENCE
 from tests.testkit.local_site import running_site
+from tests.testkit.principals import said_by
 from tests.testkit.secured import PATIENCE_S, SecuredRig
 from tests.testkit.wiretap import running_wiretap
 
@@ -365,6 +368,40 @@ def test_a_cancel_that_the_executor_writes_settles_no_call_that_is_parked(rig: S
     assert resolved.status_code == 200, resolved.text
     rig.system.wait_ended([job])
     assert rig.system.job(job)["status"] == "completed"
+
+
+@pytest.mark.security("forged record")
+def test_a_yes_and_a_resolution_that_the_executor_writes_are_obeyed_by_nobody(rig: SecuredRig, tried: Tried) -> None:
+    tried("with rights to write commands: a yes, a resolution, a cancel that nobody gave; one given before, once more")
+    tag, lost = fresh("said"), fresh("lost")
+    waiting, request = asked(rig, tag)
+    parked, first = asked(rig, lost, "lost_irreversible")
+    assert respond(rig.system, "bob", first, "approve").status_code == 200
+    until(lambda: rig.system.types(parked, "invocation_parked") != [], PATIENCE_S)
+    for job in (waiting, parked):
+        before = rig.system.types(job)
+        said = {"job_id": job, **said_by("bob"), "tenant": rig.system.data_of(job, "job_created")[0]["tenant"]}
+        about = said | {"as_of": last_offset(rig, job), "execution_id": rig.step(job)["execution_id"]}
+        for command in (
+            Respond.model_validate(about | {"request_id": request, "action": "approve"}),
+            Resolve.model_validate(about | {"verdict": "not_executed", "evidence": "looked"}),
+            Cancel.model_validate(said),
+        ):
+            rig.system.forge(Topic.JOBS_COMMANDS, job, command, "/gateway/rogue")
+        written_again(rig.system, Written(Topic.JOBS_COMMANDS, parked, "respond"), job)
+        rig.system.completed({"id": "b", "tool": "poke_pure", "args": {"tag": fresh("after")}})
+        assert rig.system.types(job) == before
+    rejected(rig, waiting, request)
+    verdict = {"verdict": "happened", "evidence": "looked"}
+    path = f"/api/jobs/{parked}/contracts/{rig.step(parked)['execution_id']}/resolve"
+    resolved = rig.ask("bob", "POST", path, json=verdict)
+    assert resolved.status_code == 200, resolved.text
+    rig.system.wait_ended([parked])
+    assert (rig.external.count(tag), rig.external.count(lost)) == (0, 1)
+
+
+def last_offset(rig: SecuredRig, job: str) -> int:
+    return rig.system.ends(Topic.JOBS_EVENTS)[str(Topic.JOBS_EVENTS), partition_of(job, 4)] - 1
 
 
 @contextmanager

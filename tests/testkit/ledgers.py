@@ -254,7 +254,7 @@ class Ledger:
                 "execution_id": execution_id(JOB, node, key_of(node)),
                 "verdict": verdict,
                 "evidence": "seen in the bank's books",
-                "as_of": -1,
+                "as_of": self.job.last_offset,
             }
             | fields
         )

@@ -156,6 +156,12 @@ class System:
         """Write a record, as somebody might who may write to the topic."""
         self._write(_drafted(topic, key, body, source))
 
+    def say_as(self, party: Party, topic: Topic, key: str, body: Message) -> None:
+        """Write a message, signed, as a service of ours might that looks at nothing before."""
+        held = load_service_key(self.data / "keys" / "records", party)
+        signer = RecordSigner({party: Signer(held.private_key, held.certificate)}, SystemClock())
+        self._write(signer.message(_drafted(topic, key, body, f"/{party}/rogue")))
+
     def _write(self, record: Draft) -> None:
         async def write() -> None:
             log = KafkaLog(self.state().kafka)

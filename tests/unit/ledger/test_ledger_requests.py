@@ -40,8 +40,8 @@ LEGAL = {
 }
 
 
-def commands() -> dict[str, Any]:
-    who: dict[str, Any] = {"job_id": JOB, **said_by("bob"), "tenant": TENANT, "as_of": -1}
+def commands(as_of: int = -1) -> dict[str, Any]:
+    who: dict[str, Any] = {"job_id": JOB, **said_by("bob"), "tenant": TENANT, "as_of": as_of}
     reported = {"execution_id": CONTRACT, "evidence": "seen"}
     return {
         **{action: Respond(request_id=REQUEST, action=action, **who) for action in ("approve", "reject")},
@@ -59,7 +59,7 @@ def test_only_what_its_state_allows_is_written(state: str, asked: str) -> None:
     ledger: Ledger = Surroundings(graph({"id": "a"}), parse(ASK)).ledger()
     ledger.add(*STATES[state])
     before = list(ledger.surroundings.log)
-    ledger.core.hear(commands()[asked], "cmd-1", 7)
+    ledger.core.hear(commands(ledger.job.last_offset)[asked], "cmd-1", 7)
     ledger.settle()
     caused = [event for event in ledger.surroundings.log[len(before) :] if getattr(event, "caused_by", None) == "cmd-1"]
     assert bool(caused) is (asked in LEGAL.get(state, ()))

@@ -51,9 +51,12 @@ def respond(ledger: Ledger, action: str = "approve", token: int = 1, by: str = "
     ledger.settle()
 
 
-def resolve(ledger: Ledger, verdict: str = "retry", by: str = "carol", name: str = "resolve") -> None:
+def resolve(
+    ledger: Ledger, verdict: str = "retry", by: str = "carol", name: str = "resolve", as_of: int | None = None
+) -> None:
     contract = execution_id(JOB, "a", KEY)
-    body = {"execution_id": contract, "verdict": verdict, "evidence": "their log is empty", "as_of": -1}
+    body: dict[str, Any] = {"execution_id": contract, "verdict": verdict, "evidence": "their log is empty"}
+    body["as_of"] = ledger.job.last_offset if as_of is None else as_of
     ledger.core.hear(Resolve.model_validate({"job_id": JOB, **said_by(by), "tenant": TENANT, **body}), name, 8)
     ledger.settle()
 
@@ -90,6 +93,23 @@ def test_each_retry_needs_an_approval_of_its_own(policy: str, irreversible: bool
     assert len({id_ for id_ in ledger.surroundings.ids if id_}) == len([id_ for id_ in ledger.surroundings.ids if id_])
 
 
+@pytest.mark.parametrize("verdict", ["retry", "happened", "not_executed"])
+def test_what_was_said_of_an_earlier_try_is_not_said_of_this_one(verdict: str) -> None:
+    """The same command once more, byte for byte, after the call was tried again and parked again."""
+    ledger = parked()
+    said_at = ledger.job.last_offset
+    resolve(ledger)
+    respond(ledger, token=2)
+    ledger.add(start(ledger, 2))
+    ledger.lease_lapses()
+    assert state(ledger).status is KeyStatus.PARKED
+    for as_of in (said_at, ledger.job.last_offset - 1):
+        resolve(ledger, verdict, name="resolve", as_of=as_of)
+        assert state(ledger).status is KeyStatus.PARKED
+    resolve(ledger, verdict, name="now")
+    assert state(ledger).status is not KeyStatus.PARKED
+
+
 def test_who_edited_a_call_does_not_approve_another_try_of_it_either() -> None:
     pin = {"effect_class": "opaque", "irreversible": True, "schema_hash": "pay-1"}
     ledger = approvals.world(plan=graph({"id": "a", "tool": "pay", "args": approvals.PAID}, pay=pin)).ledger()
@@ -101,7 +121,8 @@ def test_who_edited_a_call_does_not_approve_another_try_of_it_either() -> None:
     for number in (1, 2, 3):
         ledger.add(started("a", f"n{number}", args=less, tool="pay", token=number))
         ledger.lease_lapses()
-        body = {"execution_id": execution_id(JOB, "a", key), "verdict": "retry", "evidence": "none", "as_of": -1}
+        body: dict[str, Any] = {"execution_id": execution_id(JOB, "a", key), "verdict": "retry", "evidence": "none"}
+        body |= {"as_of": ledger.job.last_offset}
         ledger.core.hear(
             Resolve.model_validate({"job_id": JOB, **said_by("bob"), "tenant": TENANT, **body}), f"r{number}", 8
         )

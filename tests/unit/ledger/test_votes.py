@@ -104,7 +104,8 @@ def test_votes_for_an_earlier_try_are_none_for_a_later_one() -> None:
         respond(ledger, "approve", by=by, name=f"v-{by}")
     ledger.add(started("a", "n1", args=PAID, tool="pay"))
     ledger.add(about(ev.InvocationParked, "a", args=PAID, tool="pay", invocation_id="n1", reason="?"))
-    resolved = {"execution_id": execution_id(JOB, "a", key()), "verdict": "retry", "evidence": "lost", "as_of": -1}
+    resolved: dict[str, Any] = {"execution_id": execution_id(JOB, "a", key()), "verdict": "retry", "evidence": "lost"}
+    resolved["as_of"] = ledger.job.last_offset
     ledger.core.hear(Resolve.model_validate({"job_id": JOB, **said_by("bob"), "tenant": TENANT} | resolved), "r", 8)
     ledger.settle()
     assert votes_of(ledger) == []

@@ -50,12 +50,15 @@ from aetheris.http_server.served_tls import trusted
 from aetheris.http_server.server import HttpServer
 from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import Party
 from aetheris.protocol.planning.schemas import check_schema
 from aetheris.runtime.base.clock import Clock, SystemClock
+from aetheris.runtime.keys.records import RecordKeys
 from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.lifecycle import freeze_memory
+from aetheris.runtime.process.record_keys import record_keys, while_in_force
 from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.process.signers_file import load_signers
 from aetheris.runtime.redis.quarantines import QuarantineStore
@@ -82,6 +85,7 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
 
     Raises:
         BrokerRefused: no broker that can be relied on.
+        KeyUnusable, CertificateEnded: what signs what people say can't be used.
         HttpTlsUnusable: the certificate or the CA can't be used.
         InternalKeyMissing: the verifier could not tell who asks it.
         LimitsFileInvalid: the file of limits can't be used.
@@ -93,6 +97,7 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
     providers = providers_of(settings.oidc, dev=settings.dev) if settings.oidc is not None else ()
     quotas = quotas_of(settings.limits) if settings.limits is not None else Quotas()
     signers = load_signers(settings.signers)
+    keys = record_keys(settings, Party.GATEWAY)
     internal = InternalKey.load(settings.internal_key, settings.data, dev=settings.dev)
     async with (
         runtime(settings, "gateway", stop) as parts,
@@ -107,19 +112,21 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         asyncio.TaskGroup() as tasks,
     ):
         parts.health.add("views", lambda: "the registry is being read")  # until `index` knows better: nothing listens
-        sources = _sources(parts, settings)
+        sources = _sources(parts, settings, keys)
         proofs = partial(VerifierProxy, verifier, internal)
         openid = OpenId(providers, outside, parts.clock, dev=settings.dev) if providers else None
         logins = Logins(tokens, openid, parts.metrics, parts.clock)
         accesses = await closing.enter_async_context(_recording(parts, tokens))
-        services = _services(parts, settings, sources, _Callers(logins, quotas, accesses, signers), proofs)
+        services = _services(parts, settings, sources, _Callers(logins, quotas, accesses, signers, keys), proofs)
         await sources.feed.start()
         await asyncio.gather(sources.tools.load(), sources.workers.load(), sources.freezes.load())
         parts.health.add("views", sources.index.unready)
         http = HttpServer.of(settings, build_api(services))
         listening = parts.wake_up.listen("gateway", sources.feed.wake)
-        keys = openid.follow() if openid is not None else ()
-        following = [tasks.create_task(part) for part in (*sources.follow(), listening, *keys, accesses.run())]
+        providers_keys = openid.follow() if openid is not None else ()
+        ends = while_in_force(keys, parts.clock)
+        parts_of_it = (*sources.follow(), listening, *providers_keys, accesses.run(), ends)
+        following = [tasks.create_task(part) for part in parts_of_it]
         if settings.reconcile_every_s is not None:
             following.append(tasks.create_task(_scheduler(settings, services, sources.views, parts.clock).run()))
         serving = tasks.create_task(http.run())
@@ -173,20 +180,22 @@ class _Sources:
 
 @dataclass(frozen=True, slots=True)
 class _Callers:
-    """Who may call, how much they may ask for, and whose SSH keys sign."""
+    """Who may call, how much they may ask for, whose SSH keys sign, and what signs what they say."""
 
     logins: Logins
     quotas: Quotas
     accesses: AccessLog
     signers: AllowedSigners
+    keys: RecordKeys
 
 
-def _sources(parts: Runtime, settings: GatewaySettings) -> _Sources:
+def _sources(parts: Runtime, settings: GatewaySettings, keys: RecordKeys) -> _Sources:
     views = Views(parts.redis)
     index = JobIndex(parts.log, views, parts.clock, settings.shown_in_lists_s)
     feed = Feed(parts.log, parts.clock, settings.lazy_pause_s)
     history = JobLogReader(parts.log, readers=READERS)
-    rows = JobRows(views=views, index=index, untaken=Untaken(parts.log), history=history, feed=feed)
+    untaken = Untaken(parts.log, keys.messages)
+    rows = JobRows(views=views, index=index, untaken=untaken, history=history, feed=feed)
     return _Sources(
         views=views,
         index=index,
@@ -226,7 +235,12 @@ def _services(
         deadlines=deadlines,
     )
     writer = CommandWriter(
-        parts.appender, clock, parts.telemetry, answer_s=settings.answer_s, request_s=settings.request_s
+        parts.appender,
+        clock,
+        parts.telemetry,
+        answer_s=settings.answer_s,
+        request_s=settings.request_s,
+        keys=callers.keys,
     )
     waits = EndWaits(reader, views, deadlines, clock)
     reads = Reads(
@@ -290,6 +304,7 @@ def _services(
             deadlines=deadlines,
             clock=clock,
             answer_s=settings.answer_s,
+            keys=callers.keys,
         ),
         freezes=OrderedFreezes(
             FreezeTable(sources.freezes),

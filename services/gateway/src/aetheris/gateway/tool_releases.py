@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from pydantic import ValidationError
 
-from aetheris.gateway.command_writer import SOURCE
+from aetheris.gateway.command_writer import SOURCE, signed
 from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import bodies
 from aetheris.gateway.core.principal import Principal
@@ -20,6 +20,7 @@ from aetheris.protocol.messages.commands import ToolRelease
 from aetheris.protocol.messages.envelope import draft
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.fresh_ids import fresh_id
+from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
 from aetheris.runtime.log.interface import Appender, Log
 from aetheris.runtime.log.table import Table
 
@@ -37,6 +38,7 @@ class ToolReleases:
         deadlines: Deadlines,
         clock: Clock,
         answer_s: float,
+        keys: RecordKeys = UNSIGNED,
     ) -> None:
         self._table = table
         self._registry = registry
@@ -45,12 +47,14 @@ class ToolReleases:
         self._deadlines = deadlines
         self._clock = clock
         self._answer_s = answer_s
+        self._keys = keys
+        self._messages = keys.messages
         self._news = asyncio.Event()
         table.on_change(self._changed)
 
     def of(self, tenant: str) -> dict[str, ReleaseView]:
         """Those of a tenant, by tool."""
-        known = (_parsed(value) for _, value in self._table.items())
+        known = (self._read(key, value) for key, value in self._table.items())
         return {one.tool: _shown(one) for one in known if one is not None and one.tenant == tenant}
 
     async def release(self, caller: Principal, tool: str, raw: bytes) -> Reply[ToolReleased]:
@@ -74,7 +78,7 @@ class ToolReleases:
             below = tuple(ends[place] for place in places)
             release = ToolRelease(tenant=caller.tenant, tool=tool, by=caller.id, reason=reason, at=at, below=below)
             record = draft(Topic.TOOLS_REGISTRY, release, key=release.key, id=fresh_id(), source=SOURCE, time=at)
-            await self._appender.append([(record,)])
+            await self._appender.append([(signed(record, self._keys),)])
         return release
 
     async def _observed(self, release: ToolRelease) -> bool:
@@ -86,19 +90,20 @@ class ToolReleases:
         return self._has(release)
 
     def _has(self, release: ToolRelease) -> bool:
-        found = _parsed(self._table.get(release.key) or b"")
+        found = self._read(release.key, self._table.get(release.key) or b"")
         return found is not None and found.at >= release.at
+
+    def _read(self, key: str, value: bytes) -> ToolRelease | None:
+        try:
+            release = ToolRelease.model_validate_json(value)
+        except ValidationError:
+            return None
+        is_theirs = self._messages.counts(Topic.TOOLS_REGISTRY, release.type_name, key.encode(), value)
+        return release if is_theirs and release.key == key else None
 
     def _changed(self, _key: str, _value: bytes | None) -> None:
         self._news.set()
         self._news = asyncio.Event()
-
-
-def _parsed(value: bytes) -> ToolRelease | None:
-    try:
-        return ToolRelease.model_validate_json(value)
-    except ValidationError:
-        return None
 
 
 def _shown(release: ToolRelease) -> ReleaseView:

@@ -8,6 +8,7 @@ from aetheris.gateway.views import Row
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.job_log import text_of
+from aetheris.protocol.fold.signed_messages import SignedMessages
 from aetheris.protocol.messages.commands import Submit
 from aetheris.protocol.messages.envelope import Envelope, Undecodable, decode_message
 from aetheris.runtime.log.interface import Log, Place
@@ -23,8 +24,9 @@ KEPT = 50_000
 class Untaken:
     """Looks a job up among the newest commands; nothing is read before somebody asks for a job that isn't listed."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, messages: SignedMessages | None = None) -> None:
         self._log = log
+        self._messages = messages or SignedMessages()
         self._read: dict[Place, int] = {}
         self._rows: OrderedDict[str, Row] = OrderedDict()
         self._reading = asyncio.Lock()
@@ -52,19 +54,21 @@ class Untaken:
 
     def _keep(self, records: Iterable[Record]) -> None:
         for record in records:
-            row = _row_of(record)
+            row = _row_of(record, self._messages)
             if row is not None:
                 self._rows.setdefault(row.job_id, row)
         while len(self._rows) > KEPT:
             self._rows.popitem(last=False)
 
 
-def _row_of(record: Record) -> Row | None:
+def _row_of(record: Record, messages: SignedMessages) -> Row | None:
     try:
         envelope = decode_message(record)
     except Undecodable:
         return None
     if not isinstance(envelope, Envelope) or not isinstance(envelope.body, Submit):
+        return None
+    if not messages.counts(record.topic, Submit.type_name, record.key, record.value):
         return None
     command = envelope.body
     return Row(

@@ -107,7 +107,7 @@ def ledger(
                     workers,
                     duplicates,
                     quarantines,
-                    Releases(worker.tables[Topic.TOOLS_REGISTRY]),
+                    Releases(worker.tables[Topic.TOOLS_REGISTRY], keys.messages),
                     freezes,
                     parts.telemetry,
                     parts.metrics,

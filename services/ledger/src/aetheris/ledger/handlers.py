@@ -64,6 +64,7 @@ from aetheris.runtime.redis.leases import Lease
 from aetheris.runtime.telemetry.metrics import Metrics
 from aetheris.runtime.telemetry.tracer import Telemetry
 from aetheris.runtime.worker.loop import PartitionHandler
+from aetheris.runtime.worker.unsigned import HeardMessages
 
 
 def _types(*kinds: type[Event]) -> frozenset[bytes]:
@@ -121,6 +122,7 @@ class LedgerHandler(PartitionHandler):
         self._number = number
         self._deps = deps
         self._records = PartitionRecords(deps.keys)
+        self._commands = HeardMessages(deps.keys.messages, deps.metrics)
         self._partition = Partition(context, deps.workers.ended, number)
         self._reconciler = Reconciler(number, history, context.verifies, self._ask)
         self._outgoing = Outbox(number, deps.duplicates, deps.telemetry, deps.clock, self._partition.jobs)
@@ -256,12 +258,15 @@ class LedgerHandler(PartitionHandler):
             found = decode_message(record)
         except Undecodable:
             return  # the planner is this topic's quarantiner
-        if not isinstance(found, Envelope):
+        body = found.body if isinstance(found, Envelope) else None
+        if not isinstance(found, Envelope) or not isinstance(body, StepCommand | Reconcile):
             return
-        if isinstance(found.body, StepCommand):
-            self._partition.hear(found.body, found.id, record.offset)
-        elif isinstance(found.body, Reconcile):
-            self._reconciler.take_up(found.body, found.id, record.offset)
+        if not self._commands.counts(record, body.type_name):
+            return
+        if isinstance(body, StepCommand):
+            self._partition.hear(body, found.id, record.offset)
+        else:
+            self._reconciler.take_up(body, found.id, record.offset)
 
     def _hear(self, answer: EffectConfirmed | ConfirmationFailed, record: Record) -> None:
         line = self._reconciler.hear(answer, text_of(record.header("ce_time")))

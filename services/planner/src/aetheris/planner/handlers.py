@@ -61,6 +61,7 @@ from aetheris.runtime.telemetry.spans import SpanKind
 from aetheris.runtime.telemetry.tracer import Telemetry, Traced, whole
 from aetheris.runtime.worker.loop import PartitionHandler
 from aetheris.runtime.worker.unjudged import report_unjudged
+from aetheris.runtime.worker.unsigned import HeardMessages
 
 SOURCE = "aetheris/planner"
 
@@ -72,6 +73,8 @@ _FEW = 4
 """Jobs that go on by themselves in a partition, up to which the end of one is told at once."""
 
 _ENDS = (JobCompleted, JobFailed, JobCancelled)
+_TAKEN_UP = (Submit, Cancel, Pause, Resume)
+"""The other commands are the ledger's."""
 
 Quarantine = Callable[[Record, str], None]
 Again = Callable[[int, int], AsyncIterator[Sequence[Record]]]
@@ -111,6 +114,7 @@ class PlannerHandler(PartitionHandler):
     ) -> None:
         self._appender = appender
         self._records = PartitionRecords(keys)
+        self._commands = HeardMessages(keys.messages, metrics)
         self._withheld = withheld
         self._creations: dict[str, Record] = {}
         """Submissions whose birth is being written."""
@@ -259,6 +263,8 @@ class PlannerHandler(PartitionHandler):
         if not isinstance(found.body, JobCommand):
             self._quarantine(record, "not a command")
             return ()
+        if not isinstance(found.body, _TAKEN_UP) or not self._commands.counts(record, found.body.type_name):
+            return ()
         if isinstance(found.body, Submit):
             tenant = found.body.tenant
             if not waited and self._partition.must_wait(tenant):
@@ -268,10 +274,8 @@ class PlannerHandler(PartitionHandler):
         if isinstance(found.body, Cancel):
             cancelled = self._partition.cancel(found.body, found.id, record.offset)
             return self._groups([cancelled]) if cancelled is not None else ()
-        if isinstance(found.body, Pause | Resume):
-            paused = self._partition.pause(found.body, found.id, record.offset)
-            return self._groups([paused]) if paused is not None else ()
-        return ()
+        paused = self._partition.pause(found.body, found.id, record.offset)
+        return self._groups([paused]) if paused is not None else ()
 
     def _submit(self, command: Submit, command_id: str, record: Record) -> Sequence[Group]:
         decided = self._partition.submit(command, command_id)

@@ -41,7 +41,7 @@ SERVICES = (
     Service("executor", _module("tool_executor"), withheld=KEYS),
     Service("prober", _module("verifier.prober"), withheld=KEYS),
     Service("verifier", _module("verifier"), http=True, withheld=TOOLS, signs=Party.AUDITOR),
-    Service("gateway", _module("gateway"), http=True, withheld=RECORD_KEYS),
+    Service("gateway", _module("gateway"), http=True, signs=Party.GATEWAY),
 )
 
 

@@ -130,6 +130,11 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
 }
 """(topic, type) → rule, of what is no event."""
 
+SIGNED_MESSAGES = frozenset(
+    (topic, name) for topic, name in MESSAGES if topic == Topic.JOBS_COMMANDS or name == "tool_release"
+)
+"""Of these the signatures are asked for; the others count as they lie there."""
+
 
 def signed_types(party: Party) -> frozenset[str]:
     """The types of events that a party signs all of; some of a type that is told apart may need none."""

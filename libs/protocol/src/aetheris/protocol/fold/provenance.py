@@ -28,7 +28,8 @@ from aetheris.protocol.base.writers import SIGNING, KnownBy, Party, WriterRule, 
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
 
-_CERTIFICATE = b',"certificate":'
+CERTIFICATE = b',"certificate":'
+"""Before a certificate, where a payload has one last."""
 _LONGEST_CERTIFICATE = 2048
 
 REMEMBERED = 10_000
@@ -150,13 +151,18 @@ def _is_signed_by(job: JobSigners, writer: Party, record: Record, event: Event) 
 
 def _carried(job: JobSigners, payload: bytes, signature: RecordSignature) -> Certificate | None:
     """The certificate that a record has with it, if it is of its key and under the job's root."""
-    _, found, last = payload[-_LONGEST_CERTIFICATE:].rpartition(_CERTIFICATE)
-    certificate = _read(last[:-1]) if found else None
+    certificate = last_certificate(payload)
     if certificate is None:
         certificate = _read_anywhere(payload)
     if certificate is None or certificate.key_id != signature.key_id:
         return None
-    return certificate if _is_certified(certificate, job.installation) else None
+    return certificate if is_certified_under(certificate, job.installation) else None
+
+
+def last_certificate(payload: bytes) -> Certificate | None:
+    """The certificate that stands last in a payload; the rest of it, which may be long, is not parsed."""
+    _, found, last = payload[-_LONGEST_CERTIFICATE:].rpartition(CERTIFICATE)
+    return _read(last[:-1]) if found else None
 
 
 @lru_cache(maxsize=1024)
@@ -177,5 +183,6 @@ def _read_anywhere(payload: bytes) -> Certificate | None:
 
 
 @lru_cache(maxsize=1024)
-def _is_certified(certificate: Certificate, installation: str) -> bool:
+def is_certified_under(certificate: Certificate, installation: str) -> bool:
+    """Whether a root's key has certified it; what was asked before is not verified again."""
     return is_certified(certificate, installation, verify)

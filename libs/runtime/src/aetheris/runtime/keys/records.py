@@ -1,4 +1,4 @@
-"""What a service writes into jobs.events, signed: a round at a time, all of it under one signature or two."""
+"""What a service writes, signed: into jobs.events a round at a time, all of it under one signature or two."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,8 +8,9 @@ from aetheris.protocol.base.canonical import canonical
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.signing import SignedPlace, born_of
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.base.writers import Party, signed_types
-from aetheris.protocol.fold.provenance import JobSigners, Provenance, Standing, place_of
+from aetheris.protocol.base.writers import MESSAGES, SIGNED_MESSAGES, Party, signed_types
+from aetheris.protocol.fold.provenance import CERTIFICATE, JobSigners, Provenance, Standing, place_of
+from aetheris.protocol.fold.signed_messages import SignedMessages, message_place
 from aetheris.protocol.messages.events import BirthRepeated, Event, JobCreated
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.keys.signing import Signer
@@ -30,6 +31,7 @@ class RecordSigner:
 
     def __init__(self, signers: Mapping[Party, Signer], clock: Clock) -> None:
         self._clock = clock
+        self._signers = signers
         self._by_type = {name: signer for party, signer in signers.items() for name in signed_types(party)}
 
     def signed(self, groups: Sequence[Group], provenance: KnowsSigners) -> Sequence[Group]:
@@ -51,6 +53,25 @@ class RecordSigner:
             tuple(next(taken) if at in found else one for at, one in enumerate(group))
             for group, found in zip(begun, places, strict=True)
         ]
+
+    def check(self) -> None:
+        """Whether all its certificates are in force; raises CertificateEnded."""
+        for signer in self._signers.values():
+            signer.check(self._clock.now())
+
+    def message(self, draft: Draft) -> Draft:
+        """A command or a line of a table, signed with its certificate where the table asks that of this process.
+
+        Raises:
+            CertificateEnded.
+        """
+        named = (str(draft.topic), _type(draft))
+        signer = self._signers.get(MESSAGES[named].writer) if named in SIGNED_MESSAGES else None
+        if signer is None:
+            return draft
+        place = message_place(signer.certificate.installation, *named, draft.key.decode())
+        (value,) = signer.sign([(place, _with_certificate(draft.value, signer))], self._clock.now())
+        return replace(draft, value=value)
 
     def _births(self, groups: Sequence[Group]) -> list[Draft]:
         """Signed first: what follows them names them by their bytes."""
@@ -115,6 +136,15 @@ class RecordKeys:
         """The groups, signed where that is asked for; raises CertificateEnded."""
         return groups if self.signer is None else self.signer.signed(groups, provenance)
 
+    def message(self, draft: Draft) -> Draft:
+        """A message, signed where that is asked for; raises CertificateEnded."""
+        return draft if self.signer is None else self.signer.message(draft)
+
+    @property
+    def messages(self) -> SignedMessages:
+        """A judge of messages."""
+        return SignedMessages(self.roots)
+
 
 class PartitionRecords:
     """Of one partition: judges what is read there, in log order, and signs what is written."""
@@ -155,7 +185,7 @@ def _begun(draft: Draft, signer: Signer) -> _ToSign:
 
 
 def _with_certificate(value: bytes, signer: Signer) -> bytes:
-    return value[:-1] + b',"certificate":' + signer.certificate_json + b"}"
+    return value[:-1] + CERTIFICATE + signer.certificate_json + b"}"
 
 
 def _type(draft: Draft) -> str:

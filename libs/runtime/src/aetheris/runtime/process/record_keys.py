@@ -7,6 +7,8 @@ from aetheris.runtime.keys.records import RecordKeys, RecordSigner
 from aetheris.runtime.keys.signing import Signer
 from aetheris.runtime.process.settings import SigningSettings
 
+_LOOK_EVERY_S = 10.0
+
 
 def record_keys(settings: SigningSettings, service: Party, clock: Clock | None = None) -> RecordKeys:
     """The roots whose jobs count, and what this service signs its records with; neither, where nothing names a root.
@@ -29,3 +31,15 @@ def record_keys(settings: SigningSettings, service: Party, clock: Clock | None =
     signer = Signer(held.private_key, held.certificate)
     signer.check(clock.now())
     return RecordKeys(frozenset(roots), RecordSigner({service: signer}, clock))
+
+
+async def while_in_force(keys: RecordKeys, clock: Clock) -> None:
+    """For a process that could go on without signing: it ends with its certificate.
+
+    Raises:
+        CertificateEnded.
+    """
+    while True:
+        if keys.signer is not None:
+            keys.signer.check()
+        await clock.sleep(_LOOK_EVERY_S)

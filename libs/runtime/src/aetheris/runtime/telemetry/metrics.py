@@ -55,6 +55,11 @@ class Metric(Enum):
     DEAD_LETTERS = ("aetheris.dead_letters", "{record}", "Records that could not be decoded, since the start")
     UNJUDGED = ("aetheris.jobs.unjudged", "{job}", "Jobs that a service failed to judge: they stand still, by error")
     REFUSED = ("aetheris.records.refused", "{record}", "Records that the brokers will not have, by topic and reason")
+    UNSIGNED = (
+        "aetheris.messages.unsigned",
+        "{record}",
+        "Commands and lines of tables that nobody signed who may write them: no service obeys them, by topic and type",
+    )
     STUCK_JOBS = ("aetheris.jobs.stuck", "{job}", "Jobs that go on no more and wait for nobody, now")
     LAG = ("aetheris.consumer.lag", "{record}", "Records of the log that were not read yet, now")
 

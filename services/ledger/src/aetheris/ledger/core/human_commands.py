@@ -97,6 +97,8 @@ class HumanCommands:
         key = job.parked.get(command.execution_id)
         if key is None:
             return []
+        if command.as_of < job.parked_at[key]:
+            return self._turn_down(held, "the call was parked behind what its writer had read")
         job_key = JobKey(job.state, key, job.state.keys[key])
         may_not = may_not_resolve(job.state, job_key.state, command.speaker, command.verdict)
         if may_not is not None:

@@ -62,6 +62,7 @@ class KeyChanges:
 
     def _park(self, job: LiveJob, key: str, over: Held | None, now: Now) -> None:
         job.parked[execution_id(job.state.job_id, job.state.keys[key].node_id, key)] = key
+        job.parked_at[key] = job.state.last_offset
         if isinstance(over, CurrentInvocation):
             self._invocations.keep_parked(job, key, over, now)
         self.cancels.give_up(job)

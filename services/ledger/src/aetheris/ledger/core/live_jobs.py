@@ -177,6 +177,8 @@ class LiveJob:
     keys: dict[str, CurrentInvocation | Reopened | Waiting] = field(default_factory=dict)
     parked: dict[str, str] = field(default_factory=dict)
     """execution_id → key"""
+    parked_at: dict[str, int] = field(default_factory=dict)
+    """Key → the offset where it was parked last."""
     awaited: dict[str, str] = field(default_factory=dict)
     """The correlation keys of open waits → key"""
     signalled: set[str] = field(default_factory=set)
