@@ -21,7 +21,7 @@ from aetheris.protocol.base.writers import KnownBy, Party
 from aetheris.protocol.messages.commands import MESSAGES
 from aetheris.protocol.messages.event_values import Outcome, Via
 from aetheris.protocol.messages.events import EVENTS
-from aetheris.runtime.keys.files import certified
+from aetheris.runtime.keys.files import certified, revoked
 from aetheris.runtime.keys.signing import Signer, raw_public_key
 from tests.testkit import standalone
 
@@ -38,6 +38,13 @@ CERTIFICATE = {
     "not_after": "2027-01-01T00:00:00+00:00",
     "root": "A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg=",
     "signature": "/8aIgWSm9zq9ETd95hwg11e8ikRWvgtVcaQegjHe4ElQLEXQKotD+jFyQijsW0MO77NmP4B769C90SSFDg7/CQ==",
+}
+REVOCATION = {
+    "key_id": KEY_ID,
+    "at": "2026-05-01T00:00:00+00:00",
+    "reason": "its disk was lost",
+    "root": "A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg=",
+    "signature": "OXKlMVzZvThXIrHkTcQo/shnO5SYNB5s2+JMS/9xXDCZWakUPVL0s2HzRGIkRBJNsHKfFhIXlVZlXH7w3clnBQ==",
 }
 PAYLOAD = b'{"job_id":"job-1","tenant":"t","submitted_by":"anna"}'
 STATEMENT = (
@@ -117,6 +124,42 @@ def test_another_root_certifies_nothing() -> None:
     other = certified(KEY, Party.PLANNER, raw_public_key(KEY), BEGIN, END)
     assert not signing.is_certified(other, INSTALLATION, verify)
     assert proofs.certified(other.to_json(), INSTALLATION) is None
+
+
+def _revokes(said: dict[str, str], installation: str = INSTALLATION) -> bool:
+    """As services, proofs and script find it, who agree."""
+    read = signing.read_revocation(said)
+    by_services = read is not None and signing.is_revocation(read, installation, verify)
+    try:
+        by_proofs = proofs.revoked(said, installation) == KEY_ID
+    except ValueError:
+        by_proofs = False
+    assert by_services == by_proofs == standalone.verify.is_revocation(installation, said)
+    return by_services
+
+
+def test_a_revocation_to_the_byte() -> None:
+    made = revoked(ROOT, KEY_ID, datetime(2026, 5, 1, tzinfo=UTC), "its disk was lost")
+    assert made.to_json() == REVOCATION
+    assert made.message() == (
+        b'DSSEv1 40 application/vnd.aetheris.revocation+json 221 {"at":"2026-05-01T00:00:00+00:00","installation":"%b",'
+        b'"key_id":"%b","reason":"its disk was lost"}' % (INSTALLATION.encode(), KEY_ID.encode())
+    )
+    assert _revokes(REVOCATION)
+    assert not _revokes(REVOCATION, KEY_ID), "of another installation it says nothing"
+
+
+@pytest.mark.parametrize("name", REVOCATION)
+@pytest.mark.parametrize("other", ["", "9", "\ud800"])
+def test_a_changed_revocation_revokes_nothing(name: str, other: str) -> None:
+    assert not _revokes(REVOCATION | {name: REVOCATION[name][:-1] + other})
+    assert not _revokes({one: said for one, said in REVOCATION.items() if one != name})
+
+
+def test_another_root_and_the_key_itself_revoke_nothing() -> None:
+    assert not _revokes(revoked(KEY, KEY_ID, BEGIN, "r").to_json())
+    own = revoked(KEY, KEY_ID, BEGIN, "r")
+    assert not _revokes(replace(own, root=raw_public_key(ROOT)).to_json()), "in the root's name"
 
 
 def test_a_record_alone_to_the_byte() -> None:
@@ -288,7 +331,7 @@ def test_no_effect_is_only_a_tries_own_word() -> None:
 
 def test_the_decision_names_every_record_with_its_writer() -> None:
     text = (Path(__file__).parents[2] / "docs/adr/0009-signed-records.md").read_text()
-    rows = re.findall(r"^\| (\w+) \| (signature|word|follows) \| (.*) \|$", text, re.MULTILINE)
+    rows = re.findall(r"^\| (\w+) \| (signature|word|root|follows) \| (.*) \|$", text, re.MULTILINE)
     named = {(writer, proof, name) for writer, proof, records in rows for name in re.findall(r"`([a-z_]+)`", records)}
     missing = [
         name for name, found in writers.EVENTS.items() if (found.writer.value, found.known_by.value, name) not in named

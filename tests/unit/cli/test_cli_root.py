@@ -11,6 +11,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from typer.testing import CliRunner
 
 from aetheris.cli.app import app
+from aetheris.protocol.base.ed25519 import verify
+from aetheris.protocol.base.signing import is_revocation, read_revocation
 from aetheris.protocol.base.writers import Party
 from aetheris.runtime.keys.files import KeyUnusable, load_service_key
 
@@ -65,6 +67,24 @@ def test_a_key_that_never_leaves_its_machine_is_certified_by_its_public_half(roo
     assert [path.name for path in folder.iterdir()] == ["planner.cert.json"]
     with pytest.raises(KeyUnusable):
         load_service_key(folder, Party.PLANNER)
+
+
+def test_a_revocation_is_the_roots_and_names_a_key_or_its_certificate(root: Path) -> None:
+    folder, out = root.parent / "keys", root.parent / "revoked.json"
+    made = run("certify", "ledger", "--root", root, "--folder", folder)
+    for named in (made["key_id"], folder / "ledger.cert.json"):
+        said = run("revoke", named, "--root", root, "--reason", "its disk was lost", "--out", out)
+        assert said == json.loads(out.read_text())
+        revocation = read_revocation(said)
+        assert revocation is not None
+        assert (revocation.key_id, revocation.reason) == (made["key_id"], "its disk was lost")
+        assert is_revocation(revocation, made["installation"], verify)
+
+
+def test_what_names_no_key_or_is_the_root_is_not_revoked(root: Path) -> None:
+    itself = run("show", root)["key_id"]
+    for named, reason in (("ledger", "r"), (root, "r"), (itself, "r"), ("0" * 64, ""), ("0" * 64, "a\nb")):
+        assert run("revoke", named, "--root", root, "--reason", reason, ends=2)["error"]["code"] == "bad_request"
 
 
 @pytest.mark.parametrize("service", ["executor", "gateway", "nobody"])

@@ -22,7 +22,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import Envelope, Undecodable, decode_event, draft
 from aetheris.protocol.messages.events import Event
 from aetheris.runtime.base.clock import SystemClock
-from aetheris.runtime.keys.files import load_service_key, make_installation
+from aetheris.runtime.keys.files import load_key, load_service_key, make_installation, revoked
 from aetheris.runtime.keys.records import RecordKeys, RecordSigner
 from aetheris.runtime.keys.signing import Signer
 from tests.testkit import standalone
@@ -81,8 +81,15 @@ def whole(folder: Path) -> SignedLog:
     )
     log.write(allowed())
     log.write(ended("ledger", "permanent_failure"), ev.JobPaused(job_id=JOB, number=1, by="ann"))
+    log.put(drafted(revocation(folder, Party.AUDITOR)))
     log.write(ev.JobFailed(job_id=JOB, error="e"))
     return log
+
+
+def revocation(folder: Path, party: Party) -> Event:
+    key_id = load_service_key(folder, party).certificate.key_id
+    made = revoked(load_key(folder / "root.pem"), key_id, datetime.now(UTC), "stolen")
+    return ev.KeyRevoked.model_validate({"job_id": JOB} | made.to_json())
 
 
 def about(**more: Any) -> dict[str, Any]:
@@ -144,6 +151,17 @@ def test_what_is_not_signed_is_named_and_breaks_no_rule(signed: SignedLog, forge
     assert [(found.rule, found.offset) for found in report.unproven] == [("unproven_record", raw.offset)]
     assert report.violations == before.violations
     assert (report.execution_hash, report.outcome_hash) == (before.execution_hash, before.outcome_hash)
+
+
+def test_what_a_revoked_key_signs_behind_it_is_named(tmp_path: Path) -> None:
+    """The bytes are signed as they were; only their place has changed."""
+    log = whole(tmp_path)
+    place = next(at for at, one in enumerate(log.records) if b"policy_allowed" in one.header("ce_type"))
+    said = drafted(revocation(tmp_path, Party.LEDGER))
+    for at, expected in ((place, [place + 1, place + 2]), (place + 1, [place + 2]), (len(log.records), [])):
+        records = [*log.records[:at], RawRecord(0, said.key, said.headers, said.value), *log.records[at:]]
+        records = [replace(one, offset=number) for number, one in enumerate(records)]
+        assert [found.offset for found in audited(records).unproven] == expected
 
 
 LONE = rb'"\ud800"'

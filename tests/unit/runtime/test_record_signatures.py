@@ -1,5 +1,6 @@
 """Signed jobs: what their services wrote counts, and nothing that anybody else did, wherever he took it from."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -22,9 +23,9 @@ from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.messages.event_values import Outcome, Via
 from aetheris.protocol.messages.events import Event
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.keys.files import load_service_key, make_installation
+from aetheris.runtime.keys.files import load_key, load_service_key, make_installation, revoked
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys, RecordSigner
-from aetheris.runtime.keys.signing import CertificateEnded, Signer
+from aetheris.runtime.keys.signing import CertificateEnded, KeyRevoked, Signer
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 SERVICES = (Party.PLANNER, Party.LEDGER, Party.PROBER, Party.AUDITOR)
@@ -254,6 +255,64 @@ def test_what_a_job_was_given_counts_in_no_other(ours: Installation) -> None:
     assert reborn.judge(placed(birth[0], 0), event_in(placed(birth[0], 0))) is COUNTS
     assert reborn.judge(given, event_in(given)) is VOID
     assert again.judge(Draft(given.topic, given.key or b"", given.value, given.headers)) is COUNTS, "the same birth"
+
+
+def revocation(installation: Installation, party: Party, root: Installation | None = None) -> ev.KeyRevoked:
+    """The root's word for the key of one of the installation's services; or another's."""
+    key_id = load_service_key(installation.folder, party).certificate.key_id
+    made = revoked(load_key((root or installation).folder / "root.pem"), key_id, NOW, "stolen")
+    return ev.KeyRevoked.model_validate({"job_id": "job-1"} | made.to_json())
+
+
+def test_behind_a_revocation_its_key_signs_nothing_and_what_has_counted_counts(ours: Installation) -> None:
+    job = SignedJob(ours)
+    assert job.write(Party.LEDGER, allowed()) == [COUNTS]
+    late = replace(drafted(allowed(version="2")), value=by_hand(job, Party.LEDGER, allowed(version="2")))
+    assert job.judge(drafted(revocation(ours, Party.LEDGER))) is COUNTS
+    assert job.judge(late) is VOID
+    assert job.write(Party.PLANNER, ev.JobCompleted(job_id="job-1")) == [COUNTS], "other keys go on"
+    fresh = Provenance({ours.id})
+    assert [fresh.judge(one, event_in(one)) for one in job.records] == [COUNTS] * 4 + [VOID, COUNTS]
+
+
+def test_a_revocation_comes_before_the_keys_first_word_in_the_job_as_well(ours: Installation) -> None:
+    job = SignedJob(ours)
+    late = replace(drafted(allowed()), value=by_hand(job, Party.LEDGER, allowed()))
+    assert [job.judge(drafted(revocation(ours, Party.LEDGER))) for _ in range(2)] == [COUNTS, COUNTS]
+    assert job.judge(late) is VOID
+
+
+def test_who_is_not_the_jobs_root_revokes_nothing(ours: Installation, others: Installation) -> None:
+    job = SignedJob(ours)
+    said = revocation(ours, Party.LEDGER)
+    forged = [
+        revocation(ours, Party.LEDGER, root=others),
+        said.model_copy(update={"root": revocation(others, Party.LEDGER).root}),
+        revocation(others, Party.AUDITOR).model_copy(update={"key_id": said.key_id}),
+        said.model_copy(update={"reason": "another"}),
+        revocation(ours, Party.PLANNER).model_copy(update={"key_id": said.key_id}),
+    ]
+    assert [job.judge(drafted(one)) for one in forged] == [VOID] * len(forged)
+    assert job.write(Party.LEDGER, allowed()) == [COUNTS]
+
+
+def test_whose_key_is_revoked_signs_nothing_more(ours: Installation) -> None:
+    job, elsewhere = SignedJob(ours), SignedJob(ours, "job-2")
+    job.judge(drafted(revocation(ours, Party.LEDGER)))
+    with pytest.raises(KeyRevoked, match="--new-key"):
+        job.write(Party.LEDGER, allowed())
+    assert elsewhere.write(Party.LEDGER, allowed("job-2")) == [COUNTS], "of other jobs it says nothing"
+
+
+def test_another_key_of_the_same_service_goes_on(ours: Installation, tmp_path: Path) -> None:
+    shutil.copytree(ours.folder, tmp_path, dirs_exist_ok=True)
+    for name in ("ledger.pem", "ledger.cert.json"):
+        (tmp_path / name).unlink()
+    job, renewed = SignedJob(ours), Installation(tmp_path)
+    job.write(Party.LEDGER, allowed())
+    job.judge(drafted(revocation(ours, Party.LEDGER)))
+    job.installation = renewed
+    assert job.write(Party.LEDGER, allowed(version="2")) == [COUNTS]
 
 
 def test_a_yes_under_another_type_is_none(ours: Installation) -> None:

@@ -6,7 +6,7 @@ Stated over raw records, apart from the fold's own: a job is signed if its creat
 import hashlib
 
 from aetheris.proofs.records import Fact, RawRecord
-from aetheris.proofs.signatures import BadSignature, certified, holds, opened
+from aetheris.proofs.signatures import BadSignature, certified, holds, opened, revoked
 from aetheris.proofs.writers import SIGNING, is_nobodys, signer
 
 TOPIC = "aetheris.jobs.events.v1"
@@ -23,6 +23,8 @@ class Authorship:
         self._is_born = False
         self._keys: dict[str, tuple[str, bytes]] = {}
         """Key id → the service that it is certified for, and the raw public key."""
+        self._revoked: set[str] = set()
+        """Keys that count no more from here on."""
 
     def is_proved(self, record: RawRecord, fact: Fact) -> bool:
         """Whether it is by who may write it, as far as that is asked for; each record is asked about once."""
@@ -30,6 +32,8 @@ class Authorship:
             return self._is_created(record, fact)
         if self.installation is None:
             return True
+        if fact.type == "key_revoked":
+            return self._is_revocation(self.installation, fact)
         if is_nobodys(fact.type, fact.body):
             return False
         service = signer(fact.type, fact.body)
@@ -46,6 +50,15 @@ class Authorship:
         self.born = hashlib.sha256(record.value).hexdigest()
         return True
 
+    def _is_revocation(self, installation: str, fact: Fact) -> bool:
+        try:
+            key_id = revoked(fact.body, installation)
+        except ValueError:
+            return False
+        if key_id is not None:
+            self._revoked.add(key_id)
+        return key_id is not None
+
     def _is_by(self, service: str, installation: str, record: RawRecord, fact: Fact) -> bool:
         try:
             return self._is_signed(service, installation, record, fact)
@@ -54,6 +67,8 @@ class Authorship:
 
     def _is_signed(self, service: str, installation: str, record: RawRecord, fact: Fact) -> bool:
         signed = opened(record.value)
+        if signed.key_id in self._revoked:
+            return False
         known = self._keys.get(signed.key_id) or certified(fact.body.get("certificate"), installation)
         if known is None or known[0] != service:
             return False

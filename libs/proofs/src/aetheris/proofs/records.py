@@ -51,6 +51,7 @@ EVENT_TYPES = frozenset(
         "job_failed",
         "job_cancelled",
         "violation_found",
+        "key_revoked",
         "birth_repeated",
         "job_sealed",
     ]

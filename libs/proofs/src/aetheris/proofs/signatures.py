@@ -102,6 +102,22 @@ def certified(certificate: object, installation: str) -> tuple[str, bytes] | Non
     return (str(named["service"]), public_key) if is_by(root, signature, pae(CERTIFICATE, canonical(named))) else None
 
 
+def revoked(body: Mapping[str, Any], installation: str) -> str | None:
+    """The id of the key that this installation's root revokes; None where it has not signed that.
+
+    Raises:
+        ValueError: it says what has no canonical form.
+    """
+    root, signature = _bytes(body.get("root")), _bytes(body.get("signature"))
+    named = {name: body.get(name) for name in ("key_id", "at", "reason")}
+    if root is None or signature is None or not all(isinstance(one, str) for one in named.values()):
+        return None
+    if fingerprint(root) != installation:
+        return None
+    said = pae(REVOCATION, canonical({**named, "installation": installation}))
+    return str(named["key_id"]) if is_by(root, signature, said) else None
+
+
 @lru_cache(maxsize=8192)
 def is_by(public_key: bytes, signature: bytes, message: bytes) -> bool:
     """Did a raw public key sign a message? The records of a batch have one signature, which is asked for once."""

@@ -157,6 +157,8 @@ def _says(reported: Any) -> str:
             return f"{reported.reason or ''}"
         case ev.ViolationFound():
             return f"{reported.rule}: {reported.message}"
+        case ev.KeyRevoked():
+            return f"{reported.key_id}: {reported.reason}"
         case ev.JobFailed():
             return reported.error
         case _:

@@ -1,9 +1,10 @@
-"""`aetheris root new | certify | show`: an installation's root key, and its word for the keys of services.
+"""`aetheris root new | certify | revoke | show`: an installation's root key, and its word for the keys of services.
 
 What is asked of nobody: it needs files only, so that the root can lie where no network is (docs/adr/0009).
 """
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,9 +15,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aetheris.cli import keyfiles
 from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, print_json, progress
-from aetheris.protocol.base.signing import Certificate, key_id_of
+from aetheris.protocol.base.signing import Certificate, key_id_of, read_certificate
 from aetheris.protocol.base.writers import Party, signed_types
-from aetheris.runtime.keys.files import KeyUnusable, certified, load_key, make_key
+from aetheris.runtime.keys.files import KeyUnusable, certified, load_key, make_key, revoked
 from aetheris.runtime.keys.signing import raw_public_key
 
 root = typer.Typer(
@@ -29,6 +30,7 @@ DAYS = 365
 _LONGEST_DAYS = 3650
 _EARLIER = timedelta(minutes=5)
 """A service's clock may be behind that of the machine where the root lies."""
+_LONGEST_REASON = 500
 _SIGN = tuple(party.value for party in Party if signed_types(party))
 
 Key = Annotated[Path, typer.Argument(metavar="FILE", help="The root's private key, PEM.", dir_okay=False)]
@@ -72,6 +74,29 @@ def certify(
 
 
 @root.command()
+def revoke(
+    key_id: Annotated[str, typer.Argument(metavar="KEY", help="A key id, or the file of its certificate.")],
+    *,
+    by: Annotated[Path, typer.Option("--root", help="The root's private key, PEM.", dir_okay=False)],
+    reason: Annotated[str, typer.Option(help="Why; it is recorded in each job.")],
+    to: Annotated[Path | None, typer.Option("--out", help="A file to write; default: standard output.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say that a service's key counts no more: a file, which is to be brought into the jobs that live."""
+    with errors_as_exits(as_json=as_json):
+        _check_reason(reason)
+        held, named = _load(by), _key_id(key_id)
+        if named == key_id_of(raw_public_key(held)):
+            raise CommandError(Exit.BAD_INPUT, "bad_request", "KEY: a root can't revoke itself")
+        made = revoked(held, named, datetime.now(UTC).replace(microsecond=0), reason)
+        if to is not None:
+            keyfiles.put(to, json.dumps(made.to_json(), indent=2).encode() + b"\n", 0o644)
+            progress("revoked", f"{named}, in {to}")
+        if as_json or to is None:
+            print_json(made.to_json())
+
+
+@root.command()
 def show(path: Key, *, as_json: Json = False) -> None:
     """Print the key id of a root, by which AETHERIS_INSTALLATION and who verifies a bundle name it."""
     with errors_as_exits(as_json=as_json):
@@ -84,6 +109,26 @@ def _check(service: str, public_key: Path | None, *, new_key: bool) -> None:
         raise CommandError(Exit.BAD_INPUT, "bad_request", f"SERVICE: {service} signs nothing; {', '.join(_SIGN)} do")
     if new_key and public_key is not None:
         raise CommandError(Exit.BAD_INPUT, "bad_request", "--new-key: the private key of --public-key is elsewhere")
+
+
+def _check_reason(reason: str) -> None:
+    """Raises: CommandError."""
+    if not reason.isprintable() or not 0 < len(reason) <= _LONGEST_REASON:
+        rule = f"--reason: 1 to {_LONGEST_REASON} characters that can be printed"
+        raise CommandError(Exit.BAD_INPUT, "bad_request", rule)
+
+
+def _key_id(said: str) -> str:
+    """Raises: CommandError."""
+    if re.fullmatch("[0-9a-f]{64}", said):
+        return said
+    try:
+        certificate = read_certificate(json.loads(Path(said).read_bytes()))
+    except (OSError, ValueError, RecursionError):
+        certificate = None
+    if certificate is None:
+        raise CommandError(Exit.BAD_INPUT, "bad_request", f"KEY: {said} is no key id, and no file of a certificate")
+    return certificate.key_id
 
 
 def _service_key(folder: Path, service: str, *, new_key: bool) -> bytes:

@@ -57,8 +57,8 @@ EVENT_TYPES = set(
     "approval_decided invocation_rejected invocation_cancel_requested retry_scheduled invocation_in_doubt "
     "invocation_probed worker_ended invocation_parked invocation_reopened effect_confirmed confirmation_failed "
     "step_compensated signal_received job_waiting wait_completed job_paused job_resumed job_frozen "
-    "job_unfrozen cancel_requested job_stopping job_completed job_failed job_cancelled violation_found birth_repeated "
-    "job_sealed".split()
+    "job_unfrozen cancel_requested job_stopping job_completed job_failed job_cancelled violation_found key_revoked "
+    "birth_repeated job_sealed".split()
 )
 
 
@@ -407,7 +407,7 @@ def check_writers(records: list[Record]) -> str | None:
     """The root's key id, if the job is signed; what its writer has not signed says nothing from here on."""
     born: Record | None = None
     root: str | None = None
-    keys: dict[str, tuple[str, Ed25519PublicKey]] = {}
+    keys: dict[str, tuple[str, Ed25519PublicKey | None]] = {}
     for record in records:
         says = record.body
         service = WRITERS.get(record.type, "")
@@ -419,6 +419,9 @@ def check_writers(records: list[Record]) -> str | None:
             service = "planner"
         named = says.get("installation") if born is None and record.type == "job_created" else root
         proved = named is None or not service or is_by(service, named, record, born, keys)
+        if root and record.type == "key_revoked":
+            proved = is_revocation(root, says)
+            keys |= {says["key_id"]: ("", None)} if proved else {}
         if root and record.type == "tool_invocation_finished":
             proved = proved and record.outcome in ENDS.get(record.via, ())
         if proved and born is None and record.type == "job_created":
@@ -428,8 +431,22 @@ def check_writers(records: list[Record]) -> str | None:
     return root
 
 
+def is_revocation(root: str, says: dict[str, Any]) -> bool:
+    """Has the job's root signed that a key counts no more?"""
+    try:
+        by, signature = (unbase64(says[name], "", exact=True) for name in ("root", "signature"))
+        body = {"installation": root, **{name: says[name] for name in ("key_id", "at", "reason")}}
+        if sha256(by).hex() != root or not all(isinstance(one, str) for one in body.values()):
+            return False
+        said = pae("application/vnd.aetheris.revocation+json", canonical(body).encode())
+        Ed25519PublicKey.from_public_bytes(by).verify(signature, said)
+    except Exception:
+        return False
+    return True
+
+
 def is_by(
-    service: str, root: Any, record: Record, born: Record | None, keys: dict[str, tuple[str, Ed25519PublicKey]]
+    service: str, root: Any, record: Record, born: Record | None, keys: dict[str, tuple[str, Ed25519PublicKey | None]]
 ) -> bool:
     """Has a key that this root certifies for the service signed the record, whose last member it is, in its place?"""
     value, mark, tail = record.value.rpartition(b',"sig":{')
@@ -465,6 +482,8 @@ def is_by(
         steps = [hashes[at : at + 32] for at in range(0, len(hashes), 32)]
         top = root_of(sha256(b"\0" + stated), int(index), int(size), steps)
         if top is None or len(hashes) % 32 or len(steps) > 20:
+            return False
+        if known[1] is None:  # revoked
             return False
         known[1].verify(unbase64(signature, "", exact=True), pae("application/vnd.aetheris.records", top))
     except Exception:

@@ -101,6 +101,32 @@ class Certificate:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """A root's word that a key's signature counts no more behind it, in the jobs that carry it; `at` is RFC 3339."""
+
+    key_id: str
+    at: str
+    reason: str
+    root: bytes
+    signature: bytes = b""
+
+    @property
+    def installation(self) -> str:
+        """The id of the root's key."""
+        return key_id_of(self.root)
+
+    def message(self) -> bytes:
+        """What the root signs."""
+        named = {"installation": self.installation, "key_id": self.key_id, "at": self.at, "reason": self.reason}
+        return pae(REVOCATION, canonical(named))
+
+    def to_json(self) -> dict[str, str]:
+        """{key_id, at, reason, root, signature}."""
+        said = {"key_id": self.key_id, "at": self.at, "reason": self.reason}
+        return {**said, "root": _text(self.root), "signature": _text(self.signature)}
+
+
 def key_id_of(public_key: bytes) -> str:
     """hex SHA-256 of a raw public key, whole: jobs pin their root by it."""
     return hashlib.sha256(public_key).hexdigest()
@@ -124,12 +150,6 @@ def statement(place: SignedPlace, payload: bytes) -> bytes:
 def batch_message(root: bytes) -> bytes:
     """What is signed of a batch: the root over its records' statements."""
     return pae(BATCH, root)
-
-
-def revocation_message(installation: str, key_id: str, at: str, reason: str) -> bytes:
-    """What a root signs to revoke a key; `at` is RFC 3339."""
-    body = {"installation": installation, "key_id": key_id, "at": at, "reason": reason}
-    return pae(REVOCATION, canonical(body))
 
 
 def leaf(answer: bytes) -> bytes:
@@ -217,6 +237,29 @@ def is_certified(certificate: Certificate, installation: str, verify: Verify) ->
     if certificate.installation != installation:
         return False
     return verify(certificate.root, certificate.signature, certificate.message())
+
+
+def read_revocation(reported: object) -> Revocation | None:
+    """A revocation from its fields; None where it is none. Whether its root signed it is for `is_revocation`."""
+    if not isinstance(reported, dict):
+        return None
+    named = cast("dict[str, object]", reported)
+    key_id, at, reason = (named.get(name) for name in ("key_id", "at", "reason"))
+    root, signature = _bytes(named.get("root"), 32), _bytes(named.get("signature"), 64)
+    if not (isinstance(key_id, str) and isinstance(at, str) and isinstance(reason, str)):
+        return None
+    return None if root is None or signature is None else Revocation(key_id, at, reason, root, signature)
+
+
+def is_revocation(revocation: Revocation, installation: str, verify: Verify) -> bool:
+    """Whether this installation's root revokes the key; no time is looked at."""
+    if revocation.installation != installation:
+        return False
+    try:
+        message = revocation.message()
+    except ValueError:  # what has no canonical form is signed by nobody
+        return False
+    return verify(revocation.root, revocation.signature, message)
 
 
 def is_signed(

@@ -35,6 +35,8 @@ class KnownBy(StrEnum):
 
     SIGNATURE = "signature"
     WORD = "word"
+    ROOT = "root"
+    """By the signature of the job's root that is in it; whoever carries it into the job."""
     FOLLOWS = "follows"
     """By nothing: the fold checks all of it against what is proved, or it decides nothing."""
 
@@ -95,6 +97,7 @@ _FOLLOWING: Mapping[Party, tuple[str, ...]] = {
 EVENTS: Mapping[str, WriterRule] = {
     **{name: WriterRule(by, KnownBy.SIGNATURE) for by, names in _SIGNED.items() for name in names},
     **{name: WriterRule(by, KnownBy.FOLLOWS) for by, names in _FOLLOWING.items() for name in names},
+    "key_revoked": WriterRule(Party.LEDGER, KnownBy.ROOT),
 }
 """event_type → rule, of all but those that `rule_of` tells apart by what they say."""
 

@@ -19,8 +19,10 @@ from aetheris.protocol.base.signing import (
     SignedPlace,
     born_of,
     is_certified,
+    is_revocation,
     is_signed,
     read_certificate,
+    read_revocation,
     read_signed,
 )
 from aetheris.protocol.base.topics import Topic
@@ -52,6 +54,8 @@ class JobSigners:
     installation: str
     born: str
     keys: dict[str, Certificate] = field(default_factory=dict[str, Certificate])
+    revoked: set[str] = field(default_factory=set[str])
+    """The keys of which its root has said, in the job, that nothing counts which they sign from there on."""
 
 
 class Provenance:
@@ -105,6 +109,8 @@ class Provenance:
         rule = writer_of(event)
         if rule is None:
             return False
+        if isinstance(event, ev.KeyRevoked):
+            return _revokes(job, event)
         is_signed = rule.known_by is KnownBy.SIGNATURE and rule.writer in SIGNING
         return not is_signed or _is_signed_by(job, rule.writer, record, event)
 
@@ -134,11 +140,21 @@ def place_of(installation: str, event_type: str, job_id: str, born: str | None) 
     return SignedPlace(installation, Topic.JOBS_EVENTS.value, event_type, job_id, None if is_of_birth else born)
 
 
+def _revokes(job: JobSigners, event: ev.KeyRevoked) -> bool:
+    revocation = read_revocation(event.model_dump())
+    if revocation is None or not is_revocation(revocation, job.installation, verify):
+        return False
+    job.revoked.add(revocation.key_id)
+    return True
+
+
 def _is_signed_by(job: JobSigners, writer: Party, record: Record, event: Event) -> bool:
     found = read_signed(record.value)
     if found is None:
         return False
     payload, signature = found
+    if signature.key_id in job.revoked:
+        return False
     certificate = job.keys.get(signature.key_id) or _carried(job, payload, signature)
     if certificate is None or certificate.service != writer:
         return False

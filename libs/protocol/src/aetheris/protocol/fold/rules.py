@@ -387,6 +387,14 @@ def _signalled(job: JobState, e: ev.SignalReceived, offset: int) -> bool:
     return True
 
 
+def _revoked(job: JobState, e: ev.KeyRevoked, offset: int) -> bool:
+    """What the key signs behind it is judged before it gets here (`fold.provenance`)."""
+    if job.created.installation is None or e.key_id in job.revoked:
+        return False
+    job.revoked |= {e.key_id}
+    return True
+
+
 def _repeated(job: JobState, e: ev.BirthRepeated, offset: int) -> bool:
     """Who took a repeat for the birth, long after the seal, forgets the job again."""
     if job.sealed or e.birth >= job.creation_offset:
@@ -437,6 +445,7 @@ _RULES: Mapping[type[Event], _Rule] = cast(
         ev.WaitCompleted: wait_completed,
         ev.SignalReceived: _signalled,
         ev.JobSealed: _sealed,
+        ev.KeyRevoked: _revoked,
         ev.BirthRepeated: _repeated,
     },
 )

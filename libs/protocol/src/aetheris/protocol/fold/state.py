@@ -207,6 +207,8 @@ class JobState:
     """The pause in force: nothing starts."""
     pauses: int = 0
     """How many there were."""
+    revoked: frozenset[str] = frozenset()
+    """The keys of services that its root has revoked in it."""
     frozen: dict[FreezeScope, ev.JobFrozen] = field(default_factory=dict)
     """The freezes in force."""
     freezes: dict[FreezeScope, int] = field(default_factory=dict)

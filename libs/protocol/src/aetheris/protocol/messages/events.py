@@ -382,6 +382,19 @@ class ViolationFound(Event):
     message: str
 
 
+class KeyRevoked(Event):
+    """The root's word that nothing counts in this job that the key signs behind it (`protocol.base.signing`)."""
+
+    event_type: ClassVar[str] = "key_revoked"
+    key_id: str
+    at: str
+    """When the root said so, RFC 3339."""
+    reason: str
+    root: str
+    """Base64 of the root's raw public key."""
+    signature: str
+
+
 class BirthRepeated(Event):
     """A late repeat of a creation, seen by who knows every job: the job was created at `birth`, in jobs.events."""
 

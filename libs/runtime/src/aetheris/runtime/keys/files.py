@@ -4,7 +4,7 @@ import json
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from aetheris.protocol.base.ed25519 import verify
-from aetheris.protocol.base.signing import Certificate, is_certified, key_id_of, read_certificate
+from aetheris.protocol.base.signing import Certificate, Revocation, is_certified, key_id_of, read_certificate
 from aetheris.protocol.base.writers import Party
 from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.keys.key_file import write_once
@@ -105,6 +105,12 @@ def certified(
     times = (not_before.isoformat(), not_after.isoformat())
     unsigned = Certificate(service, public_key, *times, root=raw_public_key(root))
     return Certificate(service, public_key, *times, root=unsigned.root, signature=root.sign(unsigned.message()))
+
+
+def revoked(root: Ed25519PrivateKey, key_id: str, at: datetime, reason: str) -> Revocation:
+    """A root's word that a key counts no more; the time has an offset."""
+    unsigned = Revocation(key_id, at.isoformat(), reason, raw_public_key(root))
+    return replace(unsigned, signature=root.sign(unsigned.message()))
 
 
 def make_installation(folder: Path, services: Iterable[Party], not_before: datetime, not_after: datetime) -> str:

@@ -13,7 +13,7 @@ from aetheris.protocol.fold.provenance import CERTIFICATE, JobSigners, Provenanc
 from aetheris.protocol.fold.signed_messages import SignedMessages, message_place
 from aetheris.protocol.messages.events import BirthRepeated, Event, JobCreated
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.keys.signing import Signer
+from aetheris.runtime.keys.signing import KeyRevoked, Signer
 
 _BIRTH, _REPEATED = JobCreated.event_type, BirthRepeated.event_type
 
@@ -41,6 +41,7 @@ class RecordSigner:
 
         Raises:
             CertificateEnded.
+            KeyRevoked: a job to be written to carries that.
         """
         if not any(self._signer(draft) is not None for group in groups for draft in group):
             return groups
@@ -98,6 +99,8 @@ class RecordSigner:
             birth = born.get(draft.key)
             if job is None and birth is None and name != _REPEATED:
                 continue
+            if job is not None and signer.certificate.key_id in job.revoked:
+                raise _revoked(signer)
             installation = signer.certificate.installation if job is None else job.installation
             known = carried if birth is not None or job is None else carried | job.keys.keys()
             value = draft.value if signer.key_id in known else _with_certificate(draft.value, signer)
@@ -133,7 +136,7 @@ class RecordKeys:
         return Provenance(self.roots)
 
     def signed(self, groups: Sequence[Group], provenance: KnowsSigners) -> Sequence[Group]:
-        """The groups, signed where that is asked for; raises CertificateEnded."""
+        """The groups, signed where that is asked for; raises CertificateEnded, KeyRevoked."""
         return groups if self.signer is None else self.signer.signed(groups, provenance)
 
     def message(self, draft: Draft) -> Draft:
@@ -161,7 +164,7 @@ class PartitionRecords:
         """The groups, signed where that is asked for.
 
         Raises:
-            CertificateEnded.
+            CertificateEnded, KeyRevoked.
         """
         return self._keys.signed(groups, self._provenance)
 
@@ -175,6 +178,14 @@ class _ToSign:
     draft: Draft
     place: SignedPlace
     signer: Signer
+
+
+def _revoked(signer: Signer) -> KeyRevoked:
+    held = signer.certificate
+    return KeyRevoked(
+        f"the root has revoked the key {held.key_id} of this {held.service}: "
+        "give it another with `aetheris root certify --new-key`"
+    )
 
 
 def _begun(draft: Draft, signer: Signer) -> _ToSign:

@@ -18,6 +18,12 @@ class CertificateEnded(StartRefused):
     code = "certificate_ended"
 
 
+class KeyRevoked(StartRefused):
+    """The root has revoked the key: what is signed with it counts no more, and the process ends."""
+
+    code = "key_revoked"
+
+
 class Signer:
     """A service's key: signs many records at once, and nothing outside of its certificate's time."""
 
