@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from aetheris.protocol.base import recordable
 from aetheris.sdk import redaction, remains
 from aetheris.sdk.context import ProbeContext, ToolContext
+from aetheris.sdk.isolation.errors import RaisedElsewhere
 from aetheris.sdk.outcomes import (
     Answer,
     Confirmed,
@@ -40,6 +41,8 @@ from aetheris.sdk.tools import AnyTool, wants_context
 T = TypeVar("T")
 
 LONGEST_REASON = 500  # characters
+ENDING_S = 5.0
+"""How long the end of a call's own process is awaited after its time."""
 _LONGEST_CLASS = 200  # characters of the name of an exception's class
 
 
@@ -72,6 +75,8 @@ async def invoke(
     remains.watch()
     call = _call(tool.key, tool.function, (ctx,) if tool.signature.injected else (), bound)
     outcome = partial(_outcome, call, tool.pure, redactor, raised)
+    if tool.isolation is not None:
+        within_s += ENDING_S  # the call's process has been killed by then, and its end is known
     return await _within(within_s, outcome, lambda name: _doubt(name, tool.pure))
 
 
@@ -136,15 +141,22 @@ async def _outcome(call: Callable[[], Awaitable[Any]], pure: bool, redactor: Red
         except Failed as refused:
             return Permanent(_reason(refused, redactor))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - any exception but the two declared ones: unknown
-            returned = not pure and _is_own(error) and remains.nothing_lives(this)
-            error_class = recordable.text(redactor.text(type(error).__name__), _LONGEST_CLASS)
+            returned = not pure and _acts_no_more(error, this)
+            error_class = recordable.text(redactor.text(_class_of(error)), _LONGEST_CLASS)
             raised(error)
             return _doubt(error_class, pure, returned=returned)
 
 
-def _is_own(error: BaseException) -> bool:
-    """Whether the tool's code has ended by it; what only stands for another may be a cancellation."""
-    return isinstance(error, Exception) and not isinstance(error, UnraisableEnd)
+def _acts_no_more(error: BaseException, call: remains.RunningCall) -> bool:
+    """Whether the tool's code has ended by it, and left nothing; what only stands for another may be a cancellation."""
+    if isinstance(error, RaisedElsewhere):
+        return error.acts_no_more
+    is_own = isinstance(error, Exception) and not isinstance(error, UnraisableEnd)
+    return is_own and remains.nothing_lives(call)
+
+
+def _class_of(error: BaseException) -> str:
+    return error.error_class if isinstance(error, RaisedElsewhere) else type(error).__name__
 
 
 def _doubt(error_class: str, pure: bool, *, returned: bool = False) -> Outcome:

@@ -77,14 +77,19 @@ def examine(modules: str = "", folder: Path | None = None) -> tuple[Toolbox, lis
         sys.path.append(str(folder))  # behind all else: a file of the folder stands for nothing that is installed
     found: dict[str, tuple[str, AnyTool]] = {}
     faults: list[ToolboxError] = []
-    names = [name.strip() for name in modules.split(",") if name.strip()]
-    for source in names or [point.value for point in entry_points(group=GROUP)]:
+    for source in sources_of(modules):
         try:
             for tool in _tools_of(source, _holder(source)):
                 _take(found, source, tool, faults)
         except ToolboxError as fault:
             faults.append(fault)
     return Toolbox({key: tool for key, (_, tool) in found.items()}), faults
+
+
+def sources_of(modules: str) -> list[str]:
+    """The modules of a comma list; without one, those of every entry point of the group."""
+    names = [name.strip() for name in modules.split(",") if name.strip()]
+    return names or [point.value for point in entry_points(group=GROUP)]
 
 
 def _holder(source: str) -> object:

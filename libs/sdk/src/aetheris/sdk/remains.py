@@ -31,6 +31,7 @@ class RunningCall:
 _CALL: ContextVar[RunningCall | None] = ContextVar("aetheris_call", default=None)
 _OURS: WeakSet[threading.Thread] = WeakSet()
 """Threads that do nothing for a tool, or are watched themselves."""
+_CHILDREN_OF_THE_ENGINE: set[int] = set()
 _STARTED: "WeakKeyDictionary[asyncio.Task[Any] | Future[Any], RunningCall]" = WeakKeyDictionary()
 """Tasks, and work of the event loop's pool → the call that started it."""
 
@@ -61,6 +62,16 @@ def of_the_engine() -> Generator[None]:
     before = set(threading.enumerate())
     yield
     _OURS.update(set(threading.enumerate()) - before)
+
+
+def know_child(pid: int) -> None:
+    """A process of the engine: nothing of a call that is made here lives in it."""
+    _CHILDREN_OF_THE_ENGINE.add(pid)
+
+
+def forget_child(pid: int) -> None:
+    """It has ended; another may have its number."""
+    _CHILDREN_OF_THE_ENGINE.discard(pid)
 
 
 def unsure() -> None:
@@ -98,7 +109,8 @@ def _any_thread() -> bool:
 
 def _any_child() -> bool:
     """Looked for twice: the kernel may pass over one while another ends."""
-    return any(_alive(pid) for _ in range(2) for pid in _children())
+    known = {str(pid) for pid in _CHILDREN_OF_THE_ENGINE}
+    return any(_alive(pid) for _ in range(2) for pid in _children() if pid not in known)
 
 
 def _children() -> list[str]:

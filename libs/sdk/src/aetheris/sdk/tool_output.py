@@ -17,11 +17,13 @@ from typing import Any, TextIO, cast
 from aetheris.sdk import invoke as calling
 from aetheris.sdk import threads
 from aetheris.sdk.context import ProbeContext, ToolContext
+from aetheris.sdk.isolation.errors import RaisedElsewhere
 from aetheris.sdk.redaction import NOTHING, Redactor
 from aetheris.sdk.tools import AnyTool
 
 LONGEST_LINE = 4_000  # characters
 LONGEST_TRACEBACK = 16_000  # characters; its end is what is kept
+_RELAYED = ("stream", "line", "logger", "traceback")
 _LONGEST_HELD = 64 * 1024
 """Characters of a line that isn't ended; what comes on top of them is dropped, so that no secret is cut in two."""
 
@@ -44,10 +46,20 @@ class _Call:
 class ToolOutput:
     """Where what tools say goes; `told` is false where nothing of it may lie in a log."""
 
-    def __init__(self, say: Say, redactor: Callable[[], Redactor] = lambda: NOTHING, *, reported: bool = True) -> None:
+    def __init__(
+        self,
+        say: Say,
+        redactor: Callable[[], Redactor] = lambda: NOTHING,
+        *,
+        reported: bool = True,
+        longest_line: int = LONGEST_LINE,
+        longest_traceback: int = LONGEST_TRACEBACK,
+    ) -> None:
         self._sink = say
         self._redactor = redactor
         self._told = reported
+        self._longest_line = longest_line
+        self._longest_traceback = longest_traceback
 
     @contextmanager
     def of(self, tool: AnyTool, ctx: ToolContext | ProbeContext, role: str = "tool") -> Generator[None]:
@@ -66,8 +78,18 @@ class ToolOutput:
         """What ended a call that may have taken effect: as Python would have shown it, from the tool's own line on."""
         call = _CALL.get()
         if call is not None and self._told:
-            fields = {**call.fields, "error": type(error).__name__, "traceback": self._shown(error)}
+            fields = {**call.fields, "error": _class_of(error), "traceback": self.shown(error)}
             self._report(logging.ERROR, f"{call.role} raised", fields)
+
+    def relay(self, level: int, what: str, fields: Mapping[str, str]) -> None:
+        """A line that this call has said in a process of its own."""
+        call = _CALL.get()
+        if call is None or not self._told:
+            return
+        clean = {name: self._line(text) for name, text in fields.items() if name in _RELAYED}
+        named = what if what in ("printed", "logged") else "said more, which is left out"
+        at = min(max(level // 10 * 10, logging.DEBUG), logging.CRITICAL)
+        self._report(at, f"{call.role} {named}", {**call.fields, **clean})
 
     def write(self, call: _Call, stream: str, text: str) -> None:
         """Keep a line until it has ended, then say it."""
@@ -86,7 +108,7 @@ class ToolOutput:
             return
         fields = {**call.fields, "logger": record.name, "line": self._line(record.getMessage())}
         if record.exc_info is not None and record.exc_info[1] is not None:
-            fields["traceback"] = self._shown(record.exc_info[1])
+            fields["traceback"] = self.shown(record.exc_info[1])
         level = min(max(record.levelno // 10 * 10, logging.DEBUG), logging.CRITICAL)
         self._report(level, f"{call.role} logged", fields)
 
@@ -116,12 +138,15 @@ class ToolOutput:
             _CALL.reset(before)
 
     def _line(self, text: str) -> str:
-        return self._redactor().text(text)[:LONGEST_LINE]
+        return self._redactor().text(text)[: self._longest_line]
 
-    def _shown(self, error: BaseException) -> str:
+    def shown(self, error: BaseException) -> str:
+        """What is told of an exception: where it was raised, and its words."""
+        if isinstance(error, RaisedElsewhere):
+            return self._redactor().text(error.traceback)[-self._longest_traceback :]
         with suppress(Exception):  # an exception's own code may raise anything
             lines = traceback.format_exception(type(error), error, _from_tool(error))
-            return self._redactor().text("".join(lines))[-LONGEST_TRACEBACK:]
+            return self._redactor().text("".join(lines))[-self._longest_traceback :]
         return type(error).__name__
 
 
@@ -146,6 +171,10 @@ class _Stream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def _class_of(error: BaseException) -> str:
+    return error.error_class if isinstance(error, RaisedElsewhere) else type(error).__name__
 
 
 class _Handler(logging.Handler):

@@ -30,6 +30,7 @@ Asking = TypeVar("Asking", bound=Callable[..., Any])
 EffectClass = Literal["pure", "idempotent", "probeable", "opaque"]
 OnInDoubt = Literal["park", "fail"]
 EffectKind = Literal["tool", "http"]
+Isolation = Literal["process"]
 DuplicateScope = Literal["job", "session", "tenant"]
 
 LONGEST_DESCRIPTION = 4_000  # characters
@@ -57,8 +58,10 @@ class Tool(Generic[P, R]):
         probe: Callable[..., Any] | None,
         schema: GivenSchema | None = None,
         kind: EffectKind = "tool",
+        isolation: Isolation | None = None,
     ) -> None:
         self.function = function
+        self.isolation: Isolation | None = isolation
         self.kind: EffectKind = kind
         self.name = name
         self.version = version
@@ -177,6 +180,8 @@ class Tool(Generic[P, R]):
             raise DeclarationError(f"{self.key}: duplicate_scope is job, session or tenant, for at most 30 days")
         if self.duplicate_scope != "job" and not self.irreversible:
             raise DeclarationError(f"{self.key}: only what is irreversible has a duplicate_scope")
+        if self.isolation not in (None, *get_args(Isolation)):
+            raise DeclarationError(f"{self.key}: isolation must be process, or left out")
         if self.pure and self.irreversible:
             raise DeclarationError(f"{self.key}: what is pure has nothing to reverse")
         if not 0 < self.timeout_s < math.inf:
@@ -206,6 +211,7 @@ def tool(
     duplicate_window_s: float = 86_400.0,
     probe: Callable[..., Any] | None = None,
     kind: EffectKind = "tool",
+    isolation: Isolation | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]:
     """Declare a function as a tool; a first parameter of type ToolContext is given, all others are arguments.
 
@@ -221,6 +227,7 @@ def tool(
             was sent has taken effect, or never will, when its sender ends: true only of what the same machine keeps.
         volatile: arguments and fields of the result that don't make a call another call.
         kind: http, where a call is one HTTP request and its effect is to be listed as that.
+        isolation: process, where each call is to have a process of its own whatever the executor's setting says.
         on_in_doubt: what becomes of a call of which nobody can tell whether it took effect: park (a human resolves
             it) or fail (its step fails, not sure); None leaves it to the job and to the ledger's setting.
         duplicate_scope: where a call that means the same as an irreversible one that was done is refused: in its job,
@@ -254,6 +261,7 @@ def tool(
                 duplicate_window_s=duplicate_window_s,
                 probe=probe,
                 kind=kind,
+                isolation=isolation,
             )
         except DeclarationError as refused:
             raise _placed(refused, function) from None

@@ -5,7 +5,6 @@ import os
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -23,6 +22,9 @@ from aetheris.runtime.redis.effects import EffectStore
 from aetheris.runtime.redis.leases import Leases
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
 from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
+from aetheris.sdk.isolation import kernel
+from aetheris.sdk.isolation.hosts import Given
+from aetheris.sdk.isolation.tools import isolated_tools
 from aetheris.sdk.loader import Toolbox, ToolboxError, load
 from aetheris.sdk.remains import of_the_engine, watch
 from aetheris.sdk.threads import THREADS
@@ -82,12 +84,13 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
         WorkerIdTaken: another process lives under this name, or may.
         Exception: whatever escaped; the next process restores from the log.
     """
+    kernel.unreadable()
     watch()
     clock = SystemClock()
     secrets = secrets_of(settings.secrets)
     if settings.secrets is not None:
         redact_output(secrets)
-    own = _named(settings.tools, settings.tools_folder) if toolbox is None else toolbox
+    here = _imported(settings) if toolbox is None else toolbox
     name = worker_name(settings)
     async with AsyncExitStack() as closing:
         with of_the_engine():
@@ -95,10 +98,11 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             report = partial(_unready, on.health)
             report("has not said yet who it is")
             held = await lock.taken(settings.data, name, clock=clock, stop=stop, report=report)
+        output = ToolOutput(report_tool_output, lambda: secrets.redactor, reported=settings.tool_output)
+        own = await closing.enter_async_context(_isolated(here, settings, output))
         toolbox = own.with_others(await closing.enter_async_context(mcp_tools(settings.mcp, secrets)))
         THREADS.most_left, THREADS.refused = settings.stuck_threads, partial(_report_refused, on.metrics)
         models = _asking(settings.models, toolbox)
-        output = ToolOutput(report_tool_output, lambda: secrets.redactor, reported=settings.tool_output)
         closing.enter_context(output.installed(own))
         closing.enter_context(watching(own))
         calls = Calls(toolbox, clock, secrets, models, output)
@@ -118,16 +122,36 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             await worker.run(stop)
 
 
-def _named(modules: Sequence[str], folder: Path | None) -> Toolbox:
-    """The tools of the modules that the settings name, and that may lie in a folder.
+def _imported(settings: ExecutorSettings) -> Toolbox | None:
+    """The tools of the modules that the settings name; None where other processes are to import them.
 
     Raises:
         ToolsRefused: one can't be loaded.
     """
+    if settings.tool_isolation == "process":
+        return None
     try:
-        return load(",".join(modules), folder)
+        return load(",".join(settings.tools), settings.tools_folder)
     except ToolboxError as fault:
         raise ToolsRefused(str(fault)) from None
+
+
+@asynccontextmanager
+async def _isolated(here: Toolbox | None, settings: ExecutorSettings, output: ToolOutput) -> AsyncGenerator[Toolbox]:
+    """All tools, those with processes of their own among them.
+
+    Raises:
+        ToolsRefused: their processes can't be started, or can't load them.
+    """
+    given = Given(settings.tool_env, settings.tool_user)
+    modules = ",".join(settings.tools)
+    async with AsyncExitStack() as closing:
+        try:
+            tools = isolated_tools(here, modules, settings.tools_folder, given, output.relay)
+            found = await closing.enter_async_context(tools)
+        except ToolboxError as fault:
+            raise ToolsRefused(str(fault)) from None
+        yield found
 
 
 def _report_refused(metrics: Metrics, tool: str, left: Mapping[str, int]) -> None:

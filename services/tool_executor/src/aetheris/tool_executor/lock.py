@@ -17,7 +17,7 @@ from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.refusal import WorkerIdTaken
 from aetheris.runtime.process.lifecycle import Stopped
 from aetheris.runtime.process.lock import Lock, locked, opened, owner
-from aetheris.tool_executor.inheritance import kept_by_children
+from aetheris.sdk.inheritance import kept_by_children
 
 _log = structlog.get_logger(__name__)
 
@@ -86,7 +86,8 @@ async def _wait(
         pids = await asyncio.to_thread(holders, path)
         if locked(descriptor):
             return
-        if not pids or owner(descriptor) in pids:
+        holder = owner(descriptor)
+        if not pids or holder in pids or _is_unreadable(holder):
             raise WorkerIdTaken(f"another process runs as {path.stem}: give this one another AETHERIS_WORKER_ID")
         orphans.report(pids)
         await _pause(clock, stop, _LOOK_EVERY_S)
@@ -118,6 +119,17 @@ def holders(path: Path) -> frozenset[int]:
     """The processes that have this file open, beside this one, as far as this user may know (Linux)."""
     this = path.stat()
     return frozenset(pid for pid in _others() if _has_open(pid, (this.st_dev, this.st_ino)))
+
+
+def _is_unreadable(pid: int | None) -> bool:
+    """Whether it lives and keeps to itself what it has open, as executors do from all but root."""
+    try:
+        os.listdir(f"/proc/{pid}/fd")
+    except PermissionError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _mark(descriptor: int) -> str:

@@ -77,13 +77,21 @@ class Secrets:
         """The arguments of a call, with the secrets that its plan names: for the call, and for nothing else.
 
         Raises:
+            SecretRefused, SecretUnreadable: as below.
+        """
+        return with_secrets(call.args, self.values_for(call))
+
+    def values_for(self, call: Invocation) -> dict[str, str]:
+        """The secrets that a call's plan names, by name@version.
+
+        Raises:
             SecretRefused: one is not declared, not for this tool and place, or unfit.
             SecretUnreadable: one has no value now.
         """
         version = call.entry.tool_version or ""
         values = {use.name: self._value(call.entry.node.tool_name, version, use) for use in call.entry.node.secrets}
         self._remember(values)
-        return with_secrets(call.args, values)
+        return values
 
     def of_settings(self, place: str, uses: Sequence[SecretUse]) -> dict[str, str]:
         """What the settings of something that tools are called through name; `place` stands in `uses` as a tool does.

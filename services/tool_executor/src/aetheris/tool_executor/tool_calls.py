@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from aetheris.protocol.base.references import with_secrets
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry
 from aetheris.protocol.messages.event_values import Outcome
 from aetheris.protocol.plan.graph import EffectKind, Kind, ToolPin
@@ -13,6 +14,7 @@ from aetheris.protocol.planning.invocation import Invocation
 from aetheris.runtime.base.clock import Clock
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.invoke import invoke
+from aetheris.sdk.isolation.tools import given_secrets
 from aetheris.sdk.loader import Toolbox
 from aetheris.sdk.outcomes import Outcome as Said
 from aetheris.sdk.outcomes import Permanent, Retryable, Succeeded
@@ -97,12 +99,13 @@ class Calls:
         if _is_lowered(pin, tool):
             return Retryable(_OTHERWISE.error)
         try:
-            args = self._secrets.reveal(call) if call.entry.node.secrets else call.args
+            values = self._secrets.values_for(call) if call.entry.node.secrets else {}
         except SecretRefused as refused:
             return Permanent(str(refused))
         except SecretUnreadable as refused:
             return Retryable(f"{NOT_EXECUTED}: {refused}")
-        with self._output.of(tool, ctx):
+        args = with_secrets(call.args, values) if values else call.args
+        with self._output.of(tool, ctx), given_secrets(values):
             return await invoke(tool, args, ctx, self._secrets.redactor, self._output.raised)
 
     def _refused_secrets(self, tool: AnyTool, call: Invocation) -> CallRefusal | None:

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 from pydantic.functional_validators import AfterValidator, BeforeValidator
@@ -30,6 +30,12 @@ def _blobs_url(value: str) -> str:
             s3_place(value)
         except ValueError as error:
             raise PydanticCustomError("not_s3_url", "{rule}", {"rule": str(error)}) from None
+    return value
+
+
+def _no_settings(value: tuple[str, ...]) -> tuple[str, ...]:
+    if any(one.startswith("AETHERIS_") for one in value):
+        raise PydanticCustomError("names_a_setting", "settings of ours, which may hold credentials, are no tool's")
     return value
 
 
@@ -94,6 +100,15 @@ class ToolSettings(RuntimeSettings):
     )
     tools_folder: Path | None = Field(
         None, description="Folder that they may lie in, behind all that is installed; `up` sets the project's"
+    )
+    tool_isolation: Literal["none", "process"] = Field(
+        "none", description="process: tools are imported and called in processes of their own, without credentials"
+    )
+    tool_env: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split), AfterValidator(_no_settings)] = Field(
+        (), description="Variables that those processes are given beside PATH, HOME, language and time zone"
+    )
+    tool_user: str | None = Field(
+        None, description="User of the system that those processes run as; unset: as the service itself"
     )
 
 

@@ -1,7 +1,8 @@
 """The prober's composition root: everything that it consists of is made here, and none of it is a key."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,9 @@ from aetheris.runtime.process.names import living
 from aetheris.runtime.process.runtime import runtime
 from aetheris.runtime.worker.handler import Cadence, Inputs
 from aetheris.runtime.worker.loop import Pace, PartitionWorker
+from aetheris.sdk.isolation import kernel
+from aetheris.sdk.isolation.hosts import Given
+from aetheris.sdk.isolation.tools import isolated_tools
 from aetheris.sdk.loader import Toolbox, ToolboxError, load
 from aetheris.sdk.tool_output import ToolOutput
 from aetheris.verifier.prober.handlers import ProberDependencies, ProberPartition
@@ -42,9 +46,14 @@ async def serve(settings: ProberSettings, stop: asyncio.Event) -> None:
         WorkerIdTaken: another process lives under this name.
         Exception: whatever escaped; the next process restores from the log.
     """
-    toolbox = _loaded(settings)
-    async with runtime(settings, "prober", stop, with_redis=False) as parts, living(parts, GROUP, stop) as tenure:
-        output = ToolOutput(_say, partial(known, settings.secrets), reported=settings.tool_output)
+    kernel.unreadable()
+    here = _imported(settings)
+    output = ToolOutput(_say, partial(known, settings.secrets), reported=settings.tool_output)
+    async with (
+        runtime(settings, "prober", stop, with_redis=False) as parts,
+        living(parts, GROUP, stop) as tenure,
+        _isolated(here, settings, output) as toolbox,
+    ):
         prober = Prober(toolbox, parts.blobs, settings.probe_timeout_s, settings.probes_at_once, output)
 
         def handler(_partition: int) -> ProberPartition:
@@ -68,11 +77,27 @@ async def serve(settings: ProberSettings, stop: asyncio.Event) -> None:
             await worker.run(stop)
 
 
-def _loaded(settings: ProberSettings) -> Toolbox:
+def _imported(settings: ProberSettings) -> Toolbox | None:
+    """None where other processes are to import them."""
+    if settings.tool_isolation == "process":
+        return None
     try:
         return load(",".join(settings.tools), settings.tools_folder)
     except ToolboxError as fault:
         raise ToolsRefused(str(fault)) from None
+
+
+@asynccontextmanager
+async def _isolated(here: Toolbox | None, settings: ProberSettings, output: ToolOutput) -> AsyncGenerator[Toolbox]:
+    given = Given(settings.tool_env, settings.tool_user)
+    modules = ",".join(settings.tools)
+    async with AsyncExitStack() as closing:
+        try:
+            tools = isolated_tools(here, modules, settings.tools_folder, given, output.relay)
+            found = await closing.enter_async_context(tools)
+        except ToolboxError as fault:
+            raise ToolsRefused(str(fault)) from None
+        yield found
 
 
 def _say(level: int, event: str, fields: Mapping[str, Any]) -> None:

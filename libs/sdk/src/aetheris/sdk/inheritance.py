@@ -16,6 +16,11 @@ _PASSED = 3
 """Which of fork_exec's arguments says what to keep: a sorted tuple, in every Python from 3.11."""
 
 
+def kept() -> list[int]:
+    """The descriptors that children keep."""
+    return sorted(_KEPT)
+
+
 def kept_by_children(descriptor: int) -> None:
     """From now on every child of this process has it open until it ends, or closes it itself."""
     os.set_inheritable(descriptor, True)

@@ -1,0 +1,341 @@
+"""The process of one module's tools as its executor or prober sees it: started when needed, asked for calls."""
+
+import asyncio
+import json
+import math
+import os
+import pwd
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+
+from aetheris.sdk import inheritance, remains
+from aetheris.sdk.context import ProbeContext, ToolContext
+from aetheris.sdk.isolation import frames
+from aetheris.sdk.isolation.call_process import MOST_OUTPUT, Request, Role, room_of
+from aetheris.sdk.isolation.errors import RaisedElsewhere
+from aetheris.sdk.isolation.frames import BadFrame
+from aetheris.sdk.isolation.host import LARGEST_ORDER
+from aetheris.sdk.outcomes import NotExecuted
+
+START_WITHIN_S = 60.0
+KILL_WITHIN_S = 2.0
+"""How long a process that is killed, or has said all, is awaited; then its host is killed, and all calls of it."""
+_FULL_PAUSE_S = 0.002
+_ALWAYS_GIVEN = (
+    *("PATH", "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+    *("PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE", "AETHERIS_SHELL_PROGRAMS", "AETHERIS_LOCK_HELD"),
+)
+"""Variables that hold no credential, and are given where they are set."""
+_START = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from aetheris.sdk.isolation.host import main
+main(*map(int, sys.argv[2:]))
+"""
+
+Relay = Callable[[int, str, Mapping[str, Any]], None]
+"""Hears what a call prints and logs, in the call's own context."""
+
+
+class HostFailed(Exception):
+    """The process of a module's tools can't be started, or can't load them; the message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What every process of tools is given: variables of the environment by name, and a user of the system."""
+
+    env: Sequence[str] = ()
+    user: str | None = None
+
+    def environment(self) -> dict[str, str]:
+        """Nothing but what is named."""
+        return {name: os.environ[name] for name in (*_ALWAYS_GIVEN, *self.env) if name in os.environ}
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """What a call's process said last, and whether all of it has ended, as far as that was awaited."""
+
+    said: Any
+    traceback: str
+    ended: bool
+
+
+class Host:
+    """The process of one module's tools."""
+
+    def __init__(self, source: str, folder: Path | None, given: Given, relay: Relay) -> None:
+        self._source = source
+        self._folder = folder
+        self._given = given
+        self._relay = relay
+        self._starting = asyncio.Lock()
+        self._numbers = count(1)
+        self._life: _Life | None = None
+
+    async def start(self) -> Sequence[Mapping[str, Any]]:
+        """What it has loaded: a registry entry and a kind of each tool, in the module's own words.
+
+        Raises:
+            HostFailed.
+        """
+        orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        loading, their_loading = socket.socketpair()
+        try:
+            process = self._spawned(theirs, their_loading)
+        except (OSError, KeyError, subprocess.SubprocessError) as error:
+            orders.close()
+            loading.close()
+            raise HostFailed(f"{self._source}: its process can't be started: {type(error).__name__}") from None
+        finally:
+            theirs.close()
+            their_loading.close()
+        remains.know_child(process.pid)
+        life = _Life(process, orders)
+        try:
+            async with asyncio.timeout(START_WITHIN_S):
+                reader, writer = await asyncio.open_unix_connection(sock=loading)
+                asked = {"source": self._source, "folder": str(self._folder or ""), "kept": inheritance.kept()}
+                writer.write(frames.packed(asked))
+                loaded = await frames.next_of(reader)
+                writer.close()
+        except (TimeoutError, BadFrame, OSError) as error:
+            life.end()
+            raise HostFailed(f"{self._source}: its process does not load it: {type(error).__name__}") from None
+        except BaseException:
+            life.end()
+            raise
+        if loaded is None or loaded.get("faults") or not isinstance(loaded.get("tools"), list):
+            life.end()
+            raise HostFailed(_fault(self._source, loaded))
+        self._life = life
+        return cast("Sequence[Mapping[str, Any]]", loaded["tools"])
+
+    async def ask(
+        self,
+        role: Role,
+        tool: str,
+        ctx: ToolContext | ProbeContext,
+        within_s: float,
+        *,
+        args: Mapping[str, Any] | None = None,
+        change: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> Came:
+        """One call, in a process of its own, which is killed after `within_s`, and where whoever waits is cancelled.
+
+        Raises:
+            NotExecuted: no process could be had, or the arguments are too large.
+            RaisedElsewhere: it has ended without a word, or was killed.
+        """
+        fields = {name: value for name, value in _fields(ctx).items() if name != "deadline"}
+        remaining_s = None if math.isinf(within_s) else within_s
+        request = Request(role, tool, fields, remaining_s, dict(args or {}), dict(change or {}), dict(secrets or {}))
+        try:
+            asked = frames.packed(asdict(request))
+        except BadFrame:
+            raise NotExecuted("the arguments are too large for a process of their own") from None
+        life = await self._living()
+        number = next(self._numbers)
+        connection = await life.begin(number)
+        try:
+            async with asyncio.timeout(remaining_s):
+                reader, writer = await asyncio.open_unix_connection(sock=connection)
+                try:
+                    return await self._heard(life, number, reader, writer, asked)
+                finally:
+                    writer.close()
+        except TimeoutError:
+            error_class = "TimeoutError"
+        except BadFrame:
+            error_class = "ToolProcessUnreadable"
+        finally:
+            life.kill(number)  # also of one that has said all: no call outlives its answer
+        raise RaisedElsewhere(error_class, acts_no_more=await life.all_ended(number))
+
+    async def close(self) -> None:
+        """End it, and every call of it."""
+        if self._life is not None:
+            self._life.end()
+
+    async def _heard(
+        self, life: "_Life", number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: bytes
+    ) -> Came:
+        with suppress(OSError):
+            writer.write(asked)
+            await writer.drain()
+        left = MOST_OUTPUT
+        while (frame := await frames.next_of(reader)) is not None:
+            if "said" in frame:
+                life.kill(number)
+                is_sure = isinstance(frame["said"], dict) and cast("Any", frame["said"]).get("kind") != "InDoubt"
+                ended = False if is_sure else await life.all_ended(number)
+                return Came(frame["said"], str(frame.get("traceback", "")), ended)
+            left -= self._relayed(frame.get("output"), left)
+        life.kill(number)
+        ended = await life.all_ended(number)
+        raise RaisedElsewhere("ToolProcessDied", traceback=life.how(number), acts_no_more=ended)
+
+    def _relayed(self, output: Any, left: int) -> int:
+        """Pass on a line of what the call says, while there is room; how much of it that takes."""
+        if not isinstance(output, dict) or left <= 0:
+            return 0
+        said = cast("dict[str, Any]", output)
+        level, fields = said.get("level"), said.get("fields")
+        if isinstance(level, int) and isinstance(fields, dict):
+            texts = {str(name): str(value) for name, value in cast("dict[Any, Any]", fields).items()}
+            self._relay(level, str(said.get("what")), texts)
+            return room_of(texts)
+        return room_of({})
+
+    async def _living(self) -> "_Life":
+        async with self._starting:
+            if self._life is None or self._life.is_over:
+                try:
+                    await self.start()
+                except HostFailed as error:
+                    raise NotExecuted(f"no process for the tool: {error}") from None
+            return cast("_Life", self._life)
+
+    def _spawned(self, orders: socket.socket, loading: socket.socket) -> "subprocess.Popen[Any]":
+        path = json.dumps([str(Path(one).absolute()) for one in sys.path])
+        passed = (orders.fileno(), loading.fileno())
+        user = pwd.getpwnam(self._given.user) if self._given.user is not None else None
+        identity: dict[str, Any] = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}
+        return subprocess.Popen(
+            (sys.executable, "-P", "-c", _START, path, str(os.getpid()), *map(str, passed)),
+            env=self._given.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=passed,
+            start_new_session=True,
+            **identity,
+        )
+
+
+class _Life:
+    """A host from its start to its end."""
+
+    def __init__(self, process: "subprocess.Popen[Any]", orders: socket.socket) -> None:
+        self._process = process
+        self._orders = orders
+        self._loop = asyncio.get_running_loop()
+        self._ends: dict[int, asyncio.Future[tuple[bool, str]]] = {}
+        self._killed: set[int] = set()
+        self.is_over = False
+        orders.setblocking(False)
+        self._loop.add_reader(orders.fileno(), self._read)
+
+    async def begin(self, number: int) -> socket.socket:
+        """Have a process made for a call; the connection to it.
+
+        Raises:
+            NotExecuted: the host has ended.
+        """
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        self._ends[number] = self._loop.create_future()
+        try:
+            while not self.is_over:
+                try:
+                    socket.send_fds(self._orders, [json.dumps({"call": number}).encode()], [theirs.fileno()])
+                except BlockingIOError:
+                    await asyncio.sleep(_FULL_PAUSE_S)
+                except OSError:
+                    break
+                else:
+                    return ours
+        except BaseException:
+            ours.close()
+            self._ends.pop(number, None)
+            raise
+        finally:
+            theirs.close()
+        ours.close()
+        self._ends.pop(number, None)
+        self.end()
+        raise NotExecuted("the tool's process has ended before the call was begun")
+
+    def kill(self, number: int) -> None:
+        """Have a call's process killed; where that isn't confirmed, the host is killed."""
+        if number not in self._killed:
+            self._killed.add(number)
+            self._order_kill(number)
+            self._loop.call_later(KILL_WITHIN_S, self._insist, number)
+
+    async def all_ended(self, number: int) -> bool:
+        """Whether a call's process, and all that it had started, is known to have ended."""
+        ending = self._ends.get(number)
+        if ending is None:
+            return False
+        await asyncio.wait({ending}, timeout=KILL_WITHIN_S)
+        return ending.done() and ending.result()[0]
+
+    def how(self, number: int) -> str:
+        """How a call's process has ended, for the tool's author."""
+        ending = self._ends.get(number)
+        return ending.result()[1] if ending is not None and ending.done() else "its end is not known"
+
+    def end(self) -> None:
+        """Kill it; its calls' processes die with it."""
+        if self.is_over:
+            return
+        self.is_over = True
+        self._loop.remove_reader(self._orders.fileno())
+        self._orders.close()
+        self._process.kill()
+        self._process.wait()
+        remains.forget_child(self._process.pid)
+        for ending in self._ends.values():
+            if not ending.done():
+                ending.set_result((False, "its host has ended"))
+
+    def _order_kill(self, number: int) -> None:
+        try:
+            self._orders.send(json.dumps({"kill": number}).encode())
+        except BlockingIOError:
+            self._loop.call_later(_FULL_PAUSE_S, self._order_kill, number)
+        except OSError:  # the host has ended, and its calls with it
+            pass
+
+    def _insist(self, number: int) -> None:
+        self._killed.discard(number)
+        ending = self._ends.pop(number, None)
+        if ending is not None and not ending.done():
+            self.end()
+
+    def _read(self) -> None:
+        try:
+            data = self._orders.recv(LARGEST_ORDER)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.end()
+            return
+        with suppress(ValueError, TypeError, KeyError, RecursionError):
+            said = json.loads(data)
+            ending = self._ends.get(said["ended"])
+            if ending is not None and not ending.done():
+                ending.set_result((said["all"] is True, f"its process ended by {said['status']}"))
+
+
+def _fields(ctx: ToolContext | ProbeContext) -> dict[str, Any]:
+    return {name: getattr(ctx, name) for name in type(ctx).__slots__}
+
+
+def _fault(source: str, loaded: Mapping[str, Any] | None) -> str:
+    if loaded is None:
+        return f"{source}: its process ended while it was loaded"
+    faults = loaded.get("faults")
+    return str(cast("list[Any]", faults)[0]) if isinstance(faults, list) and faults else f"{source}: has no tools"
