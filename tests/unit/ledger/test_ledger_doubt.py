@@ -37,6 +37,20 @@ def test_a_proof_of_no_effect_is_retried_after_a_recorded_pause() -> None:
     assert again.written() == ["retry_scheduled"]
 
 
+def test_what_was_scheduled_for_one_try_shortens_no_later_pause() -> None:
+    """Also where it is its writer's own record, appended again."""
+    ledger = Surroundings(one("opaque", retry={"backoff_s": 4.0, "max_attempts": 3})).ledger()
+    ledger.add(started("a", "n1"), finished("a", "n1", "retryable_failure"))
+    ledger.sleep(4.1)
+    (replayed,) = (event for event in ledger.surroundings.log if isinstance(event, ev.RetryScheduled))
+    again = finished("a", "n2", "retryable_failure")
+    ledger.add(started("a", "n2", token=2, attempt=1), again, replayed)
+    ledger.sleep(7.8)
+    assert [grant.token for grant in ledger.grants] == [2]
+    ledger.sleep(0.4)
+    assert [grant.token for grant in ledger.grants] == [2, 3]
+
+
 def test_a_pause_written_by_a_wrong_clock_is_no_longer_than_the_plan_says() -> None:
     surroundings = Surroundings(one("opaque", retry={"backoff_s": 4.0}), clock_off_s=86_400.0)
     ledger = surroundings.ledger()

@@ -92,7 +92,7 @@ def test_a_call_under_way_explains_silence_for_as_long_as_it_may_take() -> None:
 
 
 def test_a_pause_between_two_tries_explains_silence() -> None:
-    due = about(ev.RetryScheduled, "a", attempt=2, due_at="2026-01-01T00:00:00Z")
+    due = about(ev.RetryScheduled, "a", invocation_id="n1", attempt=2, due_at="2026-01-01T00:00:00Z")
     plan = graph({"id": "a", "retry": {"max_backoff_s": TIMEOUT_S}})
     planner = started_planner(plan, started("a", "n1"), finished("a", "n1", "retryable_failure"), due)
     assert planner.stuck(TIMEOUT_S) == []
@@ -194,7 +194,7 @@ async def test_the_service_says_so_in_its_log_asks_again_and_looks_again_later(t
 
 
 def retry(due_at: str, node: str = "a", attempt: int = 2) -> Event:
-    return about(ev.RetryScheduled, node, attempt=attempt, due_at=due_at)
+    return about(ev.RetryScheduled, node, invocation_id="i1", attempt=attempt, due_at=due_at)
 
 
 RETRYABLE = (started("a", "i1"), finished("a", "i1", "retryable_failure"))

@@ -72,7 +72,7 @@ def ended(node: str | None = "w", key: str | None = "k", on: str = "go", wait_ty
 
 ALLOWED = about(ev.PolicyAllowed, "a", **SAID)
 REJECTED = about(ev.InvocationRejected, "a", reason=RejectReason.POLICY)
-RETRY = about(ev.RetryScheduled, "a", attempt=1, due_at="t")
+RETRY = about(ev.RetryScheduled, "a", invocation_id="n1", attempt=1, due_at="t")
 STEP_CANCEL = about(ev.InvocationCancelRequested, "a", by="ann")
 SIGNAL = ev.SignalReceived(job_id=JOB, correlation_key="go")
 CANCEL = ev.CancelRequested(job_id=JOB, by="ann")
@@ -145,6 +145,11 @@ VOID: dict[str, tuple[tuple[Event, ...], Event]] = {
     "called off twice": ((PLAN, STARTED, STEP_CANCEL), STEP_CANCEL.model_copy(update={"by": "eve"})),
     "a pause before anything": ((PLAN,), RETRY),
     "a pause of what runs": ((PLAN, STARTED), RETRY),
+    "a pause of an earlier try": (
+        (PLAN, STARTED, reopened(), SECOND, reopened("n2").model_copy(update={"next_token": 3})),
+        RETRY,
+    ),
+    "another pause of the same try": ((PLAN, STARTED, reopened(), RETRY), RETRY.model_copy(update={"due_at": "u"})),
     "a worker's end twice": ((PLAN, ENDED_WORKER), ENDED_WORKER),
     "cancelled twice": ((PLAN, CANCEL), CANCEL.model_copy(update={"by": "eve"})),
     "a job's wait again behind its end": (

@@ -92,7 +92,7 @@ def test_a_grant_waits_for_its_as_of() -> None:
     made = bench()
     made.core.receive(made.grant("a", as_of=made.offset + 2))
     assert not made.core.is_due()
-    made.log(about(ev.RetryScheduled, "a", attempt=1, due_at="t"))
+    made.log(about(ev.RetryScheduled, "a", invocation_id="n1", attempt=1, due_at="t"))
     assert not made.core.is_due()
     made.core.pass_over(made.offset + 1)
     assert made.core.is_due()

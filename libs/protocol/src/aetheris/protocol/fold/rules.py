@@ -303,6 +303,8 @@ def _retry_scheduled(job: JobState, e: ev.RetryScheduled, offset: int) -> bool:
     state = job.keys.get(e.idempotency_key)
     if state is None or state.status is not KeyStatus.REOPENED:
         return False
+    if state.current_invocation != e.invocation_id or state.retry_due is not None:
+        return False
     state.retry_due = e.due_at
     return True
 

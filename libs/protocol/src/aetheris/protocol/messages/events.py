@@ -201,6 +201,8 @@ class InvocationCancelRequested(KeyEvent):
 
 class RetryScheduled(KeyEvent):
     event_type: ClassVar[str] = "retry_scheduled"
+    invocation_id: str
+    """The try that it follows: it says nothing of when a later one is repeated."""
     attempt: int
     due_at: str
 

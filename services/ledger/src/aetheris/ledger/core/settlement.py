@@ -240,6 +240,7 @@ def retry_scheduled(job_key: JobKey, due_at: str) -> Emit:
         job_id=job_key.job.job_id,
         node_id=job_key.state.node_id,
         idempotency_key=job_key.key,
+        invocation_id=job_key.invocation_id,
         attempt=job_key.state.attempt_count + 1,
         due_at=due_at,
     )
