@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from aetheris.proofs import Audit, RawRecord
+from aetheris.proofs.authorship import since_birth
 from aetheris.proofs.findings import ProofReport
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.records import Draft, Record
@@ -76,7 +77,7 @@ def whole(folder: Path) -> SignedLog:
     graph = {"nodes": [{"id": "a", "tool": "t", "args": {}}], "tools": {}}
     said: dict[str, Any] = {"revision": 0, "plan_hash": "h", "planner": "p", "planner_version": "1"}
     log.write(
-        ev.JobCreated(job_id=JOB, tenant="t", submitted_by="ann", request_hash="h"),
+        born(),
         ev.PlanGenerated.model_validate({"job_id": JOB, "task_graph": graph} | said),
     )
     log.write(allowed())
@@ -90,6 +91,10 @@ def revocation(folder: Path, party: Party) -> Event:
     key_id = load_service_key(folder, party).certificate.key_id
     made = revoked(load_key(folder / "root.pem"), key_id, datetime.now(UTC), "stolen")
     return ev.KeyRevoked.model_validate({"job_id": JOB} | made.to_json())
+
+
+def born() -> ev.JobCreated:
+    return ev.JobCreated(job_id=JOB, tenant="t", submitted_by="ann", request_hash="h")
 
 
 def about(**more: Any) -> dict[str, Any]:
@@ -199,6 +204,35 @@ def test_whose_creation_nobody_signed_is_not_born(signed: SignedLog) -> None:
     altered = replace(first, value=first.value.replace(b'"ann"', b'"eve"'))
     report = audited([altered, *signed.records[1:]])
     assert "not_born" in {broken.rule for broken in report.violations}
+
+
+@pytest.mark.parametrize("under", ["no root", "another root"])
+def test_a_creation_before_the_signed_one_makes_no_other_job_of_it(
+    signed: SignedLog, elsewhere: SignedLog, under: str
+) -> None:
+    """Where the root is known, the job begins with the creation under it, and reads as if nothing lay before."""
+    first = signed.records[0]
+    other = replace(first, value=drafted(born()).value) if under == "no root" else elsewhere.records[0]
+    plan = replace(signed.records[1], value=signed.records[1].value.rpartition(b',"sig":')[0] + b"}")
+    records = [replace(one, offset=at) for at, one in enumerate((other, plan, *signed.records))]
+    report = audited(since_birth(records, {signed.root}))
+    whole = audited(signed.records)
+    assert (report.installation, report.unproven) == (signed.root, ())
+    assert report.event_chain_root_hash == whole.event_chain_root_hash
+    assert since_birth(records, {"f" * 64}) is records, "no creation is signed under that root"
+
+
+def test_what_is_judged_as_unsigned_beside_a_creation_under_a_root_says_so(signed: SignedLog) -> None:
+    """Also where the unsigned one brings the id of the signed one, so that nothing is created twice."""
+    first = signed.records[0]
+    other = replace(first, value=drafted(born()).value)
+    records = [replace(one, offset=at) for at, one in enumerate((other, *signed.records))]
+    report = audited(records)
+    assert report.installation is None
+    assert [(note.rule, note.offset) for note in report.notes if note.rule == "signed_creation"] == [
+        ("signed_creation", 1)
+    ]
+    assert not [note for note in audited(signed.records).notes if note.rule == "signed_creation"]
 
 
 def test_services_proofs_and_script_judge_alike_whatever_is_altered(signed: SignedLog, elsewhere: SignedLog) -> None:

@@ -1,22 +1,28 @@
 """A job checked here: from a bundle, from an exported stream, or from Kafka itself."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from aetheris.cli import streamfile
 from aetheris.cli.console import CommandError, Exit
+from aetheris.cli.embedded.plan import RECORD_KEYS
 from aetheris.cli.fromlog import JobRecords, read_log
 from aetheris.cli.large import stored
 from aetheris.cli.streamfile import Stream
 from aetheris.proofs import ProofReport, RawRecord, bundle
 from aetheris.proofs.approver_signatures import BadSigners, TrustedSigner, read_signers
+from aetheris.proofs.authorship import since_birth
 from aetheris.proofs.claims import against_claims
 from aetheris.proofs.continued import MAX_CONTINUED, Link
 from aetheris.proofs.evidence import BadEvidence, judge, with_chain
 from aetheris.proofs.sealed import SealReport
 from aetheris.proofs.trust import TrustedKey
+from aetheris.protocol.base.signing import key_id_of
+from aetheris.runtime.keys.files import ROOT, load_key
+from aetheris.runtime.keys.signing import raw_public_key
 
 Signers = Sequence[TrustedSigner] | None
 """Whose SSH keys and passkeys sign for whom; None: signatures are held against the keys that they name."""
@@ -38,11 +44,18 @@ def of_stream(stream: Stream, keys: Sequence[TrustedKey], data: Path, signers: S
 
 
 def of_log(
-    bootstrap: str, job_id: str, keys: Sequence[TrustedKey], data: Path, signers: Signers = None
+    bootstrap: str,
+    job_id: str,
+    keys: Sequence[TrustedKey],
+    data: Path,
+    *,
+    signers: Signers = None,
+    roots: Collection[str] = (),
 ) -> dict[str, Any]:
     """The report on a job as it lies in Kafka, with its line in the log of seals; no service is asked.
 
-    So are the jobs that it continues.
+    So are the jobs that it continues. Where `roots` are known, a job begins with the creation that is signed under one
+    of them, as it does for the services.
 
     Raises:
         CommandError: no broker answers, or the log has no such job.
@@ -54,6 +67,7 @@ def of_log(
         found = asyncio.run(read_log(bootstrap, wanted))
         if not found.records and not found.claims:
             break
+        found.records = list(since_birth(found.records, roots))
         link = _judged(wanted, found.records, keys, data, signers)
         beside += [one if not chain else {**one, "job_id": wanted} for one in _against_seals(found, link.report.seal)]
         chain.append(link)
@@ -68,11 +82,11 @@ def of_records(records: Sequence[RawRecord], keys: Sequence[TrustedKey], data: P
     return judge(records, keys, stored(data)).report
 
 
-def under_root(report: dict[str, Any], installation: str) -> dict[str, Any]:
-    """The report, with each of its jobs as a violation whose services sign under another root, or under none."""
+def under_roots(report: dict[str, Any], roots: Collection[str]) -> dict[str, Any]:
+    """The report, with each of its jobs as a violation whose services sign under none of these roots."""
     named = [report, *report.get("continued", ())] if "installation" in report else [report]
-    others = [one.get("job_id", "") for one in named if one.get("installation") != installation]
-    said = "its records are not signed under the root that was asked for"
+    others = [one.get("job_id", "") for one in named if one.get("installation") not in roots]
+    said = "its records are not signed under the root of the installation"
     return _with(report, [{**_finding("other_installation", None, said), "job_id": job_id} for job_id in others])
 
 
@@ -132,3 +146,18 @@ def trusted_keys(paths: Sequence[Path] | None, data: Path) -> list[TrustedKey]:
         return streamfile.read_trusted(paths)
     known = [path for name in ("seal.pub", "seal-keys.json") if (path := data / "keys" / name).exists()]
     return list({key.key_id: key for key in streamfile.read_trusted(known)}.values())
+
+
+def known_roots(data: Path) -> tuple[str, ...]:
+    """The key ids of the roots under which jobs are signed in the log that is read here; none where nobody says so.
+
+    AETHERIS_INSTALLATION, else that of what runs on the data folder.
+
+    Raises:
+        KeyUnusable: the folder's root can't be read.
+    """
+    named = tuple(one for part in os.environ.get("AETHERIS_INSTALLATION", "").split(",") if (one := part.strip()))
+    root = data / RECORD_KEYS / ROOT
+    if named or os.environ.get("AETHERIS_KAFKA") or not root.exists():
+        return named
+    return (key_id_of(raw_public_key(load_key(root))),)

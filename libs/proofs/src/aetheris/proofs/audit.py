@@ -106,7 +106,7 @@ class Audit:
             event_count=count,
             seal=seal,
             violations=tuple(sorted(found)),
-            notes=ledger.notes,
+            notes=tuple(sorted((*ledger.notes, *_other_births(self.history)))),
             reopened_by_hand=reopenings(validity),
             glass_broken=emergencies(validity),
             signed=signed_words(validity, signers),
@@ -139,6 +139,16 @@ def _unproven(facts: Iterable[Fact]) -> Iterator[Violation]:
     for fact in facts:
         if fact.claims:
             yield violation("unproven_record", fact, f"{fact.claims} is not signed by who may write it")
+
+
+def _other_births(history: History) -> Iterator[Violation]:
+    """Of a job that is judged as one whose records are not signed: creations that name a root, under which they are."""
+    if history.authors.installation is not None:
+        return
+    for fact in history.facts:
+        if fact.type == "job_created" and fact.body.get("installation") is not None:
+            said = "a creation under a root, of a job that is judged as unsigned: say which root it must have"
+            yield violation("signed_creation", fact, said)
 
 
 def _checkpoints(facts: Sequence[Fact], roots: Sequence[bytes]) -> Iterator[Violation]:

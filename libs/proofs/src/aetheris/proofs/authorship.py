@@ -4,8 +4,9 @@ Stated over raw records, apart from the fold's own: a job is signed if its creat
 """
 
 import hashlib
+from collections.abc import Collection, Sequence
 
-from aetheris.proofs.records import Fact, RawRecord
+from aetheris.proofs.records import Fact, RawRecord, read
 from aetheris.proofs.signatures import BadSignature, certified, holds, opened, revoked
 from aetheris.proofs.writers import SIGNING, is_nobodys, signer
 
@@ -85,3 +86,16 @@ class Authorship:
             return False
         self._keys[signed.key_id] = known
         return True
+
+
+def since_birth(records: Sequence[RawRecord], roots: Collection[str]) -> Sequence[RawRecord]:
+    """The records from the first creation on that is signed under one of these roots; all of them where none is.
+
+    For services that know these roots alone the job begins there: what lies before it created nothing.
+    """
+    for at, record in enumerate(records):
+        fact, authors = read(record, at)[0], Authorship()
+        is_created = fact.type == "job_created" and authors.is_proved(record, fact)
+        if is_created and authors.installation in roots:
+            return records[at:]
+    return records

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,16 +45,18 @@ def verify(
     from_log: Annotated[bool, typer.Option("--from-log", help="Read Kafka here; ask no service.")] = False,
     installation: Annotated[
         str | None,
-        typer.Option(help="The key id of the root by which its services must sign; else whichever it names."),
+        typer.Option(help="The key id of the root by which its services must sign; else, from the log, our own."),
     ] = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
     """Check a job: the four proofs, and each violation with its event. A file is checked offline."""
     with errors_as_exits(as_json=as_json):
-        report = _report(target, public_key, data, signers, from_log=from_log)
-        if installation is not None:
-            report = judgement.under_root(report, installation)
+        roots = judgement.known_roots(data) if from_log and installation is None else ()
+        roots = roots if installation is None else (installation,)
+        report = _report(target, public_key, data, signers, roots=roots if from_log else None)
+        if roots:
+            report = judgement.under_roots(report, roots)
         if as_json:
             print_json(report)
         else:
@@ -101,12 +103,14 @@ def holds(report: Mapping[str, Any]) -> bool:
 
 
 def _report(
-    target: str, keys: Sequence[Path] | None, data: Path, signers: Path | None, *, from_log: bool
+    target: str, keys: Sequence[Path] | None, data: Path, signers: Path | None, *, roots: Collection[str] | None
 ) -> dict[str, Any]:
+    """`roots`: those of the installation whose log is read here, without any service; None where none is read."""
     allowed = judgement.read_allowed(signers) if signers is not None else None
-    if from_log:
+    if roots is not None:
         check_name(target, "ID")
-        return judgement.of_log(local.kafka(data), target, judgement.trusted_keys(keys, data), data, allowed)
+        trusted = judgement.trusted_keys(keys, data)
+        return judgement.of_log(local.kafka(data), target, trusted, data, signers=allowed, roots=roots)
     if _is_file(target):
         return _of_file(Path(target), keys, data, allowed)
     for option, given in (("--public-key", keys), ("--signers", signers)):

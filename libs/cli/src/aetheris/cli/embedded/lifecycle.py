@@ -16,7 +16,7 @@ from aetheris.cli.embedded.bytecode import kept_bytecode
 from aetheris.cli.embedded.errors import DiskFullError, EmbeddedError, NotReadyError, NotRunningError, RefusedError
 from aetheris.cli.embedded.forks import run_module
 from aetheris.cli.embedded.jars import Progress
-from aetheris.cli.embedded.plan import PartState, Plan, ProcessSpec, State, log_path
+from aetheris.cli.embedded.plan import RECORD_KEYS, PartState, Plan, ProcessSpec, State, log_path
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.processes import end, spawn
 from aetheris.cli.embedded.refusals import reason_in
@@ -219,7 +219,7 @@ def _record_keys(data: Path, services: Sequence[Service], shared: dict[str, str]
     """
     if outside("AETHERIS_INSTALLATION") or outside("AETHERIS_KAFKA"):
         return None
-    folder = data / "keys" / "records"
+    folder = data / RECORD_KEYS
     if not (folder / ROOT).exists() and (data / "state.json").exists():
         raise EmbeddedError(
             f"{data} holds jobs whose records are not signed", "Start on another folder, or move this one away."

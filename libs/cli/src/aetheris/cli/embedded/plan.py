@@ -10,6 +10,9 @@ from aetheris.cli.embedded.probes import http_answers, kafka_answers, redis_answ
 
 Ask = Literal["kafka", "redis", "http"]
 
+RECORD_KEYS = Path("keys") / "records"
+"""Where a data folder has the keys that sign records, and their root."""
+
 
 @dataclass(frozen=True)
 class ProcessSpec:

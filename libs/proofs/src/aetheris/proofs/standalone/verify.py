@@ -1966,9 +1966,16 @@ def judge(
         "signed": [signed_word(one, signers) for one in job.records if is_signed_word(one)],
         "ended_by_hand": job.ended_by_hand,
         "unproven": [finding("unproven_record", record) for record in records if record.claims],
-        "notes": [finding("unproven_report", record) for record in job.unproven],
+        "notes": [
+            *(finding("unproven_report", record) for record in job.unproven),
+            *(finding("signed_creation", record) for record in records if names_root(record) and not installation),
+        ],
     }
     return report, job, seal
+
+
+def names_root(record: Record) -> bool:
+    return record.type == "job_created" and record.body.get("installation") is not None
 
 
 def finding(rule: str, record: Record | None = None) -> dict[str, Any]:
