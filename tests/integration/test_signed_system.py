@@ -1,15 +1,19 @@
 """Services sign on a running system: what others write for them starts and ends nothing, through kills too."""
 
 import json
+import os
+import signal
 import stat
 import subprocess
 import sys
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -17,12 +21,16 @@ from aetheris.cli.app import app
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.errors import EmbeddedError, RefusedError
 from aetheris.cli.embedded.plan import Plan
+from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import (
     Cancel,
     CancelContract,
+    FreezeAnswer,
+    FreezeMark,
+    FreezeOrder,
     JobCommand,
     Pause,
     Resolve,
@@ -196,6 +204,45 @@ def refused(rig: Rig, jobs: set[str]) -> None:
         return {line["key"] for line in lines}
 
     until(lambda: named() >= jobs, PATIENCE_S)
+
+
+def test_freezes_are_the_gateways_to_order_and_the_ledgers_to_answer(rig: Rig) -> None:
+    """By who may write to freezes and jobs.events: an order, a mark, answers, and an order's end."""
+    tenant = rig.system.data_of(rig.system.submit(poke("a", fresh("t"), tool="poke_pure")), "job_created")
+    scope = FreezeScope(tenant=tenant[0]["tenant"] if tenant else "default", tool="poke_pure")
+    forged = FreezeOrder(scope=scope, number=1, frozen=True, by="eve", at="now")
+    rig.system.forge(Topic.FREEZES, forged.key, forged, ROGUE)
+    rig.system.say_as(Party.LEDGER, Topic.FREEZES, forged.key, forged)
+    rig.system.forge(Topic.JOBS_EVENTS, forged.key, FreezeMark(order=forged), ROGUE)
+    for number in range(8):
+        rig.system.completed(poke("a", f"free-{number}", tool="poke_pure"))
+    assert frozen(rig) == []
+    with rig.system.asleep("ledger-0"), ThreadPoolExecutor() as people:
+        answering = people.submit(operate, rig, "/freezes")
+        until(lambda: [one["answered"] for one in frozen(rig)] == [0], 20)
+        for number in range(4):
+            answer = FreezeAnswer(scope=scope, number=1, frozen=True, partition=number)
+            rig.system.forge(Topic.FREEZES, scope.key, answer, ROGUE)
+        end = forged.model_copy(update={"frozen": False})
+        rig.system.forge(Topic.FREEZES, scope.key, end, ROGUE)
+        until(lambda: "freeze_answer" in (rig.system.data / "logs" / "gateway-0.log").read_text(), PATIENCE_S)
+        ((shown, by, answered),) = [(one["number"], one["by"], one["answered"]) for one in frozen(rig)]
+        assert (shown, by != "eve", answered) == (1, True, 0)
+        os.kill(rig.system.pid("ledger-0"), signal.SIGCONT)
+        answer = answering.result()
+    assert (answer.status_code, answer.json()["answered"]) == (200, 4), answer.text
+    held = rig.system.submit(poke("a", fresh("held"), tool="poke_pure"))
+    until(lambda: rig.system.types(held, "job_frozen") != [], PATIENCE_S)
+    assert operate(rig, "/freezes/end").status_code == 200
+    rig.system.wait_ended([held], PATIENCE_S)
+
+
+def operate(rig: Rig, path: str) -> httpx.Response:
+    return rig.system.api.post(path, json={"tool": "poke_pure"}, headers=rig.system.approver, timeout=60)
+
+
+def frozen(rig: Rig) -> list[dict[str, Any]]:
+    return rig.system.api.get("/freezes", headers=rig.system.approver).json()["freezes"]
 
 
 def test_after_kills_and_from_a_checkpoint_forgeries_are_still_void_and_signatures_go_on(rig: Rig) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aetheris.protocol.base.canonical import canonical
+from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.signing import read_signed
 from aetheris.protocol.base.topics import Topic
@@ -19,6 +20,8 @@ from aetheris.protocol.fold.signed_messages import SignedMessages
 from aetheris.protocol.messages.commands import (
     MESSAGES,
     Cancel,
+    FreezeAnswer,
+    FreezeOrder,
     JobCommand,
     Message,
     Pause,
@@ -31,7 +34,10 @@ from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.keys.files import load_service_key, make_installation
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys, RecordSigner
 from aetheris.runtime.keys.signing import CertificateEnded, Signer
+from aetheris.runtime.log.freezes import FreezeTable
+from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.record_keys import while_in_force
+from aetheris.testkit.memory import MemoryLog
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 COMMANDS = str(Topic.JOBS_COMMANDS)
@@ -166,6 +172,32 @@ def test_a_release_is_signed_as_well(ours: KeyFolder) -> None:
     one = ours.gateway.message(drafted(RELEASE, Topic.TOOLS_REGISTRY))
     assert counts(one, ours.id, name="tool_release")
     assert not counts(drafted(RELEASE, Topic.TOOLS_REGISTRY), ours.id, name="tool_release")
+
+
+SCOPE = FreezeScope(tenant="t", tool="pay")
+ORDER = FreezeOrder(scope=SCOPE, number=1, frozen=True, by="ann", at="now")
+ANSWER = FreezeAnswer(scope=SCOPE, number=1, frozen=True, partition=0)
+
+
+async def test_of_freezes_the_gateways_orders_and_the_ledgers_answers_count(ours: KeyFolder) -> None:
+    """The forged order has the number of the true one, which comes behind it and counts all the same."""
+    log = MemoryLog(1)
+    appender = log.appender()
+    await appender.start()
+    table = Table(log, Topic.FREEZES)
+    freezes = FreezeTable(table, SignedMessages([ours.id]).counts)
+    forged = drafted(ORDER.model_copy(update={"by": "eve"}), Topic.FREEZES)
+    theirs = (_signed_by(Signer(*_held(ours, Party.LEDGER)), forged), drafted(ANSWER, Topic.FREEZES))
+    true = [ours.gateway.message(drafted(ORDER, Topic.FREEZES)), ours.keys(Party.LEDGER).message(theirs[1])]
+    gateways = RecordSigner({Party.LEDGER: Signer(*_held(ours, Party.GATEWAY))}, KeyClock()).message(theirs[1])
+    await appender.append([(one,) for one in (forged, *theirs, true[0], theirs[1], gateways)])
+    await table.load()
+    assert (freezes.orders.last(SCOPE), dict(freezes.orders.answers(SCOPE))) == (ORDER, {})
+    await appender.append([(true[1],)])
+    again = Table(log, Topic.FREEZES)
+    read = FreezeTable(again, SignedMessages([ours.id]).counts)
+    await again.load()
+    assert dict(read.orders.answers(SCOPE)) == {0: ANSWER}
 
 
 def test_a_certificate_that_has_ended_signs_nothing_and_ends_the_process(ours: KeyFolder) -> None:

@@ -120,6 +120,18 @@ async def test_the_executor_looks_for_the_order_of_a_mark_that_it_does_not_know(
     assert await bench.declared(), "nobody has ordered that"
 
 
+async def test_a_mark_that_no_ledger_signed_holds_nothing_where_a_root_is_known(tmp_path: Path) -> None:
+    bench = HandlerBench(tmp_path)
+    bench.parts = dataclasses.replace(bench.parts, installation=("0" * 64,))
+    bench.handler = ExecutorHandler(bench.parts)
+    forged = FreezeMark(order=order(7))
+    mark = draft(Topic.JOBS_EVENTS, forged, key=forged.order.key, id="m", source="s", time="t")
+    await bench.handler.handle(
+        {Topic.JOBS_EVENTS: [Record(Topic.JOBS_EVENTS, 0, 0, 0, mark.key, mark.headers, mark.value)]}
+    )
+    assert not bench.tasks, "nobody has to look for its order"
+
+
 class Asked:
     """Has no orders; the log answers at the second time."""
 

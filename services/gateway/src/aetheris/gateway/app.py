@@ -62,6 +62,7 @@ from aetheris.runtime.process.record_keys import record_keys, while_in_force
 from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.process.signers_file import load_signers
 from aetheris.runtime.redis.quarantines import QuarantineStore
+from aetheris.runtime.worker.unsigned import HeardMessages
 
 READERS = 4
 """Jobs that are read from the log at the same time."""
@@ -307,12 +308,13 @@ def _services(
             keys=callers.keys,
         ),
         freezes=OrderedFreezes(
-            FreezeTable(sources.freezes),
+            FreezeTable(sources.freezes, HeardMessages(callers.keys.messages, parts.metrics).line_counts),
             partitions=partial(parts.log.partitions, Topic.JOBS_EVENTS),
             appender=parts.appender,
             deadlines=deadlines,
             clock=clock,
             answer_s=settings.answer_s,
+            keys=callers.keys,
         ),
         health=parts.health,
         holds=Holds(settings.streams, settings.streams_per_caller),

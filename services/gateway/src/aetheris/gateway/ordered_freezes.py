@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from aetheris.gateway.command_writer import SOURCE
+from aetheris.gateway.command_writer import SOURCE, signed
 from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import bodies, frozen
 from aetheris.gateway.core.principal import Principal
@@ -19,6 +19,7 @@ from aetheris.protocol.messages.commands import FreezeAnswer, FreezeOrder
 from aetheris.protocol.messages.envelope import draft
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.fresh_ids import fresh_id
+from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
 from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.log.interface import Appender
 
@@ -35,6 +36,7 @@ class OrderedFreezes:
         deadlines: Deadlines,
         clock: Clock,
         answer_s: float,
+        keys: RecordKeys = UNSIGNED,
     ) -> None:
         self._table = table
         self._orders: FreezeOrders = table.orders
@@ -43,6 +45,7 @@ class OrderedFreezes:
         self._deadlines = deadlines
         self._clock = clock
         self._answer_s = answer_s
+        self._keys = keys
         self._news = asyncio.Event()
         table.listen(self._changed)
 
@@ -91,7 +94,7 @@ class OrderedFreezes:
     async def _write(self, order: FreezeOrder) -> FreezeOrder:
         record = draft(Topic.FREEZES, order, key=order.key, id=fresh_id(), source=SOURCE, time=order.at)
         async with self._deadlines.deadline():
-            await self._appender.append([(record,)])
+            await self._appender.append([(signed(record, self._keys),)])
             await self._table.caught_up()
         return order
 

@@ -33,6 +33,7 @@ from aetheris.runtime.process.signers_file import load_signers
 from aetheris.runtime.redis.effects import EffectStore
 from aetheris.runtime.redis.leases import Leases
 from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
+from aetheris.runtime.worker.unsigned import HeardMessages
 
 GROUP = "aetheris.ledger"
 
@@ -81,6 +82,7 @@ def ledger(
     quarantines = ProcessQuarantines(parts.redis, parts.metrics, parts.clock)
     parts.health.report("quarantined", quarantines.reported)
     edges: list[LedgerDependencies] = []
+    heard = HeardMessages(keys.messages, parts.metrics)
     crash = crash_points(os.environ, settings.data)
     context: list[DecisionContext] = []
 
@@ -107,7 +109,7 @@ def ledger(
                     workers,
                     duplicates,
                     quarantines,
-                    Releases(worker.tables[Topic.TOOLS_REGISTRY], keys.messages),
+                    Releases(worker.tables[Topic.TOOLS_REGISTRY], heard.line_counts),
                     freezes,
                     parts.telemetry,
                     parts.metrics,
@@ -131,5 +133,5 @@ def ledger(
         pace=Pace.of(settings),
     )
     workers = EndedWorkers(worker.tables[Topic.WORKERS])
-    freezes = FreezeTable(worker.tables[Topic.FREEZES])
+    freezes = FreezeTable(worker.tables[Topic.FREEZES], heard.line_counts)
     return worker

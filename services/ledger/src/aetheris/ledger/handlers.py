@@ -8,7 +8,7 @@ from typing import Protocol
 
 import structlog
 
-from aetheris.ledger.core.decisions import Confirm, Decision, Emit, Grant, Now, View
+from aetheris.ledger.core.decisions import Answered, Confirm, Decision, Emit, Grant, Mark, Now, View
 from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
 from aetheris.ledger.core.partition import Partition
 from aetheris.ledger.core.quarantine import TenantTool
@@ -122,7 +122,7 @@ class LedgerHandler(PartitionHandler):
         self._number = number
         self._deps = deps
         self._records = PartitionRecords(deps.keys)
-        self._commands = HeardMessages(deps.keys.messages, deps.metrics)
+        self._messages = HeardMessages(deps.keys.messages, deps.metrics)
         self._partition = Partition(context, deps.workers.ended, number)
         self._reconciler = Reconciler(number, history, context.verifies, self._ask)
         self._outgoing = Outbox(number, deps.duplicates, deps.telemetry, deps.clock, self._partition.jobs)
@@ -235,7 +235,7 @@ class LedgerHandler(PartitionHandler):
 
     def _fold_mark(self, record: Record) -> None:
         mark = read_mark(record)
-        if mark is None:
+        if mark is None or not self._messages.counts(record, mark.type_name):
             self._partition.pass_over(record.offset)
         else:
             self._partition.marked(mark, record.offset)
@@ -261,7 +261,7 @@ class LedgerHandler(PartitionHandler):
         body = found.body if isinstance(found, Envelope) else None
         if not isinstance(found, Envelope) or not isinstance(body, StepCommand | Reconcile):
             return
-        if not self._commands.counts(record, body.type_name):
+        if not self._messages.counts(record, body.type_name):
             return
         if isinstance(body, StepCommand):
             self._partition.hear(body, found.id, record.offset)
@@ -321,7 +321,7 @@ class LedgerHandler(PartitionHandler):
     async def _carry_out(self, decisions: Sequence[Decision], now: Now) -> None:
         """One pipeline and one append; blobs lie in the store before the events that refer to them."""
         decisions = [one for one in decisions if not await self._waits_for_blobs(one, now)]
-        groups = [self._outgoing.group(decision, now) for decision in decisions]
+        groups = [self._group(decision, now) for decision in decisions]
         leases = [_lease(decision) for decision in decisions if isinstance(decision, Grant)]
         settled = [(view.record.job_id, view.record.idempotency_key) for view in decisions if isinstance(view, View)]
         writing = [self._deps.writer.append(self._records.signed(groups))]
@@ -332,6 +332,10 @@ class LedgerHandler(PartitionHandler):
         await asyncio.gather(*writing)
         if self._deps.crash.armed:
             self._reach(decisions)
+
+    def _group(self, decision: Decision, now: Now) -> Group:
+        group = self._outgoing.group(decision, now)
+        return tuple(map(self._deps.keys.message, group)) if isinstance(decision, Mark | Answered) else group
 
     async def _waits_for_blobs(self, decision: Decision, now: Now) -> bool:
         """Whether what it refers to is not in the store yet: it is written by itself once that is."""

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from pydantic import ValidationError
 
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.fold.signed_messages import SignedMessages
 from aetheris.protocol.messages.commands import ToolRelease
+from aetheris.runtime.log.freezes import IsTheirs
 from aetheris.runtime.log.table import Table
 
 Listener = Callable[[ToolRelease], None]
@@ -15,9 +15,9 @@ Listener = Callable[[ToolRelease], None]
 class Releases:
     """The last release of each tool and tenant; one for a process, shared by its partitions."""
 
-    def __init__(self, table: Table, messages: SignedMessages | None = None) -> None:
-        """`messages` says whose releases count."""
-        self._messages = messages or SignedMessages()
+    def __init__(self, table: Table, is_theirs: IsTheirs) -> None:
+        """`is_theirs` says whose releases count."""
+        self._is_theirs = is_theirs
         self._known: dict[str, ToolRelease] = {}
         self._listeners: set[Listener] = set()
         for key, value in table.items():
@@ -40,7 +40,7 @@ class Releases:
             release = ToolRelease.model_validate_json(value or b"")
         except ValidationError:
             return
-        is_theirs = self._messages.counts(Topic.TOOLS_REGISTRY, release.type_name, key.encode(), value or b"")
+        is_theirs = self._is_theirs(Topic.TOOLS_REGISTRY, release.type_name, key.encode(), value or b"")
         if release.key != key or not is_theirs:
             return
         self._known[key] = release

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.signed_messages import SignedMessages
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.base.refusal import StartRefused, ToolsRefused
 from aetheris.runtime.log.freezes import FreezeTable
@@ -22,6 +23,7 @@ from aetheris.runtime.redis.effects import EffectStore
 from aetheris.runtime.redis.leases import Leases
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
 from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
+from aetheris.runtime.worker.unsigned import HeardMessages
 from aetheris.sdk.isolation import kernel
 from aetheris.sdk.isolation.hosts import Given
 from aetheris.sdk.isolation.tools import isolated_tools
@@ -234,7 +236,8 @@ def executor(
         clock=on.clock,
         pace=Pace.of(settings),
     )
-    freezes = FreezeTable(worker.tables[Topic.FREEZES])
+    heard = HeardMessages(SignedMessages(settings.installation), on.metrics)
+    freezes = FreezeTable(worker.tables[Topic.FREEZES], heard.line_counts)
     return worker
 
 

@@ -11,6 +11,7 @@ from aetheris.protocol.base.records import Group, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.provenance import Provenance, Standing
 from aetheris.protocol.fold.rules import UNREAD
+from aetheris.protocol.fold.signed_messages import SignedMessages
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ToolGrant
 from aetheris.protocol.messages.envelope import (
@@ -35,6 +36,7 @@ from aetheris.runtime.telemetry.metrics import Metrics
 from aetheris.runtime.telemetry.tracer import Traced
 from aetheris.runtime.worker.handler import PartitionHandler
 from aetheris.runtime.worker.unjudged import report_unjudged
+from aetheris.runtime.worker.unsigned import HeardMessages
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.grants import ReceivedGrant
 from aetheris.tool_executor.core.partition import (
@@ -101,6 +103,7 @@ class ExecutorHandler(PartitionHandler):
     def __init__(self, deps: ExecutorDependencies) -> None:
         self._deps = deps
         self._provenance = Provenance(deps.installation)
+        self._messages = HeardMessages(SignedMessages(deps.installation), deps.metrics)
         self._appender = Watched(deps.appender, deps.heartbeat, self)
         self._core = Partition(
             deps.worker,
@@ -200,6 +203,9 @@ class ExecutorHandler(PartitionHandler):
 
     def _evolve(self, record: Record) -> ReadBack | None:
         mark = read_mark(record) if record.header("ce_type") == FREEZE_MARK else None
+        if mark is not None and not self._messages.counts(record, mark.type_name):
+            self._core.pass_over(record.offset)
+            return None
         if mark is not None:
             self._unknown_marks += not self._core.marked(mark, record.offset)
             return None

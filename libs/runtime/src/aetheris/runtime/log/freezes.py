@@ -4,19 +4,23 @@ from collections.abc import Callable
 
 from pydantic import ValidationError
 
+from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.messages.commands import FreezeAnswer, FreezeOrder
 from aetheris.runtime.log.table import Table
 
 Listener = Callable[[FreezeOrder | FreezeAnswer], None]
+IsTheirs = Callable[[str, str, bytes, bytes], bool]
+"""Whether a message of a topic and a type, by its key and value, is of who may write such."""
 
 
 class FreezeTable:
     """All orders in their order, and the answers to the last of each scope."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, is_theirs: IsTheirs | None = None) -> None:
         """Before the table is loaded: which record counts is said by those before it."""
         self.orders = FreezeOrders()
+        self._is_theirs = is_theirs
         self._listeners: set[Listener] = set()
         self._table = table
         table.on_change(self._take)
@@ -39,12 +43,18 @@ class FreezeTable:
 
     def _take(self, key: str, value: bytes | None) -> None:
         record = _read(value or b"")
-        if record is None or record.key != key:
+        if record is None or record.key != key or not self._counts(record, value or b""):
             return
         counts = self.orders.take(record) if isinstance(record, FreezeOrder) else self.orders.answer(record)
         if counts:
             for listener in tuple(self._listeners):
                 listener(record)
+
+    def _counts(self, record: FreezeOrder | FreezeAnswer, value: bytes) -> bool:
+        """The gateway orders, the ledger answers, and nobody else."""
+        if self._is_theirs is None:
+            return True
+        return self._is_theirs(Topic.FREEZES, record.type_name, record.key.encode(), value)
 
 
 def _read(value: bytes) -> FreezeOrder | FreezeAnswer | None:

@@ -20,8 +20,17 @@ class HeardMessages:
         """Whether a record of a type is of who may write it."""
         counts = self._messages.counts(record.topic, name, record.key, record.value)
         if not counts:
-            key = (record.key or b"").decode(errors="replace")
-            place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-            _log.warning("not signed by who may write it: nothing is done", type=name, key=key, **place)
-            self._metrics.count(Metric.UNSIGNED, topic=record.topic, type=name)
+            self._tell(record.topic, name, record.key, partition=record.partition, offset=record.offset)
         return counts
+
+    def line_counts(self, topic: str, name: str, key: bytes, value: bytes) -> bool:
+        """The same of a line of a table."""
+        counts = self._messages.counts(topic, name, key, value)
+        if not counts:
+            self._tell(topic, name, key)
+        return counts
+
+    def _tell(self, topic: str, name: str, key: bytes | None, **place: int) -> None:
+        shown = (key or b"").decode(errors="replace")
+        _log.warning("not signed by who may write it: nothing is done", topic=topic, type=name, key=shown, **place)
+        self._metrics.count(Metric.UNSIGNED, topic=topic, type=name)
