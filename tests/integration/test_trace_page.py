@@ -1,13 +1,11 @@
 """The trace as a page, in a real browser: what tools returned, and models said, stays text."""
 
-import os
 import re
-import shutil
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from aetheris.cli.page import page_of
 from aetheris.protocol.base.records import Record
@@ -15,6 +13,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.views.job_history import job_history
 from aetheris.views.trace import trace_of
 from tests.testkit import histories as h
+from tests.testkit.browser import running_chromium
 from tests.testkit.job_histories import records, refunded
 
 HOSTILE = (
@@ -26,13 +25,8 @@ HOSTILE = (
 
 @pytest.fixture(scope="module")
 def browser() -> Generator[Browser]:
-    chromium = shutil.which("chromium")
-    if chromium is None and not os.environ.get("CI"):
-        pytest.skip("no chromium here: `make system-deps` installs it")
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    with running_chromium() as running:
         yield running
-        running.close()
 
 
 def hostile_job() -> list[Record]:

@@ -40,6 +40,7 @@ PLACES = {
     "approvals": "approvals",
     "approve": "approvals",
     "reject": "approvals",
+    "passkey": "passkey",
     "freeze": "freezes",
     "unfreeze": "freezes",
     "freezes": "freezes",

@@ -40,11 +40,7 @@ def text(
         message = "the arguments that are shown are not those that would be signed: they are too large, or it is a lie"
         raise CommandError(Exit.FAILED, "arguments_differ", message)
     request = SignedRequest(**found.model_dump(exclude={"approver"}))
-    try:
-        changes = answers(fields_in(asked.request), edits or {}, complete=False) if action == "edit" else {}
-    except AnswerRefused as error:
-        raise CommandError(Exit.BAD_INPUT, error.code, f"{error.field}: {error.rule}", field="--edit") from None
-    data_hash = args_hash(shown | changes) if action == "edit" else None
+    data_hash = args_hash(arguments(asked, edits)) if action == "edit" else None
     said = ApprovalText(
         asked=request, approver=found.approver, decision=action, data_hash=data_hash, break_glass=break_glass
     )
@@ -52,6 +48,19 @@ def text(
         return said.encoded()
     except SignatureRefused as error:
         raise CommandError(Exit.FAILED, "not_signable", str(error)) from None
+
+
+def arguments(asked: HumanRequest, edits: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Those that the answer is about: that are shown, with what an edit changes.
+
+    Raises:
+        CommandError: it changes what can't be changed.
+    """
+    try:
+        changes = answers(fields_in(asked.request), edits, complete=False) if edits is not None else {}
+    except AnswerRefused as error:
+        raise CommandError(Exit.BAD_INPUT, error.code, f"{error.field}: {error.rule}", field="--edit") from None
+    return _shown(asked) | changes
 
 
 def signed(message: bytes, key: Path) -> str:

@@ -8,11 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from aetheris.cli import local, signing
+from aetheris.cli import local, passkeys, signing
 from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, fields, print_json, progress, shown, table
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import json_object
 from aetheris.cli.job_ids import whole_id
+from aetheris.cli.passkeys import NoBrowser
 from aetheris.protocol.api import VoteCount
 from aetheris.protocol.planning.approvals import job_of
 from aetheris.sdk.client import Action, Approval, Client, HumanRequest, Job, Responded
@@ -37,6 +38,9 @@ SignWith = Annotated[
 SignatureFile = Annotated[
     Path | None,
     typer.Option("--signature", metavar="FILE", help="A signature, made elsewhere, of what --text prints."),
+]
+Passkey = Annotated[
+    bool, typer.Option("--passkey", help="Sign it with your passkey (aetheris passkey add), in the browser.")
 ]
 OnlyText = Annotated[bool, typer.Option("--text", help="Say nothing: print what would be signed, to the byte.")]
 Comment = Annotated[str | None, typer.Option(help="Why; it is recorded with your name.")]
@@ -77,6 +81,8 @@ def approve(
     sign_with: SignWith = None,
     signature: SignatureFile = None,
     text: OnlyText = False,
+    passkey: Passkey = False,
+    no_browser: NoBrowser = False,
     who: local.As = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
@@ -90,7 +96,12 @@ def approve(
         action: Action = "edit" if edit is not None else "approve"
         with connected(data, who) as client:
             word = _Word(_request_of(client, request_id), action, body or filled, comment, break_glass)
-            _say(client, word, _Signs(sign_with, signature, text), as_json=as_json)
+            _say(
+                client,
+                word,
+                _Signs(sign_with, signature, text, data if passkey else None, not no_browser),
+                as_json=as_json,
+            )
 
 
 def reject(
@@ -101,6 +112,8 @@ def reject(
     sign_with: SignWith = None,
     signature: SignatureFile = None,
     text: OnlyText = False,
+    passkey: Passkey = False,
+    no_browser: NoBrowser = False,
     who: local.As = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
@@ -108,7 +121,9 @@ def reject(
     """Say no: the call never starts."""
     with errors_as_exits(as_json=as_json), connected(data, who) as client:
         word = _Word(_request_of(client, request_id), "reject", None, comment, break_glass)
-        _say(client, word, _Signs(sign_with, signature, text), as_json=as_json)
+        _say(
+            client, word, _Signs(sign_with, signature, text, data if passkey else None, not no_browser), as_json=as_json
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,24 +139,28 @@ class _Word:
 
 @dataclass(frozen=True, slots=True)
 class _Signs:
-    """How it is signed: by a key, by another tool's signature, or not now."""
+    """How it is signed: by a key, by another tool's signature, not now, or by a passkey that this folder knows."""
 
     key: Path | None
     file: Path | None
     only_text: bool
+    passkeys: Path | None
+    opens_browser: bool
 
 
 def _say(client: Client, word: _Word, signs: _Signs, *, as_json: bool) -> None:
-    if [signs.key is not None, signs.file is not None, signs.only_text].count(True) > 1:
-        raise CommandError(Exit.BAD_INPUT, "bad_usage", "one of --sign-with, --signature, --text", field="--sign-with")
+    ways = (signs.key, signs.file, signs.passkeys, signs.only_text or None)
+    if sum(way is not None for way in ways) > 1:
+        rule = "one of --sign-with, --signature, --passkey, --text"
+        raise CommandError(Exit.BAD_INPUT, "bad_usage", rule, field="--sign-with")
     signature = signing.read(signs.file) if signs.file is not None else None
-    if signs.only_text or signs.key is not None:
+    if signs.only_text or signs.key is not None or signs.passkeys is not None:
         asked = client.request(word.request_id)
         message = signing.text(word.request_id, asked, word.action, word.data, break_glass=word.breaks_glass)
-        if signs.key is None:
+        if signs.only_text:
             typer.echo(message, nl=False)
             return
-        signature = signing.signed(message, signs.key)
+        signature = _signature(signs, word, asked, message)
     responded = client.respond(
         word.request_id,
         word.action,
@@ -151,6 +170,13 @@ def _say(client: Client, word: _Word, signs: _Signs, *, as_json: bool) -> None:
         signature=signature,
     )
     _print_responded(responded, as_json=as_json)
+
+
+def _signature(signs: _Signs, word: _Word, asked: HumanRequest, message: bytes) -> str:
+    if signs.passkeys is None or asked.to_sign is None:
+        return signing.signed(message, signs.key or Path())
+    own = passkeys.known(signs.passkeys, asked.to_sign.approver)
+    return passkeys.signed(message, signing.arguments(asked, word.data), own, opens=signs.opens_browser)
 
 
 def _request_of(client: Client, given: str) -> str:
@@ -204,7 +230,9 @@ def _print_request(asked: HumanRequest, *, as_json: bool) -> None:
     rows = [("asks", form.get("title")), ("", form.get("description")), ("job", asked.job_id), ("step", asked.node_id)]
     rows += [("submitted by", context.get("submitted_by")), ("until", form.get("expires_at")), ("status", asked.status)]
     rows += [("yes", _count(asked.votes))] if asked.votes is not None else []
-    rows += [("signed", "yes: approve, reject with --sign-with KEYFILE")] if asked.to_sign is not None else []
+    rows += (
+        [("signed", "yes: approve, reject with --sign-with KEYFILE or --passkey")] if asked.to_sign is not None else []
+    )
     rows += [(f"  {name}", json.dumps(value, ensure_ascii=False)) for name, value in _shown_arguments(context)]
     fields(rows)
     if form.get("fields"):

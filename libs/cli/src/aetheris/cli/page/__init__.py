@@ -1,4 +1,4 @@
-"""A job's trace as one HTML page: no script, no link to anywhere, everything escaped (docs/replay.md)."""
+"""Pages of one file, everything escaped: a job's trace, without a script (docs/replay.md), and what a passkey signs."""
 
 import json
 from collections.abc import Mapping
@@ -19,6 +19,23 @@ def page_of(trace: Mapping[str, Any]) -> str:
     nodes, edges = trace["graph"]["nodes"], trace["graph"]["edges"]
     drawing = layout(nodes, edges) if len(nodes) <= MOST_DRAWN else None
     return _environment().get_template("trace.html").render(trace=trace, drawing=drawing)
+
+
+def passkey_page(asks: Mapping[str, Any], nonce: str) -> str:
+    """The page that asks a passkey; `asks` is {title, what, shown: {name: text}, button, options: {…}}.
+
+    Every text of `shown` is written as it is, or as `exact` writes it.
+    """
+    return _environment().get_template("passkey.html").render(asks, nonce=nonce, given=json.dumps(asks["options"]))
+
+
+def exact(text: str) -> str:
+    """JSON, or lines of it, in which every character can be seen: others in JSON's own way of writing them."""
+    return "".join(char if char.isprintable() or char == "\n" else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    return json.dumps(char)[1:-1] if ord(char) != 0x7F else "\\u007f"
 
 
 def pretty(value: Any) -> str:

@@ -20,7 +20,8 @@ PASSKEY = "sk-ecdsa-sha2-nistp256@openssh.com"
 ASSERTION = f"webauthn-{PASSKEY}"
 """The type of a passkey's signatures, which is not that of its key."""
 
-_MAGIC = b"SSHSIG"
+_MAGIC, _VERSION = b"SSHSIG", (1).to_bytes(4, "big")
+_LINE = 70
 _ARMORED = re.compile(
     r"-----BEGIN SSH SIGNATURE-----\r?\n((?:[A-Za-z0-9+/=]{1,76}\r?\n)+)-----END SSH SIGNATURE-----(?:\r?\n)?"
 )
@@ -91,6 +92,18 @@ def signed_bytes(namespace: bytes, hash_name: bytes, message: bytes) -> bytes:
     """What a key signs of a message; for a passkey, its challenge."""
     digest = _HASHES[hash_name](message).digest()
     return _MAGIC + b"".join(map(_string, (namespace, b"", hash_name, digest)))
+
+
+def assertion_signature(key: SshKey, namespace: str, hash_name: bytes, made: Assertion) -> str:
+    """What a browser made with a passkey, as a signature in its armor; whether it holds is not asked."""
+    numbers = (_string(one.to_bytes(one.bit_length() // 8 + 1, "big")) for one in (made.r, made.s))
+    counted, extensions = made.details[:_COUNTER_BYTES], made.details[_COUNTER_BYTES:]
+    parts = b"".join(map(_string, (made.origin, made.client_data, extensions)))
+    value = _string(ASSERTION.encode()) + _string(b"".join(numbers)) + counted + parts
+    named = (key.blob, namespace.encode(), b"", hash_name, value)
+    text = base64.b64encode(_MAGIC + _VERSION + b"".join(map(_string, named))).decode()
+    lines = (text[at : at + _LINE] for at in range(0, len(text), _LINE))
+    return "\n".join(("-----BEGIN SSH SIGNATURE-----", *lines, "-----END SSH SIGNATURE-----", ""))
 
 
 def read_signature(armored: str) -> SshSignature:
