@@ -30,6 +30,7 @@ PLACES = {
     "result": "results",
     "logs": "logs",
     "cancel": "cancels",
+    "undo": "undos",
     "pause": "pauses",
     "resume": "pauses",
     "continue": "continuation",

@@ -151,11 +151,12 @@ class ToolReleaseBody(RequestModel):
 
 
 class Submitted(ResponseModel):
-    """A submission that was taken, and where its job stands; `continues` names the job that it goes on from."""
+    """A submission that was taken, where its job stands, and the job that it `continues`, or `undoes`."""
 
     job_id: str
     status: str
     continues: str | None = None
+    undoes: str | None = None
 
     @property
     def ended(self) -> bool:

@@ -1,8 +1,8 @@
 """The part of the HTTP API (`api`) that operators read: tools, models, limits, accesses, workers."""
 
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from aetheris.protocol.api import FreezeInForce, RequestModel, ResponseModel
 from aetheris.protocol.base.freeze_scope import NAME_LIMIT
@@ -65,6 +65,44 @@ class FreezeList(ResponseModel):
     """The freezes in force."""
 
     freezes: tuple[FreezeView, ...]
+
+
+class UndoBody(RequestModel):
+    """The body of POST /api/jobs/{id}/undo: which of its effects are meant; it may be left out."""
+
+    tool: str | None = Field(default=None, min_length=1, max_length=NAME_LIMIT)
+    since: AwareDatetime | None = None
+
+
+class UndoEffect(ResponseModel):
+    """A step that has had its effect, or may have; `undo_tool` would undo it, job `job_id` does or did."""
+
+    node_id: str
+    tool: str
+    at: str | None = None
+    external_id: str | None = None
+    standing: Literal["undoable", "undoing", "undone", "in_doubt", "not_undoable"]
+    why: str | None = None
+    job_id: str | None = None
+    undo_tool: str | None = None
+
+
+class UndoJob(ResponseModel):
+    """A job's effects in the order in which they are undone; `why`: nothing of it can be undone now."""
+
+    job_id: str
+    status: str
+    submitted_by: str
+    effects: tuple[UndoEffect, ...]
+    undone_by: tuple[str, ...] = ()
+    why: str | None = None
+
+
+class UndoPage(ResponseModel):
+    """Some jobs with effects that are meant, newest first, maybe none; `cursor` leads to the next ones."""
+
+    jobs: tuple[UndoJob, ...]
+    cursor: str | None = None
 
 
 class ModelSummary(ResponseModel):

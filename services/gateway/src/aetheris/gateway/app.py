@@ -41,6 +41,7 @@ from aetheris.gateway.routes.edge import Services
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.gateway.tokens import Tokens
 from aetheris.gateway.tool_releases import ToolReleases
+from aetheris.gateway.undos import Undos
 from aetheris.gateway.untaken import Untaken
 from aetheris.gateway.verifier_proxy import VerifierProxy
 from aetheris.gateway.views import Views
@@ -254,26 +255,27 @@ def _services(
         deadlines=deadlines,
         clock=clock,
     )
+    intake = Intake(
+        reads=reads,
+        reader=reader,
+        writer=writer,
+        waits=waits,
+        limits=limits,
+        feed=feed,
+        index=sources.index,
+        views=views,
+        rows=sources.rows,
+        registry=registry,
+        deadlines=deadlines,
+        clock=clock,
+    )
     return Services(
         logins=callers.logins,
         limits=limits,
         accesses=callers.accesses,
         access_history=AccessHistory(parts.log, deadlines),
         reader=reader,
-        intake=Intake(
-            reads=reads,
-            reader=reader,
-            writer=writer,
-            waits=waits,
-            limits=limits,
-            feed=feed,
-            index=sources.index,
-            views=views,
-            rows=sources.rows,
-            registry=registry,
-            deadlines=deadlines,
-            clock=clock,
-        ),
+        intake=intake,
         reads=reads,
         commands=JobCommands(reader, writer, deadlines),
         reconciliation=Reconciliation(reader, writer, registry, deadlines),
@@ -315,6 +317,16 @@ def _services(
             clock=clock,
             answer_s=settings.answer_s,
             keys=callers.keys,
+        ),
+        undos=Undos(
+            reader=reader,
+            rows=sources.rows,
+            views=views,
+            intake=intake,
+            registry=registry,
+            blobs=parts.blobs,
+            deadlines=deadlines,
+            listed_for_s=settings.shown_in_lists_s,
         ),
         health=parts.health,
         holds=Holds(settings.streams, settings.streams_per_caller),

@@ -23,6 +23,7 @@ from aetheris.gateway.routes import (
     proofs,
     registry,
     submission,
+    undos,
     workers,
 )
 from aetheris.gateway.routes.audited import Audited, of_request
@@ -30,7 +31,7 @@ from aetheris.gateway.routes.edge import ADMISSION, Services
 
 _log = structlog.get_logger(__name__)
 
-_PARTS = (jobs, job_commands, human_requests, history, proofs, registry, freezes, limits, audit, workers)
+_PARTS = (jobs, job_commands, human_requests, history, proofs, registry, freezes, limits, audit, workers, undos)
 ROUTERS = tuple(part.router for part in _PARTS)
 
 

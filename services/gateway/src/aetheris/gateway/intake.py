@@ -5,7 +5,7 @@ import asyncio
 import structlog
 
 from aetheris.gateway.command_writer import CommandWriter
-from aetheris.gateway.core import bodies, submissions
+from aetheris.gateway.core import bodies, submissions, undoing
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import ConflictProblem, TooLarge
 from aetheris.gateway.deadlines import Deadlines
@@ -94,6 +94,7 @@ class Intake:
         """
         before = await self._ended(caller, job_id)
         continuing, key = await self._next(caller, job_id)
+        await self._check_not_undone(caller, job_id, continuing)
         asked = submissions.SubmissionRequest(
             continuing, caller.id, caller.tenant, key, Role.RESOLVE in caller.roles, caller.recorded
         )
@@ -106,6 +107,34 @@ class Intake:
                 "continued", f"job {command.job_id} continues it already", **standing.details
             ) from None
         return Submitted(job_id=taken.job_id, status=taken.status, continues=job_id)
+
+    async def take(self, command: Submit) -> Row:
+        """Take a submission of the gateway's own making; the same command names the same job.
+
+        Raises:
+            BadRequest, Conflict, TooMany, Unavailable.
+        """
+        return (await self._taken(command))[0]
+
+    async def continued_by(self, tenant: str, job_id: str) -> Row | None:
+        """The job that continues one, if there is one that has begun.
+
+        Raises:
+            Unavailable.
+        """
+        key = f"continues {job_id}"
+        while await self._is_dead(job_id_of(tenant, key)):
+            key = f"continues {job_id} after {job_id_of(tenant, key)}"
+        return await self._rows.listed(job_id_of(tenant, key))
+
+    async def _check_not_undone(self, caller: Principal, job_id: str, continuing: str) -> None:
+        """What was undone, or is about to be, is not adopted as done."""
+        async with self._deadlines.deadline():
+            if await self._rows.listed(continuing) is not None:
+                return
+            undo = await self._rows.listed(job_id_of(caller.tenant, undoing.first_key(job_id)))
+        if undo is not None:
+            raise ConflictProblem("undone", f"job {undo.job_id} undoes what it did", job_id=undo.job_id)
 
     async def _ended(self, caller: Principal, job_id: str) -> EndedJob:
         """A job with its seal, where it has one.

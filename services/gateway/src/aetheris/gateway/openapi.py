@@ -23,6 +23,7 @@ _BODIES: tuple[type[api.RequestModel], ...] = (
     api.WorkerEndBody,
     api.ToolReleaseBody,
     api_operations.FreezeBody,
+    api_operations.UndoBody,
 )
 _REFUSED = "An answer other than yes; 503 may be asked again after Retry-After"
 _UNUSED = ("HTTPValidationError", "ValidationError")

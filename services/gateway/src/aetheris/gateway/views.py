@@ -237,6 +237,10 @@ class Views:
         found = tuple(row for row in rows if query.agent in (None, row.submitted_by))
         return Page(found, cursor_at(taken[-1], tenant, query.subject) if len(places) > limit else None)
 
+    def cursor_behind(self, row: Row, query: JobQuery) -> str:
+        """The cursor of what comes behind a row of a page."""
+        return cursor_at(_place(row), row.tenant, query.subject)
+
     async def open_jobs(self, tenant: str) -> dict[str, int]:
         """How many of a tenant's jobs have not ended, by status.
 
@@ -377,6 +381,7 @@ def _put(row: Row) -> Command:
         "trace": None if row.trace is None else ("yes" if row.trace else "no"),
         "paused": row.paused.model_dump_json() if row.paused is not None else None,
         "frozen": row.frozen.model_dump_json() if row.frozen is not None else None,
+        "ends": row.ends_ms,
     }
     fields = [part for name, value in known.items() if value is not None for part in (name, value)]
     asked = _OPEN.dump_json(row.requests).decode() if row.requests else ""
@@ -422,6 +427,7 @@ def _row(job_id: str, flat: Sequence[bytes]) -> Row:
         trace=held["trace"] == "yes" if "trace" in held else None,
         paused=ListedPause.model_validate_json(held["paused"]) if "paused" in held else None,
         frozen=ListedFreeze.model_validate_json(held["frozen"]) if "frozen" in held else None,
+        ends_ms=int(held["ends"]) if "ends" in held else None,
     )
 
 

@@ -256,7 +256,7 @@ def _is_used(job: JobState, known: Continues, node: Any, use: Use) -> bool:
 
 def _words(job: JobState, by: RecordedPrincipal, settle: Mapping[str, StepVerdict]) -> Iterator[StepSettlement]:
     """A word about each unsure step and about no other, by somebody who may say it."""
-    unsure = {node_id: key for node_id in job.entries if (key := _unsure_key(job, node_id)) is not None}
+    unsure = {node_id: key for node_id in job.entries if (key := unsure_call(job, node_id)) is not None}
     unsaid = [node_id for node_id in unsure if node_id not in settle]
     if unsaid:
         message = f"nobody knows whether {', '.join(unsaid)} took effect, or took effect in part"
@@ -332,7 +332,7 @@ def _done(job: JobState) -> Iterator[str]:
             yield node_id
 
 
-def _unsure_key(job: JobState, node_id: str) -> str | None:
+def unsure_call(job: JobState, node_id: str) -> str | None:
     """The call of a step of which nobody knows what it left behind, or of which only a part was done."""
     entry = job.entry(node_id)
     if entry is None or entry.effect_class is EffectClass.PURE:

@@ -112,6 +112,23 @@ class AsyncClient:
         """Ask a job to stop, also one of another `tenant`; raises ApiError (Conflict: it has ended)."""
         return Commanded.model_validate(await self._send(calls.cancel(job_id, reason, tenant, compensate=compensate)))
 
+    async def undoable(
+        self,
+        *,
+        agent: str | None = None,
+        tool: str | None = None,
+        since: str | None = None,
+        tenant: str | None = None,
+        cursor: str | None = None,
+    ) -> dict[str, Any]:
+        """Finished effects of some jobs, and whether they can be undone: {jobs, cursor}; raises ApiError."""
+        query = {"agent": agent, "tool": tool, "since": since, "tenant": tenant}
+        return await self._send(calls.undoable(cursor, **query))
+
+    async def undo(self, job_id: str, *, tool: str | None = None, since: str | None = None) -> Submitted:
+        """Undo what an ended job did, by a new job; raises ApiError (Conflict: nothing of it can be undone)."""
+        return Submitted.model_validate(await self._send(calls.undo(job_id, tool, since)))
+
     async def pause(self, job_id: str, *, reason: str | None = None) -> Commanded:
         """Keep a job from starting anything; raises ApiError (Conflict: it has ended, or was cancelled)."""
         return Commanded.model_validate(await self._send(calls.pause(job_id, reason)))

@@ -125,6 +125,16 @@ def cancel(job_id: str, reason: str | None, tenant: str | None, *, compensate: b
     return ApiCall("POST", f"/jobs/{job_id}/cancel", _given(reason=reason, compensate=compensate, tenant=tenant))
 
 
+def undo(job_id: str, tool: str | None, since: str | None) -> ApiCall:
+    """POST /jobs/{id}/undo."""
+    return ApiCall("POST", f"/jobs/{job_id}/undo", _given(tool=tool, since=since))
+
+
+def undoable(cursor: str | None, **query: str | None) -> ApiCall:
+    """GET /undo."""
+    return ApiCall("GET", "/undo", params=_given(**query, cursor=cursor))
+
+
 def pause(job_id: str, reason: str | None) -> ApiCall:
     """POST /jobs/{id}/pause."""
     return ApiCall("POST", f"/jobs/{job_id}/pause", _given(reason=reason))

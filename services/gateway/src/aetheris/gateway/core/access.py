@@ -45,6 +45,8 @@ ROUTES: Mapping[str, Access] = {
     "GET /api/jobs/{job_id}/trace": _READ_PAYLOADS,
     "GET /api/effects": Access((Role.READ_PAYLOADS,)),
     "POST /api/jobs/{job_id}/continue": Access((Role.READ_PAYLOADS,), own=True, also=Role.SUBMIT),
+    "GET /api/undo": Access((Role.OPERATE,)),
+    "POST /api/jobs/{job_id}/undo": Access((Role.OPERATE,), also=Role.SUBMIT),
     "POST /api/jobs/{job_id}/cancel": _CANCEL,
     "POST /api/jobs/{job_id}/pause": _STEER,
     "POST /api/jobs/{job_id}/resume": _STEER,

@@ -31,6 +31,7 @@ from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
 from aetheris.gateway.routes.audited import begin
 from aetheris.gateway.tool_releases import ToolReleases
+from aetheris.gateway.undos import Undos
 from aetheris.gateway.verifier_proxy import VerifierProxy
 from aetheris.gateway.workers import WorkerDirectory
 from aetheris.protocol import api
@@ -61,6 +62,7 @@ class Services:
     workers: WorkerDirectory
     tool_releases: ToolReleases
     freezes: OrderedFreezes
+    undos: Undos
     health: Health
     holds: Holds
     keepalive_s: float
