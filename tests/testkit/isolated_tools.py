@@ -76,7 +76,7 @@ async def raises(how: str, word: str = "") -> None:
     raise {"key": KeyError, "connection": ConnectionResetError}[how](word)
 
 
-@tool("ends", effect_class="opaque", irreversible=False, timeout_s=5)
+@tool("ends", effect_class="opaque", irreversible=False, timeout_s=120)
 def ends(how: str, where: str) -> None:
     """Its process ends, or goes on when it should not."""
     Path(where).write_text(str(os.getpid()))

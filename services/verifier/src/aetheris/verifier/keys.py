@@ -1,4 +1,4 @@
-"""The keys that seal: Ed25519, the private one in a file of this service alone, or in a token (docs/evidence.md)."""
+"""The keys that seal: Ed25519, the private one in a file, a token, or a Vault (docs/evidence.md)."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -18,6 +18,7 @@ from aetheris.proofs.trust import BadKeys, TrustedKey, read_keys
 from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.keys.files import make_key
 from aetheris.verifier.token_key import KeyUri, TokenKey
+from aetheris.verifier.vault_key import SCHEMES, VaultKey, VaultUri
 
 LISTED = "seal-keys.json"
 PUBLIC = "seal.pub"
@@ -47,8 +48,8 @@ class SealKeys:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether signing waits for a token: it belongs into a thread, and may raise KeyAway."""
-        return isinstance(self._private_key, TokenKey)
+        """Whether signing waits for somebody else: it belongs into a thread, and may raise KeyAway."""
+        return isinstance(self._private_key, TokenKey | VaultKey)
 
     def sign(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         """The payload with its key_id and signature."""
@@ -65,15 +66,17 @@ class SealKeys:
 
 
 def signing_key(path: Path | None, uri: str | None, data: Path, *, dev: bool) -> SigningKey:
-    """The key of a file, or that of a token; in dev, one of the data folder, made once.
+    """The key of a file, or that of a token or a Vault; in dev, one of the data folder, made once.
 
     Raises:
         SealKeyMissing: neither is named, or the file holds no Ed25519 key.
         SealKeyUnusable: both are named.
-        TokenKeyUnusable: the token, or what the URI says of it.
+        TokenKeyUnusable: the token or the Vault, or what the URI says of it.
     """
     if path is not None and uri is not None:
         raise SealKeyUnusable("AETHERIS_SEAL_KEY and AETHERIS_SEAL_KEY_URI both name a key: which one seals?")
+    if uri is not None and uri.startswith(SCHEMES):
+        return VaultKey(VaultUri.parse(uri))
     if uri is not None:
         return TokenKey(KeyUri.parse(uri))
     return load_private_key(path) if path is not None else _made_once(data / "keys", dev=dev)

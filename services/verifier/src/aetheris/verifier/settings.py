@@ -17,7 +17,7 @@ class VerifierSettings(HttpSettings, SigningSettings):
     )
     seal_key: Path | None = Field(None, description="Ed25519 private key (PEM); dev makes one in the data folder")
     seal_key_uri: str | None = Field(
-        None, description="The same in a token that keeps it: pkcs11:token=…;object=…?module-path=…&pin-source=file:…"
+        None, description="The same in a token or a Vault that keeps it: pkcs11:… or vault+https:… (docs/evidence.md)"
     )
     seal_keys: Path | None = Field(
         None, description="Public keys of all seals, with times; default: keys/seal-keys.json in the data folder"

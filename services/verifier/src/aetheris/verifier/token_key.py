@@ -24,13 +24,13 @@ _POINT = bytes.fromhex("0420")
 
 
 class TokenKeyUnusable(StartRefused):
-    """The key that a pkcs11: URI names can't be used: the message says which part of it, and why."""
+    """The key that a pkcs11: or vault+https: URI names can't be used: the message says which part of it, and why."""
 
     code = "seal_key_unusable"
 
 
 class KeyAway(Exception):
-    """The token does not sign at the moment; it is asked again."""
+    """The token, or the Vault, does not sign at the moment; it is asked again."""
 
     code = "seal_key_away"
 
@@ -52,7 +52,7 @@ class KeyUri:
             TokenKeyUnusable: a part is missing, there twice, or none that is read here; a PIN is never shown.
         """
         if not uri.startswith(SCHEME):
-            raise TokenKeyUnusable("AETHERIS_SEAL_KEY_URI begins with no pkcs11:")
+            raise TokenKeyUnusable("AETHERIS_SEAL_KEY_URI begins with neither pkcs11: nor vault+https:")
         path, _, query = uri.removeprefix(SCHEME).partition("?")
         named = [(name, unquote(value)) for name, _, value in (part.partition("=") for part in path.split(";"))]
         parts = _once(named, _PATH) | _once(parse_qsl(query.replace("+", "%2B"), separator="&"), _QUERY)
