@@ -61,10 +61,12 @@ def _replaceable(data: Path, differences: Sequence[str], *, restart: bool) -> No
 
     Raises:
         CommandError: what runs there was given something else; it goes on as it is.
+        EmbeddedError: it could not be started anew; it goes on, too.
     """
     if lifecycle.supervisor_pid(data) is None:
         return
     if restart:
+        lifecycle.check_keys(data)
         lifecycle.down(data)
     elif differences:
         message = f"It runs already, and goes on as it was started: {'; '.join(differences)}"

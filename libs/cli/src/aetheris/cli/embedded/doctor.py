@@ -16,6 +16,7 @@ from aetheris.cli.embedded.java import find_java
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.probes import http_says, kafka_answers, redis_answers
 from aetheris.cli.embedded.refusals import reason_in
+from aetheris.cli.embedded.services import outside
 from aetheris.cli.embedded.valkey import server_binary
 from aetheris.cli.project_faults import checked
 from aetheris.runtime.base.refusal import REFUSED_STATUS
@@ -56,7 +57,7 @@ def _given() -> Iterator[Finding]:
 
 
 def _kafka() -> Iterator[Finding]:
-    address = lifecycle.outside("AETHERIS_KAFKA")
+    address = outside("AETHERIS_KAFKA")
     if address is None:
         yield _java()
         yield _jars()
@@ -85,7 +86,7 @@ def _jars() -> Finding:
 
 
 def _valkey() -> Iterator[Finding]:
-    url = lifecycle.outside("AETHERIS_REDIS")
+    url = outside("AETHERIS_REDIS")
     if url is None:
         yield _valkey_binary()
         return

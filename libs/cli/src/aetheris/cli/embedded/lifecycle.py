@@ -8,32 +8,27 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from aetheris.cli.embedded import kafka, valkey
+from aetheris.cli.embedded import kafka, service_keys, valkey
 from aetheris.cli.embedded.bytecode import kept_bytecode
 from aetheris.cli.embedded.errors import DiskFullError, EmbeddedError, NotReadyError, NotRunningError, RefusedError
 from aetheris.cli.embedded.forks import run_module
 from aetheris.cli.embedded.jars import Progress
-from aetheris.cli.embedded.plan import RECORD_KEYS, PartState, Plan, ProcessSpec, State, log_path
+from aetheris.cli.embedded.plan import PartState, Plan, ProcessSpec, State, log_path
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.processes import end, spawn
 from aetheris.cli.embedded.refusals import reason_in
-from aetheris.cli.embedded.services import SERVICES, Service, http_port, service_parts
+from aetheris.cli.embedded.services import SERVICES, Service, http_port, outside, service_parts
 from aetheris.cli.embedded.supervisor import is_locked, lock_path
 from aetheris.http_server.internal import kept_in, make
 from aetheris.runtime.base.refusal import REFUSED_STATUS
 from aetheris.runtime.kafka.bootstrap import with_login
-from aetheris.runtime.keys.files import ROOT, KeyUnusable, make_installation
 
 READY_WITHIN_S = 60.0
 STOP_WITHIN_S = 60.0  # services 10 s, Valkey 10 s, Kafka 30 s
 PID_WITHIN_S = 5.0
 STARTS_BEFORE_GIVING_UP = 5
-_KEYS_LAST = timedelta(days=3650)
-_EARLIER = timedelta(minutes=5)
-"""A clock that is set back a little ends nothing."""
 FREE_BYTES_NEEDED = 512 * 1024 * 1024
 _POLL_S = 0.05
 
@@ -91,6 +86,16 @@ def up(
     return _in_foreground(data, plan, progress) if foreground else _detached(data, plan, progress)
 
 
+def check_keys(data: Path, services: Sequence[Service] = SERVICES) -> None:
+    """Whether the services of a folder can be given the keys that they need, before anything is ended for that.
+
+    Raises: EmbeddedError.
+    """
+    data = data.resolve()
+    service_keys.record_keys(data, services, {})
+    service_keys.check_seal_key(data)
+
+
 def down(data: Path) -> None:
     """End the services, then Valkey, then Kafka; returns once all have ended.
 
@@ -134,11 +139,6 @@ def supervisor_pid(data: Path) -> int | None:
         return None
 
 
-def outside(name: str) -> str | None:
-    """A server that the user's environment names instead of the embedded one."""
-    return os.environ.get(name) or None
-
-
 def _made(data: Path) -> Path:
     """The folder, which nobody else on the machine may look into: the log is in it, and the tokens."""
     try:
@@ -177,7 +177,7 @@ def _prepare(
         *_kafka_parts(data, ports, shared, progress, brokers, tuning, guarded=guarded),
         *_valkey_part(data, shared),
     ]
-    keys = _record_keys(data, services, shared)
+    keys = service_keys.record_keys(data, services, shared)
     parts = (*servers, *service_parts(services, shared, ports, keys))
     ports.check_free()
     make(kept_in(data))  # so that gateway and verifier share one, also where the brokers are others
@@ -210,28 +210,6 @@ def _kafka_parts(  # noqa: PLR0917  what `up` was given, and what it fills in
     for name, broker in named.items():
         broker.prepare()
         yield ProcessSpec(name, "server", broker.argv(), "kafka", broker.address, stop_within_s=kafka.STOP_WITHIN_S)
-
-
-def _record_keys(data: Path, services: Sequence[Service], shared: dict[str, str]) -> Path | None:
-    """Where the services' keys lie, made with their root on the first start; None where others say whose jobs count.
-
-    Who names an installation, or brokers elsewhere, names keys too: what is written there is not ours alone.
-    """
-    if outside("AETHERIS_INSTALLATION") or outside("AETHERIS_KAFKA"):
-        return None
-    folder = data / RECORD_KEYS
-    if not (folder / ROOT).exists() and (data / "state.json").exists():
-        raise EmbeddedError(
-            f"{data} holds jobs whose records are not signed", "Start on another folder, or move this one away."
-        )
-    begins = datetime.now(UTC).replace(microsecond=0) - _EARLIER
-    parties = [service.signs for service in services if service.signs is not None]
-    try:
-        root = make_installation(folder, parties, begins, begins + _KEYS_LAST)
-    except KeyUnusable as error:
-        raise EmbeddedError(str(error), "Put back the files of the folder that they are in.") from None
-    shared |= {"AETHERIS_INSTALLATION": root}
-    return folder
 
 
 def _valkey_part(data: Path, shared: dict[str, str]) -> Iterator[ProcessSpec]:

@@ -1,5 +1,6 @@
 """The services of the embedded system, and the settings that each is given by its environment."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +44,11 @@ SERVICES = (
     Service("verifier", _module("verifier"), http=True, withheld=TOOLS, signs=Party.AUDITOR),
     Service("gateway", _module("gateway"), http=True, signs=Party.GATEWAY),
 )
+
+
+def outside(name: str) -> str | None:
+    """A server that the user's environment names instead of the embedded one."""
+    return os.environ.get(name) or None
 
 
 def with_counts(counts: Mapping[str, int], services: Sequence[Service] = SERVICES) -> tuple[Service, ...]:
