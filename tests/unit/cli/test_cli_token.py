@@ -126,9 +126,30 @@ def test_what_is_lent_has_an_end_and_names_who_lent_it(data: Path) -> None:
     assert who.delegation.principal == "carol"
     assert who.delegation.at < who.delegation.until
     assert "bob for carol" in call(data, "ls").stdout
-    assert token_files.saved(data, "bob-for-carol") == shown.stdout.strip()
+    assert token_files.saved(data, "bob:carol") == shown.stdout.strip()
     assert call(data, "revoke", "bob").exit_code == 0
-    assert not (data / "tokens/bob-for-carol").exists()
+    assert not (data / "tokens/bob:carol").exists()
+
+
+def test_what_is_lent_takes_no_place_of_what_another_has(data: Path) -> None:
+    """Whatever people are called, in whatever order they come."""
+    added(data, *CAROL)
+    named = [name for name in ("bob-for-carol", "bob", "bob+carol", "bob.carol") if added_as(data, name)]
+    assert len(named) == 4
+    before = {name: token_files.saved(data, name) for name in named}
+    shown = call(data, "let", "carol", "bob", "--tenant", "acme", "--role", "approve", "--expires", "2h", "--save")
+    lent = shown.stdout.strip()
+    assert {name: token_files.saved(data, name) for name in named} == before
+    assert not added_as(data, "bob:carol")
+    assert token_files.saved(data, "bob:carol") == lent
+
+
+def added_as(data: Path, name: str) -> bool:
+    """Whether somebody may have this name, and keep a token here."""
+    shown = call(
+        data, "add", name, "--kind", "person", "--role", "read", "--tenant", "acme", "--expires", "2h", "--save"
+    )
+    return shown.exit_code == 0
 
 
 def test_nobody_lends_what_he_may_not_do_himself(data: Path) -> None:

@@ -28,7 +28,10 @@ TENANT = "default"
 
 _PREFIX = "aetheris_"
 """By which scanners find a token where it should not be."""
-_FILE_NAME = re.compile(r"[A-Za-z0-9_@+-][A-Za-z0-9_.@+-]{0,199}")
+_LENT_BY = ":"
+"""Between who decides and in whose place; no name that a token is kept under has it."""
+_FILE_NAME = re.compile(r"[A-Za-z0-9_@+-][A-Za-z0-9_.@+-]*")
+_LONGEST = 200
 _AGENT_ROLES = (Role.SUBMIT, Role.READ, Role.READ_PAYLOADS, Role.AUDIT)
 
 
@@ -79,8 +82,8 @@ def entry(
 
 
 def kept_as(entry: TokenEntry) -> str:
-    """The name of its file, where the folder has it."""
-    return entry.name if entry.acts_for is None else f"{entry.name}-for-{entry.acts_for}"
+    """The name of its file, where the folder has it: what is lent is under both names, apart from anybody's own."""
+    return _kept_as(entry.name, entry.acts_for)
 
 
 @contextmanager
@@ -116,10 +119,10 @@ def listed(path: Path) -> list[TokenEntry]:
         raise TokensFileInvalid(f"{path}: {detail}") from None
 
 
-def save(data: Path, name: str, token: str) -> Path:
+def save(data: Path, name: str, token: str, acts_for: str | None = None) -> Path:
     """Keep a token in the folder, to speak by; raises ValueError for a name that no file could have."""
-    path = _path(data, name)
-    if path is None:
+    path = _path(data, _kept_as(name, acts_for))
+    if path is None or _LENT_BY in name:
         raise ValueError("letters, digits and any of _ . @ + - (not the dot first)")
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.parent.mkdir(exist_ok=True, mode=0o700)
@@ -191,8 +194,15 @@ def _handed_over(data: Path) -> Path:
     return data.with_name(f"{data.name}-agent-token")
 
 
-def _path(data: Path, name: str) -> Path | None:
-    return data / "tokens" / name if _FILE_NAME.fullmatch(name) else None
+def _kept_as(name: str, acts_for: str | None) -> str:
+    return name if acts_for is None else f"{name}{_LENT_BY}{acts_for}"
+
+
+def _path(data: Path, kept: str) -> Path | None:
+    name, lent, lender = kept.partition(_LENT_BY)
+    if len(kept) > _LONGEST or not _FILE_NAME.fullmatch(name) or (lent and not _FILE_NAME.fullmatch(lender)):
+        return None
+    return data / "tokens" / kept
 
 
 @contextmanager

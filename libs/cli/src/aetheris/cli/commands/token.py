@@ -66,7 +66,7 @@ def let(
     kind: Annotated[PrincipalKind, typer.Option(help="Whose hands it is in.")] = PrincipalKind.PERSON,
     tenant: Annotated[str, typer.Option(help="Whose jobs it is about.")] = token_files.TENANT,
     save: Annotated[
-        bool, typer.Option("--save", help="Keep it in the data folder too, for `--as NAME-for-LENDER`.")
+        bool, typer.Option("--save", help="Keep it in the data folder too, for `--as NAME:LENDER`.")
     ] = False,
     file: File = None,
     data: local.Data = local.DEFAULT_DATA,
@@ -83,7 +83,7 @@ def let(
                 _check_lender(made, entries)
                 entries.append(made)
                 if save:
-                    token_files.save(data, token_files.kept_as(made), secret)
+                    token_files.save(data, name, secret, lender)
         except ValueError as error:
             raise CommandError(Exit.BAD_INPUT, "bad_request", _what_is_wrong(error)) from None
         if as_json:
