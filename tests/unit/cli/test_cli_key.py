@@ -61,9 +61,10 @@ RIGS = ("demo", "chaos", "bench")
 TOKENS = ["token add", "token ls", "token revoke"]
 ROOTS = ["root new", "root certify", "root show"]
 COMMANDS = [
-    *PLACES.keys() - {"dlq", "seals", "token", "policy", "root"},
+    *PLACES.keys() - {"dlq", "seals", "token", "policy", "root", "passkey"},
     *RIGS,
     "policy test",
+    "passkey add",
     "dlq ls",
     "dlq show",
     "dlq redrive",
