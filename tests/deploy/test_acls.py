@@ -2,7 +2,7 @@
 
 import asyncio
 import subprocess
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -152,7 +152,13 @@ def _grants(bootstrap: str) -> Iterator[list[str]]:
 
 @pytest.fixture(scope="module")
 def rig(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
-    folder = tmp_path_factory.mktemp("services")
+    with running_services(secured, tmp_path_factory.mktemp("services"), {}) as rig:
+        yield rig
+
+
+@contextmanager
+def running_services(secured: Secured, folder: Path, told: Mapping[str, Mapping[str, str]]) -> Generator[Rig]:
+    """Each service as its user; `told` are settings of one service beside."""
     write_tokens(folder, {"n": "default", token_files.APPROVER: "default"})
     seal = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (folder / "seal.pem").write_bytes(seal)
@@ -169,7 +175,10 @@ def rig(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Generator
             "AETHERIS_VERIFIER_URL": f"http://127.0.0.1:{ports.get('verifier-http')}",
             "AETHERIS_LEASE_TTL_S": "2",
         }
-        own = {service: secured.env(f"aetheris-{service.replace('_', '-')}") for service in SERVICES}
+        own = {
+            service: {**secured.env(f"aetheris-{service.replace('_', '-')}"), **told.get(service, {})}
+            for service in SERVICES
+        }
         with processes(folder, settings, own) as running:
 
             def ready() -> bool:
