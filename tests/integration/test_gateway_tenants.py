@@ -2,12 +2,15 @@
 
 import base64
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 
+from aetheris.gateway.core.cursors import cursor_at, place_at
 from aetheris.gateway.core.problems import BadRequestProblem, Unavailable
 from aetheris.gateway.effect_index import NOBODYS_AFTER_MS, EffectIndex, EffectPlace
 from aetheris.gateway.views import STATUSES, JobQuery, Row, Views
@@ -19,11 +22,17 @@ from aetheris.protocol.messages.event_values import Outcome, Via
 from aetheris.runtime.redis.client import Redis
 from aetheris.testkit.clock import VirtualClock
 from aetheris.testkit.memory import MemoryLog
+from tests.testkit.gateways import PLAN, running, settings_of
 
 pytestmark = pytest.mark.real
 
 TIME = "2026-01-01T00:00:00.000000Z"
-NAMES = ("a", "a:b", "b", "1:a", "*:a", "running:a", "a:running", "a|b", "1:a:running", "job:a")
+NAMES = (
+    *("a", "a:b", "b", "1:a", "*:a", "running:a", "a:running", "a|b", "1:a:running", "job:a"),
+    *("", "*", "?", "[a]", "{a}", "a\x00", "a\x00b", " a", "a\n", "A", "\u00e9", "e\u0301", "\u202ea"),
+    *("jobs", "asked", "epoch", "ending", "building:x", "effects:known", "ids:1:a", "nil", "x" * 5_000, "x" * 4_999),
+)
+"""What might be taken for a part of a key, a pattern, another name or a word of the views."""
 
 
 @pytest.fixture
@@ -77,6 +86,63 @@ async def test_a_cursor_is_of_its_tenant_and_of_its_list(views: Views) -> None:
             await views.page(mine, JobQuery(), jobs[others], 1)
         with pytest.raises(BadRequestProblem, match="cursor"):
             await views.asked(mine, asked[others], 1)
+
+
+async def test_an_agents_name_is_compared_as_it_is_and_a_time_reaches_no_other_jobs(views: Views) -> None:
+    for number, name in enumerate(NAMES):
+        await views.put([replace(row(f"j-{number}", "acme", "running"), submitted_by=name)])
+        await views.put([replace(row(f"k-{number}", "globex", "running"), submitted_by=name)])
+    for number, name in enumerate(NAMES):
+        page = await views.page("acme", JobQuery(agent=name), None, 200)
+        assert [one.job_id for one in page.rows] == [f"j-{number}"]
+    everything = len(NAMES)
+    for year, count in ((1, everything), (500, everything), (1970, everything), (2026, everything), (2027, 0)):
+        since = JobQuery(since=datetime(year, 1, 1, tzinfo=UTC))
+        assert len((await views.page("acme", since, None, 200)).rows) == count
+    first = await views.page("acme", JobQuery("running"), None, 1)
+    for other in (JobQuery(), JobQuery("failed"), JobQuery("running", agent="a")):
+        with pytest.raises(BadRequestProblem, match="cursor"):
+            await views.page("acme", other, first.cursor, 1)
+
+
+async def test_over_http_no_cursor_shows_anything_of_anothers_and_a_mangled_one_is_named(
+    kafka: str, valkey_url: str, tmp_path: Path
+) -> None:
+    async with running(settings_of(kafka, valkey_url, tmp_path)) as world, world.client() as ann, world.raw() as raw:
+        jobs = {(await ann.submit(PLAN)).job_id for _ in range(3)}
+        await world.started_job()
+        eve = {"authorization": f"Bearer {world.tokens['eve']}"}
+        cursor = (await raw.get("/jobs", params={"limit": 1})).json()["cursor"]
+        audit = (await raw.get("/audit", params={"limit": 1})).json()["cursor"]
+        listed = JobQuery().subject
+        for path, given in (("/jobs", cursor), ("/audit", audit), ("/approvals", cursor), ("/effects", cursor)):
+            for wrong in (given, given[:-1], given + "A", given.lower(), "", "x", "\u00e9", "A" * 5_000, "{}", "*"):
+                answer = await raw.get(path, params={"cursor": wrong}, headers=eve)
+                assert (answer.status_code, answer.json()["error"]["details"]["field"]) == (400, "cursor"), (
+                    path,
+                    wrong,
+                )
+        assert (await raw.get("/undo", params={"cursor": cursor}, headers=eve)).status_code == 400
+        place = place_at(cursor, world.tenant, listed)
+        for forged in (place, "9999", "", "\x00", "(", "["):
+            made_up = cursor_at(forged, f"not-{world.tenant}", listed)
+            answer = await raw.get("/jobs", params={"cursor": made_up}, headers=eve)
+            assert (answer.status_code, answer.json()) == (200, {"jobs": [], "cursor": None})
+        for subject, path in (("accesses", "/audit"), (f"effects of {min(jobs)}", f"/effects?job_id={min(jobs)}")):
+            made_up = cursor_at("no number", world.tenant, subject)
+            answer = await raw.get(path, params={"cursor": made_up} | dict(_query(path)))
+            assert (answer.status_code, answer.json()["error"]["details"]["field"]) == (400, "cursor")
+        for tenant in ("", "*", world.tenant + "\x00", world.tenant.upper()):
+            for job in jobs:
+                answer = await raw.post(f"/jobs/{job}/cancel", json={"tenant": tenant or "x"}, headers=eve)
+                assert answer.status_code == 404
+
+
+def _query(path: str) -> Iterator[tuple[str, str]]:
+    for pair in path.partition("?")[2].split("&"):
+        if pair:
+            name, _, value = pair.partition("=")
+            yield name, value
 
 
 def test_no_two_tenants_releases_have_one_key() -> None:

@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 
-from aetheris.gateway.core.cursors import cursor_at, of_tenant, place_at
+from aetheris.gateway.core.cursors import cursor_at, number_at, of_tenant, place_at
 from aetheris.gateway.core.problems import BadRequestProblem
 
 PLACE = "2026-01-01T00:00:00.000000Z|job-1"
@@ -65,6 +65,13 @@ def test_any_place_of_any_tenant_is_led_back_to_and_is_no_other_tenants(place: s
         if other != tenant:
             with pytest.raises(BadRequestProblem):
                 place_at(cursor, other, "jobs")
+
+
+@pytest.mark.parametrize("place", ["", "abc", "-1", " 1", "1_0", "\u0663", "1" * 20, "0x1"])
+def test_what_is_no_number_is_no_cursor_of_a_list_of_numbers(place: str) -> None:
+    assert number_at(cursor_at("17", "acme", "accesses"), "acme", "accesses") == 17
+    with pytest.raises(BadRequestProblem, match="cursor"):
+        number_at(cursor_at(place, "acme", "accesses"), "acme", "accesses")
 
 
 def test_no_part_of_a_cursor_can_be_moved_into_another() -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from aetheris.gateway.access_log import PARTITION
-from aetheris.gateway.core.cursors import cursor_at, place_at
+from aetheris.gateway.core.cursors import cursor_at, number_at
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import BadRequestProblem
 from aetheris.gateway.deadlines import Deadlines
@@ -36,7 +36,7 @@ class AccessHistory:
             BadRequest, Unavailable.
         """
         since_ms = _milliseconds(since)
-        place = int(place_at(cursor, caller.tenant, _LIST)) if cursor is not None else 0
+        place = number_at(cursor, caller.tenant, _LIST) if cursor is not None else 0
         async with self._deadlines.deadline():
             begin = (await self._log.beginning_offsets([_PLACE]))[_PLACE]
             end = (await self._log.end_offsets([_PLACE]))[_PLACE]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aetheris.gateway.core.cursors import cursor_at, place_at
+from aetheris.gateway.core.cursors import cursor_at, number_at
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import BadRequestProblem, NotBegun, NotFoundProblem, Unavailable
 from aetheris.gateway.deadlines import Deadlines
@@ -123,8 +123,7 @@ class JobHistories:
     async def _of_job(self, caller: Principal, job_id: str, cursor: str | None, wanted: EffectFilter) -> dict[str, Any]:
         """As `why`, of one job, from its log alone."""
         listed = f"effects of {job_id}"
-        place = place_at(cursor, caller.tenant, listed) if cursor is not None else ""
-        below = int(place) if place.isdecimal() else None
+        below = number_at(cursor, caller.tenant, listed) if cursor is not None else None
         records = await self._created_records(caller, job_id)
 
         def traced_back() -> tuple[list[dict[str, Any]], str | None]:

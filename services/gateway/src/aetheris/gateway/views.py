@@ -45,6 +45,8 @@ REQUEST_TTL_MS = 24 * 3600 * 1000
 """How long the fast guard of an Idempotency-Key lives; after it jobs.index alone guards."""
 _BUILDING_TTL_MS = 3600 * 1000
 _PORTION = 500
+_EPOCH_BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
+"""Nothing is older; years of fewer digits would not sort as text."""
 _OPEN = TypeAdapter(tuple[OpenRequest, ...])
 _BULK_DEADLINE_S = 10.0
 
@@ -227,7 +229,7 @@ class Views:
             BadRequest: no cursor of this tenant's jobs. ViewsLost, RedisUnavailable.
         """
         below = f"({place_at(cursor, tenant, query.subject)}" if cursor is not None else "+"
-        least = f"[{timestamp(query.since)}" if query.since is not None else "-"
+        least = f"[{timestamp(query.since)}" if query.since is not None and query.since >= _EPOCH_BEGAN else "-"
         name = _list_of(tenant) + (query.status or "*")
         (places,) = await self._read([("ZRANGE", name, below, least, "BYLEX", "REV", "LIMIT", 0, limit + 1)])
         taken = [place.decode() for place in places[:limit]]

@@ -7,6 +7,7 @@ comes from who asks. One that was changed on its way is refused.
 import base64
 import binascii
 import hashlib
+import re
 
 from aetheris.gateway.core.problems import BadRequestProblem
 
@@ -29,13 +30,30 @@ def place_at(cursor: str, tenant: str, subject: str) -> str:
     found = _decoded(cursor)
     tag, said = found[:_TAG_BYTES], found[_TAG_BYTES:]
     if tag != _tag(tenant, subject, said) or _encoded(found) != cursor:
-        raise BadRequestProblem("bad_request", "cursor", "is none that this list gave: take `cursor` of its last page")
+        raise _none_of_this_list()
     return said.decode(errors="replace")
+
+
+def number_at(cursor: str, tenant: str, subject: str) -> int:
+    """As `place_at`, of a list whose places are numbers.
+
+    Raises:
+        BadRequest.
+    """
+    place = place_at(cursor, tenant, subject)
+    if not re.fullmatch(r"[0-9]{1,19}", place):
+        raise _none_of_this_list()
+    return int(place)
 
 
 def of_tenant(tenant: str) -> str:
     """A tenant as part of a key, whatever its name holds: nothing behind it can be taken for a part of it."""
     return f"{len(tenant.encode())}:{tenant}"
+
+
+def _none_of_this_list() -> BadRequestProblem:
+    rule = "is none that this list gave: take `cursor` of its last page"
+    return BadRequestProblem("bad_request", "cursor", rule)
 
 
 def _tag(tenant: str, subject: str, place: bytes) -> bytes:
