@@ -4,7 +4,9 @@ import json
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -16,7 +18,7 @@ from tests.testkit.external_server import until
 from tests.testkit.policies import ALLOW_REST, ruled_by
 from tests.testkit.rig import Rig, running_rig
 from tests.testkit.system import System
-from tests.testkit.tokens import entry_of, write_tokens
+from tests.testkit.tokens import entry_of, headers_of, write_tokens
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
@@ -24,7 +26,7 @@ PEOPLE = {"ann": "acme", "bob": "acme", "carol": "acme", "dan": "acme"}
 POLICY = f"""
 [[rules]]
 name = "two"
-tools = ["poke_irreversible"]
+tools = ["poke_irreversible", "poke_lost"]
 effect = "approval"
 approvals = 2
 {ALLOW_REST}"""
@@ -76,6 +78,39 @@ def test_a_call_starts_when_two_persons_have_said_yes(rig: Rig) -> None:
     late = respond(rig.system, "dan", request)
     assert (late.status_code, late.json()["error"]["code"]) == (409, "answered")
     rig.system.verified(job)
+
+
+def resolve(system: System, who: str, job: str, verdict: str = "happened", **more: Any) -> httpx.Response:
+    path = f"/jobs/{job}/contracts/{system.job(job)['steps'][0]['execution_id']}/resolve"
+    body = {"verdict": verdict, "evidence": "their list"} | more
+    return system.api.post(path, json=body, headers=headers_of(who))
+
+
+def test_what_became_of_a_call_in_doubt_is_settled_when_two_say_the_same(rig: Rig) -> None:
+    system, tag = rig.system, fresh("lost")
+    job = system.submit({"id": "pay", "tool": "poke_lost", "args": {"tag": tag}, "irreversible": True})
+    until(lambda: any(step.get("request_id") for step in system.job(job)["steps"]), 60.0)
+    for who in ("bob", "carol"):
+        assert respond(system, who, system.job(job)["steps"][0]["request_id"]).status_code == 200
+    until(lambda: "is parked" in str(system.job(job).get("why")), 60.0)
+    robot = resolve(system, "robot", job)
+    assert (robot.status_code, robot.json()["error"]["code"]) == (403, "not_an_approver")
+    for again in range(2):
+        first = resolve(system, "bob", job, result={"id": 7})
+        assert (first.status_code, first.json()["event"]) == (200, "resolution_voted"), (again, first.text)
+        assert first.json()["votes"] == {"given": ["bob"], "needed": 2}
+    assert resolve(system, "dan", job, "not_executed").json()["votes"] == {"given": ["dan"], "needed": 2}
+    assert system.types(job, "tool_invocation_finished") == []
+    system.kill("ledger-0")
+    last = resolve(system, "carol", job, result={"id": 7})
+    assert (last.status_code, last.json()["event"]) == (200, "tool_invocation_finished"), last.text
+    assert last.json()["votes"] == {"given": ["bob", "carol"], "needed": 2}
+    system.wait_ended([job])
+    (settled,) = system.events(job, "tool_invocation_finished")
+    assert (settled["data"]["votes"], settled["data"]["result"]) == (["bob", "carol"], {"id": 7})
+    assert len(system.events(job, "resolution_voted")) == 3
+    assert rig.external.count(tag) == 1
+    system.verified(job)
 
 
 def test_two_at_the_same_moment_are_two(rig: Rig) -> None:

@@ -1,5 +1,6 @@
 """The gate as the proofs see it: whose word counted, by the rule that the log has; two verifiers agree."""
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -309,4 +310,97 @@ def test_two_votes_in_one_persons_place_are_one(second: str, broken: list[str]) 
     vote(log, "bob", principal={"id": "bob", **WHO, "delegation": LENT})
     vote(log, second)
     log.decide("approve", approver=second, principal={"id": second, **WHO}, votes=["bob", second])
+    assert rules(log) == broken
+
+
+TWO_MUST: dict[str, Any] = {"rule": "r", "approvals": 2}
+
+
+def said(log: Log, who: str, verdict: str = "happened", about: str = "n1", **fields: Any) -> None:
+    principal = {"id": who, **WHO, "kind": "agent" if who == "robot" else "person"}
+    body: dict[str, Any] = {"verdict": verdict, "by": who, "principal": principal} | fields
+    log.about("resolution_voted", about, **body)
+
+
+def settled_by(
+    *voters: str, verdict: str = "happened", names: list[str] | None = None, votes: dict[str, Any] | None = None
+) -> Log:
+    """A call that was parked, and settled where two must say how it ended."""
+    log = parked(**TWO_MUST, approver_kinds=["person"])
+    for who in voters:
+        word: dict[str, Any] = {"verdict": verdict, "output_hash": HASHES[verdict]} | (votes or {})
+        said(log, who, **word)
+    end(log, verdict, names if names is not None else list(voters))
+    return log
+
+
+def end(log: Log, verdict: str, names: list[str], **said_by: Any) -> None:
+    body: dict[str, Any] = {
+        "by": "ann",
+        "evidence": "seen",
+        "votes": names,
+        "principal": {"id": "ann", **WHO},
+    } | said_by
+    if verdict == "happened":
+        log.finish("n1", via="human", result=None, **body)
+    else:
+        log.permanent("n1", "human", **body)
+
+
+HASHES = {"happened": hashlib.sha256(b"null").hexdigest(), "not_executed": None}
+
+
+@pytest.mark.parametrize("verdict", ["happened", "not_executed"])
+def test_what_two_say_of_a_call_may_settle_it(verdict: str) -> None:
+    assert rules(settled_by("ann", "bob", verdict=verdict)) == []
+    assert rules(settled_by("robot", "bob", "ann", verdict=verdict)) == []
+
+
+@pytest.mark.parametrize("verdict", ["happened", "not_executed"])
+@pytest.mark.parametrize(
+    ("voters", "names", "fields"),
+    [
+        ([], ["ann", "bob"], {}),
+        (["ann"], ["ann", "bob"], {}),
+        (["ann", "ann"], None, {}),
+        (["ann", "robot"], None, {}),
+        (["ann", "me"], None, {}),
+        (["ann", "bob"], ["ann"], {}),
+        (["ann", "bob"], None, {"about": "n2"}),
+        (["ann", "bob"], None, {"verdict": "accepted"}),
+        (["ann", "bob"], None, {"output_hash": "00"}),
+    ],
+)
+def test_a_settlement_by_too_few_is_found(
+    verdict: str, voters: list[str], names: list[str] | None, fields: dict[str, Any]
+) -> None:
+    assert rules(settled_by(*voters, verdict=verdict, names=names, votes=fields)) == ["votes_missing"]
+
+
+def test_who_has_changed_his_mind_has_not_settled_it() -> None:
+    log = parked(**TWO_MUST)
+    for who, verdict in (("ann", "not_executed"), ("bob", "not_executed"), ("bob", "happened")):
+        said(log, who, verdict)
+    end(log, "not_executed", ["ann", "bob"])
+    assert rules(log) == ["votes_missing"]
+
+
+def test_one_may_end_it_in_an_emergency() -> None:
+    log = parked(**TWO_MUST)
+    alarmed = {"id": "ann", **WHO, "kind": "person", "roles": ["break_glass"], "breaks_glass": True}
+    end(log, "happened", [], principal=alarmed)
+    assert rules(log) == []
+
+
+@pytest.mark.parametrize(
+    ("voters", "key", "broken"),
+    [(["ann", "bob"], "c-4", []), (["ann"], "c-4", ["votes_missing"]), (["ann", "bob"], "c-3", ["votes_missing"])],
+)
+def test_what_could_not_be_confirmed_is_accepted_by_as_many(voters: list[str], key: str, broken: list[str]) -> None:
+    log = parked(rule="r")
+    log.add("job_waiting", wait_type="confirmation", correlation_key="c-4", **TWO_MUST)
+    for who in voters:
+        log.add("resolution_voted", verdict="accepted", correlation_key=key, by=who, principal={"id": who, **WHO})
+    body: dict[str, Any] = {"by": voters[-1], "principal": {"id": voters[-1], **WHO}, "votes": ["ann", "bob"]}
+    log.add("wait_completed", wait_type="confirmation", correlation_key="c-4", **body)
     assert rules(log) == broken

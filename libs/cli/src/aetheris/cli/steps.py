@@ -62,6 +62,9 @@ class Steps:
                 return self._waiting(data)
             case "approval_voted":
                 return self._about(data, "voted", f"yes by {data.get('approver', '')}; others must say it, too")
+            case "resolution_voted":
+                text = f"{_text(data, 'verdict')} by {data.get('by', '')}; others must say it, too"
+                return self._about(data, "voted", text)
             case "approval_decided":
                 return self._about(data, _text(data, "decision"), f"by {data.get('approver', '')}")
             case "step_compensated":

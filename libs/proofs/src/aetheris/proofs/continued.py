@@ -8,7 +8,7 @@ from aetheris.proofs.canonical import hash_or_empty
 from aetheris.proofs.compensation import succeeded
 from aetheris.proofs.execution import LoadBlob, UnreadableResult, read_result
 from aetheris.proofs.findings import ProofReport
-from aetheris.proofs.gate import entitled
+from aetheris.proofs.gate import entitled, several
 from aetheris.proofs.history import PERMANENT
 from aetheris.proofs.phases import Settlement
 from aetheris.proofs.records import Body, Fact, Violation, violation
@@ -221,6 +221,10 @@ def _recorded(earlier: Link, step: ContinuedStep | None, settlement: Body, creat
     asked = validity.request(doubt.key, validity.askings(doubt.key, at)[-1], at)
     rule = parked if parked is not None and parked.text("rule") else asked
     yield from entitled(validity, rule, created, created.text("submitted_by"))
+    if rule is not None and several(rule, created) is not None:
+        yield violation(
+            "votes_missing", created, f"one has said what became of {settlement.get('node_id')}: several must"
+        )
 
 
 def _answers(step: ContinuedStep, settlement: Body) -> bool:

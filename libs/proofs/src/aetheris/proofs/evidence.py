@@ -24,7 +24,14 @@ CHAIN = "aetherisEventChain"
 """The digest of the subject: the root of the event chain over the sealed records."""
 
 _APPROVALS = frozenset(
-    {"policy_allowed", "approval_requested", "approval_voted", "approval_decided", "invocation_rejected"}
+    {
+        "policy_allowed",
+        "approval_requested",
+        "approval_voted",
+        "approval_decided",
+        "resolution_voted",
+        "invocation_rejected",
+    }
 )
 
 

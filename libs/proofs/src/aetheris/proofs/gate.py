@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any, cast
 
 from aetheris.proofs.approver_signatures import Opened, TrustedSigner, given_to, opened, request_id, signed_text
+from aetheris.proofs.history import PERMANENT
 from aetheris.proofs.records import Body, Fact, Violation, violation
 from aetheris.proofs.validity import Validity, token_of
 
@@ -336,16 +337,71 @@ def _resolved(validity: Validity) -> Iterator[Violation]:
         settled = validity.final(key)
         if settled is not None and settled.fact.text("via") == "human" and settled.fact.text("error") != "cancelled":
             yield from _entitled_to_resolve(validity, settled.fact, settled.fact.text("by"))
+            yield from _agreed(validity, settled.fact)
 
 
 def _entitled_to_resolve(validity: Validity, statement: Fact, who: str) -> Iterator[Violation]:
     """By the rule that is recorded where it was parked, else by that of its request; without either nobody can say."""
-    parked = validity.parked(statement.key, statement.at)
-    if parked is None or parked.invocation_id != statement.invocation_id or not parked.text("rule"):
-        parked = None
-    rule = parked or validity.request(statement.key, validity.askings(statement.key, statement.at)[-1], statement.at)
+    rule = _rule_of(validity, statement)
     if rule is not None:
         yield from entitled(validity, rule, statement, who)
+
+
+def _rule_of(validity: Validity, statement: Fact) -> Fact | None:
+    parked = validity.parked(statement.key, statement.at)
+    if parked is not None and parked.invocation_id == statement.invocation_id and parked.text("rule"):
+        return parked
+    return validity.request(statement.key, validity.askings(statement.key, statement.at)[-1], statement.at)
+
+
+def _agreed(validity: Validity, settled: Fact) -> Iterator[Violation]:
+    """What a person's word settles where several must say it: as many have said just this, and no other since."""
+    rule = _rule_of(validity, settled)
+    if rule is not None:
+        verdict = "not_executed" if settled.outcome == PERMANENT else "happened"
+        said = (verdict, settled.body.get("output_hash"))
+        yield from _too_few(validity, rule, settled, _words_on(validity, settled), said)
+
+
+def _words_on(validity: Validity, settled: Fact) -> list[Fact]:
+    """The votes on a call since it was parked; none where it is parked no more."""
+    parked, starts = validity.parked(settled.key, settled.at), validity.starts_before(settled.key, settled.at)
+    over = validity.handover(starts[-1]) if starts else None
+    if parked is None or parked.invocation_id != settled.invocation_id or (over is not None and over.at < settled.at):
+        return []
+    about = (settled.key, settled.invocation_id)
+    votes = (vote for vote in validity.history.resolution_votes if (vote.key, vote.invocation_id) == about)
+    return [vote for vote in votes if parked.at < vote.at < settled.at and not _accepts(vote)]
+
+
+def _too_few(
+    validity: Validity, rule: Fact, settled: Fact, votes: Sequence[Fact], said: tuple[str, object]
+) -> Iterator[Violation]:
+    needed = several(rule, settled)
+    if needed is None:
+        return
+    cited = settled.body.get("votes")
+    names = {str(name) for name in cast("list[object]", cited)} if isinstance(cited, list) else set[str]()
+    heard: set[str] = set()
+    agreeing = 0
+    for vote in reversed(votes):
+        voice = _voice(vote, vote.text("by"))
+        if voice & heard or any(entitled(validity, rule, vote, vote.text("by"))):
+            continue
+        heard |= voice
+        agreeing += (vote.text("verdict"), vote.body.get("output_hash")) == said and vote.text("by") in names
+    if agreeing < needed:
+        about = f"the call of key {settled.key}" if settled.key else "what could not be confirmed"
+        message = f"{about} was settled by the words of {agreeing} of {needed} that are needed"
+        yield violation("votes_missing", settled, message)
+
+
+def several(rule: Fact, settled: Fact) -> int | None:
+    """How many must say what settles; None where one may, or says that it is an emergency."""
+    needed = rule.body.get("approvals")
+    if not isinstance(needed, int) or isinstance(needed, bool) or breaks_glass(settled):
+        return None
+    return needed if needed > 1 else None
 
 
 def _accepted(validity: Validity) -> Iterator[Violation]:
@@ -360,7 +416,18 @@ def _accepted(validity: Validity) -> Iterator[Violation]:
         elif waiting is not None and fact.body.get("correlation_key") == waiting.body.get("correlation_key"):
             if waiting.text("rule"):
                 yield from entitled(validity, waiting, fact, fact.text("by"))
+                yield from _too_few(validity, waiting, fact, _acceptances(validity, waiting, fact), ("accepted", None))
             waiting = None
+
+
+def _acceptances(validity: Validity, waiting: Fact, end: Fact) -> list[Fact]:
+    key = waiting.body.get("correlation_key")
+    votes = (vote for vote in validity.history.resolution_votes if waiting.at < vote.at < end.at)
+    return [vote for vote in votes if _accepts(vote) and vote.body.get("correlation_key") == key]
+
+
+def _accepts(vote: Fact) -> bool:
+    return vote.text("verdict") == "accepted"
 
 
 def _reopened_by_hand(validity: Validity, key: str) -> Iterator[Fact]:

@@ -47,6 +47,8 @@ class History:
         self.requests: dict[str, list[Fact]] = defaultdict(list)
         self.votes: dict[str, list[Fact]] = defaultdict(list)
         """Key → who said yes where several must."""
+        self.resolution_votes: list[Fact] = []
+        """Who said what became of a call, or accepts it, where several must."""
         self.edits: dict[str, list[Fact]] = defaultdict(list)
         """Node → the decisions that changed its arguments."""
         self.confirmations: list[Fact] = []
@@ -183,6 +185,7 @@ class History:
         "worker_ended": lambda history, fact: history._worker_ended(fact),
         "approval_decided": lambda history, fact: history._answered(fact),
         "approval_voted": lambda history, fact: history.votes[fact.key].append(fact),
+        "resolution_voted": lambda history, fact: history.resolution_votes.append(fact),
         "approval_requested": lambda history, fact: history.requests[fact.key].append(fact),
         "policy_allowed": lambda history, fact: history.allowances[fact.key].append(fact),
         "command_committed": lambda history, fact: history.commits[fact.key].append(fact),

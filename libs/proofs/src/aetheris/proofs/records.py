@@ -27,6 +27,7 @@ EVENT_TYPES = frozenset(
         "approval_requested",
         "approval_voted",
         "approval_decided",
+        "resolution_voted",
         "invocation_rejected",
         "invocation_cancel_requested",
         "retry_scheduled",

@@ -19,6 +19,7 @@ SIGNED_BY: Mapping[str, str] = {
     "approval_requested": "ledger",
     "approval_voted": "ledger",
     "approval_decided": "ledger",
+    "resolution_voted": "ledger",
     "invocation_rejected": "ledger",
     "invocation_cancel_requested": "ledger",
     "retry_scheduled": "ledger",

@@ -296,6 +296,13 @@ class EffectPage(ResponseModel):
 # Commands
 
 
+class VoteCount(ResponseModel):
+    """Who has said yes, or the same, where the rule asks for several; it counts when there are as many as needed."""
+
+    given: tuple[str, ...] = ()
+    needed: int
+
+
 class Commanded(ResponseModel):
     """A command's answer: `event` is what the log answered; None if it had not within five seconds.
 
@@ -314,6 +321,8 @@ class Commanded(ResponseModel):
     command_id: str | None = None
     paused: PauseInForce | None = None
     broke_glass: bool | None = None
+    votes: VoteCount | None = None
+    """Who says the same, where the rule asks for several."""
 
 
 class Reconciled(ResponseModel):
@@ -336,13 +345,6 @@ class Reconciled(ResponseModel):
 
 
 # Requests to humans
-
-
-class VoteCount(ResponseModel):
-    """Who has said yes, where the rule asks for several; an approval is theirs when there are as many as needed."""
-
-    given: tuple[str, ...] = ()
-    needed: int
 
 
 class Approval(ResponseModel):

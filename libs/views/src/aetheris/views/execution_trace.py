@@ -123,6 +123,8 @@ def _of_call(job: JobState, event: Event) -> Iterator[tuple[str, str, str]]:
             yield event.decision.value, event.node_id, event.idempotency_key
         case ev.ApprovalVoted():
             yield "vote", event.node_id, event.idempotency_key
+        case ev.ResolutionVoted() if event.node_id is not None and event.idempotency_key is not None:
+            yield "vote", event.node_id, event.idempotency_key
         case ev.ApprovalRequested() | ev.InvocationInDoubt() | ev.InvocationProbed() | ev.InvocationReopened():
             yield event.event_type, event.node_id, event.idempotency_key
         case ev.InvocationCancelRequested():

@@ -137,6 +137,9 @@ def _says(reported: Any) -> str:
             return f"{reported.node_id}: {reported.result_type}"
         case ev.ApprovalVoted():
             return f"{reported.node_id}: a yes of several, by {reported.approver}"
+        case ev.ResolutionVoted():
+            what = reported.node_id or reported.correlation_key
+            return f"{what}: {reported.verdict}, one of several says, {reported.by}"
         case ev.ApprovalDecided():
             return f"{reported.node_id}: {reported.decision.value} by {reported.approver}"
         case ev.PolicyAllowed():

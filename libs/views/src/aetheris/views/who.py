@@ -24,6 +24,8 @@ def _human(reported: object) -> str | None:
             return reported.by or ""
         case ev.ApprovalDecided() | ev.ApprovalVoted():
             return reported.approver
+        case ev.ResolutionVoted():
+            return reported.by
         case ev.InvocationReopened() if reported.by == "human":
             told = (one for one in reported.evidence if isinstance(one, Mapping))
             return next((str(one["by"]) for one in cast("Iterable[Mapping[str, Any]]", told) if "by" in one), "")

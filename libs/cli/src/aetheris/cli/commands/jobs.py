@@ -410,6 +410,10 @@ def print_answer(answer: Commanded, *, as_json: bool) -> None:
         typer.echo("taken; the log has not answered yet")
     else:
         typer.echo(shown(answer.event))
+        if answer.votes is not None:
+            typer.echo(
+                f"{len(answer.votes.given)} of {answer.votes.needed} say so: {shown(', '.join(answer.votes.given))}"
+            )
 
 
 def _verdict(*, happened: bool, not_executed: bool, retry: bool) -> Verdict:

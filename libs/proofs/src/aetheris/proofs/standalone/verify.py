@@ -54,11 +54,11 @@ MAX_CONTINUED = 16  # jobs behind one, each continuing the next
 EVENT_TYPES = set(
     "job_created decision_snapshot plan_generated node_finished state_checkpointed tool_invocation_started "
     "tool_invocation_finished command_committed state_changed policy_allowed approval_requested approval_voted "
-    "approval_decided invocation_rejected invocation_cancel_requested retry_scheduled invocation_in_doubt "
-    "invocation_probed worker_ended invocation_parked invocation_reopened effect_confirmed confirmation_failed "
-    "step_compensated signal_received job_waiting wait_completed job_paused job_resumed job_frozen "
-    "job_unfrozen cancel_requested job_stopping job_completed job_failed job_cancelled violation_found key_revoked "
-    "birth_repeated job_sealed".split()
+    "approval_decided resolution_voted invocation_rejected invocation_cancel_requested retry_scheduled "
+    "invocation_in_doubt invocation_probed worker_ended invocation_parked invocation_reopened effect_confirmed "
+    "confirmation_failed step_compensated signal_received job_waiting wait_completed job_paused job_resumed job_frozen "
+    "job_unfrozen cancel_requested job_stopping job_completed job_failed job_cancelled violation_found "
+    "key_revoked birth_repeated job_sealed".split()
 )
 
 
@@ -383,9 +383,9 @@ def check_records(records: list[Record]) -> list[Finding]:
 SIGNED_BY = {
     "planner": "job_created plan_generated cancel_requested job_paused job_resumed job_stopping job_completed "
     "job_failed job_cancelled birth_repeated",
-    "ledger": "policy_allowed approval_requested approval_voted approval_decided invocation_rejected "
-    "invocation_cancel_requested retry_scheduled invocation_parked invocation_reopened worker_ended job_waiting "
-    "wait_completed signal_received job_frozen job_unfrozen",
+    "ledger": "policy_allowed approval_requested approval_voted approval_decided resolution_voted "
+    "invocation_rejected invocation_cancel_requested retry_scheduled invocation_parked invocation_reopened "
+    "worker_ended job_waiting wait_completed signal_received job_frozen job_unfrozen",
     "auditor": "violation_found job_sealed",
 }
 WRITERS = {name: service for service, names in SIGNED_BY.items() for name in names.split()}
@@ -575,6 +575,7 @@ class Call:
     votes: dict[str, Record] = field(default_factory=dict[str, Record])  # by voter; the first of each
     decided: Record | None = None
     parked: Record | None = None
+    words: list[Record] = field(default_factory=list[Record])  # on what is parked, where several must say the same
     allowed: set[str] = field(default_factory=set[str])  # tool versions, by policy
 
     def said_yes(self) -> bool:
@@ -630,6 +631,7 @@ class Job:
         self.end: Record | None = None
         self.edits: list[Record] = []
         self.accepting: Record | None = None  # who is asked to accept what could not be confirmed
+        self.acceptances: list[Record] = []  # votes on that, where several must accept it
         self.confirmed: set[str] = set()
         self.reopened_by_hand: list[dict[str, Any]] = []
         self.moved: set[int] = set()  # places of the records that changed where their key stands
@@ -824,6 +826,26 @@ class Job:
         """By the rule that is recorded where it was parked, else by that of its request."""
         self.check_who(word, call.parked if call.parked and call.parked.text("rule") else call.asked, who)
 
+    def resolution_voted(self, vote: Record, call: Call) -> None:
+        """A word that is not enough by itself: what it is about must be parked, or waited for."""
+        if vote.text("verdict") == "accepted":
+            self.acceptances.append(vote)
+        elif call.state == "parked" and vote.nonce == call.nonce and not call.settled:
+            call.words.append(vote)
+
+    def check_agreed(self, end: Record, rule: Record | None, votes: list[Record], said: tuple[Any, ...]) -> None:
+        """What a person's word settles where several must say it: the last words of as many are just this."""
+        needed, cited = several(rule, end), listed(end.body.get("votes"))
+        heard: set[str] = set()
+        agreeing = 0
+        for vote in reversed(votes) if needed else ():
+            who = vote.text("by")
+            may = rule is not None and not any(unfit(self.created, rule.body, vote, who).values())
+            if may and not voice(vote, who) & heard:
+                heard |= voice(vote, who)
+                agreeing += (vote.text("verdict"), vote.body.get("output_hash")) == said and who in cited
+        self.found += broken(end, votes_missing=agreeing < needed)
+
     def policy_allowed(self, allowed: Record, call: Call) -> None:
         if call.asks == 1:
             call.allowed.add(json_hash(allowed.body.get("tool_version")))
@@ -934,7 +956,11 @@ class Job:
         """A person said what became of it; a cancel ends what waits, by anybody."""
         if report.via == "human" and report.text("error") != "cancelled":
             parked = call.parked if report.nonce == call.nonce else None
-            self.check_who(report, parked if parked and parked.text("rule") else call.asked, report.text("by"))
+            rule = parked if parked and parked.text("rule") else call.asked
+            self.check_who(report, rule, report.text("by"))
+            verdict = "happened" if report.succeeded else "not_executed"
+            words = call.words if call.state == "parked" else []
+            self.check_agreed(report, rule, words, (verdict, report.body.get("output_hash")))
 
     def compare(self, report: Record, said: dict[Any, Record]) -> None:
         """What is said of one try agrees: executor and catch-up in all, others in whether it took effect."""
@@ -974,7 +1000,7 @@ class Job:
     def invocation_parked(self, parked: Record, call: Call) -> None:
         call.doubts.setdefault(parked.nonce, "parked")
         if not call.settled and call.state == "started" and parked.nonce == call.nonce:
-            call.state, call.parked = "parked", parked
+            call.state, call.parked, call.words = "parked", parked, []
 
     def invocation_reopened(self, reopened: Record, call: Call) -> None:
         call.doubts[reopened.nonce] = "in_doubt"
@@ -1087,6 +1113,10 @@ class Job:
         if confirms and self.accepting and same_key(ended, self.accepting):
             if self.accepting.text("rule"):
                 self.check_who(ended, self.accepting, ended.text("by"))
+                mine = [
+                    vote for vote in self.acceptances if vote.at > self.accepting.at and same_key(vote, self.accepting)
+                ]
+                self.check_agreed(ended, self.accepting, mine, ("accepted", None))
             self.accepting = None
         waiting, names = self.waiting.get(ended.node), ("wait_type", "correlation_key")
         own = waiting is not None and all(ended.body.get(name) == waiting.body.get(name) for name in names)
@@ -1175,10 +1205,10 @@ class Job:
 HANDLED = {
     name: getattr(Job, name)
     for name in (
-        "plan_generated approval_requested approval_voted approval_decided policy_allowed tool_invocation_started "
-        "tool_invocation_finished command_committed invocation_rejected invocation_parked invocation_reopened "
-        "invocation_in_doubt invocation_probed worker_ended job_waiting wait_completed node_finished step_compensated "
-        "job_paused job_resumed job_frozen job_unfrozen cancel_requested"
+        "plan_generated approval_requested approval_voted approval_decided resolution_voted policy_allowed "
+        "tool_invocation_started tool_invocation_finished command_committed invocation_rejected invocation_parked "
+        "invocation_reopened invocation_in_doubt invocation_probed worker_ended job_waiting wait_completed "
+        "node_finished step_compensated job_paused job_resumed job_frozen job_unfrozen cancel_requested"
     ).split()
 } | dict.fromkeys(("job_completed", "job_failed", "job_cancelled"), Job.job_ended)
 
@@ -1217,6 +1247,12 @@ def is_founded(call: Call, last: Try, reopened: Record) -> bool:
 
 def seconds(value: Any, otherwise: float) -> float:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else otherwise
+
+
+def several(rule: Record | None, word: Record) -> int:
+    """How many must say what settles; 0 where one may, or says that it is an emergency."""
+    needed = rule.body.get("approvals") if rule else None
+    return needed if type(needed) is int and needed > 1 and not breaks_glass(word) else 0
 
 
 BOUND_TO = ("node_id", "args_hash", "tool_version", "rule")  # what a decision repeats of its request
@@ -1853,7 +1889,8 @@ class Step:
         """The gate of the job that it is about: not who submitted that one, and whom the rule names."""
         call, who = self.doubt, created.text("submitted_by")
         rule = (call.parked if call.parked and call.parked.text("rule") else call.asked) if call else None
-        return broken(created, **unfit(job.created, rule.body if rule else {}, created, who))
+        too_few = bool(several(rule, created))
+        return broken(created, votes_missing=too_few, **unfit(job.created, rule.body if rule else {}, created, who))
 
     def as_said(self, word: dict[str, Any]) -> dict[str, Any]:
         """What is adopted of a call that a person says happened."""
@@ -1985,7 +2022,14 @@ def finding(rule: str, record: Record | None = None) -> dict[str, Any]:
 def derived(job: Job, report: dict[str, Any]) -> dict[str, Any]:
     """What a bundle says again, for its readers."""
     created, shown = job.created.body if job.created else {}, ("revision", "plan_hash", "planner", "planner_version")
-    kinds = ("policy_allowed", "approval_requested", "approval_voted", "approval_decided", "invocation_rejected")
+    kinds = (
+        "policy_allowed",
+        "approval_requested",
+        "approval_voted",
+        "approval_decided",
+        "resolution_voted",
+        "invocation_rejected",
+    )
     approvals = sorted((record for kind in kinds for record in job.by_type[kind]), key=lambda record: record.at)
     summary = ("execution_hash", "event_chain_root_hash", "outcome_hash", "event_count")
     proofs = ("tool_invocation_ledger_proof", "replay_proof_result")

@@ -73,6 +73,7 @@ _SIGNED: Mapping[Party, tuple[str, ...]] = {
         "approval_requested",
         "approval_voted",
         "approval_decided",
+        "resolution_voted",
         "invocation_rejected",
         "invocation_cancel_requested",
         "retry_scheduled",

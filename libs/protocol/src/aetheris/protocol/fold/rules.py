@@ -201,8 +201,31 @@ def _parked(job: JobState, e: ev.InvocationParked, offset: int) -> bool:
     state = job.keys.get(e.idempotency_key)
     if state is None or e.invocation_id != state.current_invocation or state.status is not KeyStatus.STARTED:
         return False
-    state.status, state.parked = KeyStatus.PARKED, e
+    state.status, state.parked, state.resolutions = KeyStatus.PARKED, e, ()
     return True
+
+
+def _resolution_voted(job: JobState, e: ev.ResolutionVoted, offset: int) -> bool:
+    """Kept for who counts them; what is said again by the same name is void."""
+    if e.verdict == "accepted":
+        waiting = job.open_waits.get(("confirmation", None))
+        if waiting is None or waiting.correlation_key != e.correlation_key or _is_said(job.acceptances, e):
+            return False
+        job.acceptances += (e,)
+        return True
+    state = job.keys.get(e.idempotency_key or "")
+    parked = state is not None and state.status is KeyStatus.PARKED and state.node_id == e.node_id
+    if state is None or not parked or e.invocation_id != state.current_invocation or _is_said(state.resolutions, e):
+        return False
+    state.resolutions += (e,)
+    return True
+
+
+def _is_said(votes: tuple[ev.ResolutionVoted, ...], e: ev.ResolutionVoted) -> bool:
+    """Whether it is his last word already."""
+    last = next((vote for vote in reversed(votes) if vote.by == e.by), None)
+    said = (e.verdict, e.output_hash, e.correlation_key)
+    return last is not None and (last.verdict, last.output_hash, last.correlation_key) == said
 
 
 def _rejected(job: JobState, e: ev.InvocationRejected, offset: int) -> bool:
@@ -428,6 +451,7 @@ _RULES: Mapping[type[Event], _Rule] = cast(
         ev.ApprovalRequested: _approval_requested,
         ev.ApprovalVoted: _voted,
         ev.ApprovalDecided: _decided,
+        ev.ResolutionVoted: _resolution_voted,
         ev.InvocationInDoubt: _in_doubt,
         ev.InvocationProbed: _probed,
         ev.InvocationCancelRequested: _cancel_asked,

@@ -93,6 +93,8 @@ class KeyState:
     requested: ev.ApprovalRequested | None = None
     votes: tuple[ev.ApprovalVoted, ...] = ()
     """Who has said yes to the open request, each once; nothing starts by that."""
+    resolutions: tuple[ev.ResolutionVoted, ...] = ()
+    """What people have said of the parked try, where several must; nothing is settled by that."""
     asks: int = 1
     """The token that an approval must carry: a human's retry of what needed one needs another, under its own."""
     answered: tuple[tuple[ev.ApprovalRequested, ev.ApprovalDecided | None], ...] = ()
@@ -218,6 +220,8 @@ class JobState:
     waits: set[tuple[str, str | None, str | None]] = field(default_factory=set)
     """wait_type, node_id and correlation_key of all that there were."""
     open_waits: dict[WaitOf, ev.JobWaiting] = field(default_factory=dict)
+    acceptances: tuple[ev.ResolutionVoted, ...] = ()
+    """Who accepts what could not be confirmed, where several must."""
     signals: dict[str, ev.SignalReceived] = field(default_factory=dict)
     """By correlation key; the first one counts."""
     needs_upgrade: bool = False

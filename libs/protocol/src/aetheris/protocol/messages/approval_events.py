@@ -1,12 +1,12 @@
 """Permission, as the log has it: the policy's own word, what humans are asked, their votes and decisions."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, Role
-from aetheris.protocol.messages.event_base import KeyEvent
-from aetheris.protocol.messages.event_values import Decision, Observed
+from aetheris.protocol.messages.event_base import Event, KeyEvent
+from aetheris.protocol.messages.event_values import BlobRef, Decision, Observed
 
 
 class ApproverSignature(BaseModel):
@@ -101,3 +101,25 @@ class ApprovalDecided(KeyEvent):
     def generation(self) -> int:
         """The token, where absent is 1."""
         return 1 if self.token is None else self.token
+
+
+class ResolutionVoted(Event):
+    """A word on what is parked, or could not be confirmed, that is not enough by itself: the rule asks for several.
+
+    Nothing is settled by it. Of a parked call it names node, key and invocation, of a confirmation its correlation key.
+    """
+
+    event_type: ClassVar[str] = "resolution_voted"
+    node_id: str | None = None
+    idempotency_key: str | None = None
+    invocation_id: str | None = None
+    correlation_key: str | None = None
+    verdict: Literal["happened", "not_executed", "accepted"]
+    by: str
+    principal: RecordedPrincipal | None = None
+    evidence: Any = None
+    result: Any = None
+    """What the call came to, as he says; of a confirmation, what the signal said."""
+    result_ref: BlobRef | None = None
+    output_hash: str | None = None
+    """Of the result, where the call happened: who says another result says something else."""

@@ -13,6 +13,7 @@ from aetheris.protocol.messages.approval_events import (
     ApprovalRequested,
     ApprovalVoted,
     PolicyAllowed,
+    ResolutionVoted,
 )
 from aetheris.protocol.messages.event_base import Event, KeyEvent, Payload
 from aetheris.protocol.messages.event_values import (
@@ -45,6 +46,7 @@ __all__ = [
     "KeyEvent",
     "Payload",
     "PolicyAllowed",
+    "ResolutionVoted",
 ]
 
 _NOTHING: Mapping[str, Adopted] = {}
@@ -160,6 +162,8 @@ class ToolInvocationFinished(KeyEvent):
     external_id: str | None = None
     uncalled: Literal[True] | None = None
     """The executor stopped before the call, and says so itself: it is none of the plan's attempts."""
+    votes: tuple[str, ...] | None = None
+    """Whose words it rests on, where the rule asks for several: each has a resolution_voted before it."""
     usage: dict[str, Any] | None = None
     """Of an answer: {model, input_tokens, output_tokens, cost_usd?}, as its provider counts."""
     word: str | None = None
@@ -252,6 +256,8 @@ class InvocationParked(KeyEvent):
     approver_roles: tuple[Role, ...] | None = None
     approver_kinds: tuple[PrincipalKind, ...] | None = None
     self_approval: bool | None = None
+    approvals: int | None = Field(default=None, ge=2)
+    """How many different principals must say the same; absent: one."""
     signed: bool | None = None
     evidence: tuple[Any, ...] = ()
 
@@ -280,6 +286,8 @@ class JobWaiting(Event):
     approver_roles: tuple[Role, ...] | None = None
     approver_kinds: tuple[PrincipalKind, ...] | None = None
     self_approval: bool | None = None
+    approvals: int | None = Field(default=None, ge=2)
+    """How many different principals must say so, where it is to be accepted; absent: one."""
     signed: bool | None = None
 
 
@@ -294,6 +302,8 @@ class WaitCompleted(Event):
     command_id: str | None = None
     by: str | None = None
     principal: RecordedPrincipal | None = None
+    votes: tuple[str, ...] | None = None
+    """As of `tool_invocation_finished`, of what is accepted."""
     comment: str | None = None
 
 

@@ -55,7 +55,7 @@ def deciders_of(asked: ApprovalRequested | InvocationParked | JobWaiting) -> Dec
         bool(asked.self_approval) or is_form,
         asked.approver_roles,
         asked.approver_kinds,
-        (asked.approvals or 1) if isinstance(asked, ApprovalRequested) else 1,
+        asked.approvals or 1,
         bool(asked.signed),
     )
 
@@ -68,6 +68,7 @@ def recorded(deciders: Deciders) -> dict[str, Any]:
         "approver_roles": _kept(deciders.roles),
         "approver_kinds": _kept(deciders.kinds),
         "self_approval": deciders.self_approval or None,
+        "approvals": deciders.approvals if deciders.approvals > 1 else None,
         "signed": deciders.signed or None,
     }
 
@@ -110,12 +111,17 @@ def may_not_resolve(job: JobState, state: KeyState, who: RecordedPrincipal, verd
 
     What is tried again is approved anew, and signed there where a rule asks for that.
     """
-    recorded = state.parked or state.requested
-    rule = state.started.rule if state.started is not None else None
-    deciders = deciders_of(recorded) if recorded is not None else unnamed(rule, irreversible=_irreversible(job, state))
+    deciders = resolvers(job, state)
     if verdict == "retry":
         deciders = replace(deciders, signed=False)
     return gate(deciders, who, HumanAction.RESOLVE, _matter(job.created))
+
+
+def resolvers(job: JobState, state: KeyState) -> Deciders:
+    """Who may say what became of a call, and how many must."""
+    recorded = state.parked or state.requested
+    rule = state.started.rule if state.started is not None else None
+    return deciders_of(recorded) if recorded is not None else unnamed(rule, irreversible=_irreversible(job, state))
 
 
 def unnamed(rule: str | None, *, irreversible: bool) -> Deciders:

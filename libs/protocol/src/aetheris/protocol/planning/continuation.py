@@ -20,7 +20,7 @@ from aetheris.protocol.messages.commands import Submit
 from aetheris.protocol.messages.event_values import DuplicateOf, RejectReason, Via
 from aetheris.protocol.messages.events import JobCancelled, JobFailed, JobSealed, ToolInvocationFinished
 from aetheris.protocol.plan.graph import EffectClass, TaskGraph
-from aetheris.protocol.planning.approvals import may_not_resolve
+from aetheris.protocol.planning.approvals import may_not_resolve, resolvers
 from aetheris.protocol.planning.earlier_calls import first_question
 from aetheris.protocol.planning.outcome import HasEffect, has_effect
 
@@ -270,6 +270,12 @@ def _words(job: JobState, by: RecordedPrincipal, settle: Mapping[str, StepVerdic
         refused = may_not_resolve(job, state, by, reported.verdict)
         if refused is not None:
             raise NotEntitled(refused)
+        needed = resolvers(job, state)
+        if needed.approvals > 1 and not by.breaks_glass:
+            named = f" by rule {needed.rule}" if needed.rule is not None else ""
+            raise NotEntitled(
+                f"{needed.approvals} different ones must say what became of {node_id}{named}: one is not enough"
+            )
         if entry is None or entry.node.compensates is not None or state.partial:
             message = f"{node_id} undoes another step, or was done in part: no word makes it whole"
             raise NotContinuable("unsure", message, nodes=[node_id])

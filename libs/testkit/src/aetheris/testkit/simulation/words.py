@@ -15,6 +15,7 @@ from aetheris.protocol.messages.commands import (
     Resume,
     Signal,
 )
+from aetheris.protocol.messages.events import ResolutionVoted
 from aetheris.protocol.planning.approvals import request_id
 from aetheris.testkit.simulation.checks import Broken
 from aetheris.views.standing import job_view
@@ -69,14 +70,21 @@ def _is_ignored(command: JobCommand, job: JobState) -> bool:
         case Resume():
             return job.paused is not None and job.pauses == command.number
         case Signal():
-            return command.correlation_key not in job.signals and _waits_for(job, command.correlation_key)
+            unsaid = command.correlation_key not in job.signals and not _has_voted(command.by, job.acceptances)
+            return unsaid and _waits_for(job, command.correlation_key)
         case CancelContract():
             return is_unheard(command, job)
         case Resolve():
             state = _of(job, command.execution_id)
-            return state is not None and state.status is KeyStatus.PARKED
+            return (
+                state is not None and state.status is KeyStatus.PARKED and not _has_voted(command.by, state.resolutions)
+            )
         case _:
             return False
+
+
+def _has_voted(by: str, votes: tuple[ResolutionVoted, ...]) -> bool:
+    return any(vote.by == by for vote in votes)
 
 
 def is_unheard(cancel: CancelContract, job: JobState) -> bool:

@@ -6,7 +6,7 @@ Each decision raises what refuses it: BadRequest, Forbidden, NotFound, Conflict,
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aetheris.gateway.core import access, answers
+from aetheris.gateway.core import access, answers, resolution_votes
 from aetheris.gateway.core.answers import ObservedEvent
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import NotBegun, NotFoundProblem
@@ -126,6 +126,9 @@ def resolve(execution_id: str, wanted: ResolveBody, caller: Principal, job: JobS
     found = Commanded(job_id=job.job_id, execution_id=execution_id, verdict=wanted.verdict)
     if who.breaks_glass:
         found = found.model_copy(update={"broke_glass": True})
+    tally = resolution_votes.on_parked(state, state.keys[key], who, wanted.verdict, wanted.result)
+    if tally is not None:
+        return _vote(tally, command, found)
     return Send(command, lambda command_id, event: answers.answers_resolve(command_id, key, event), found)
 
 
@@ -163,7 +166,19 @@ def signal(wanted: SignalBody, caller: Principal, job: JobSnapshot) -> Decision:
         payload=payload,
         as_of=job.end - 1,
     )
+    if answers.accepts(job.begun, name):
+        tally = resolution_votes.on_confirmation(job.begun, caller.recorded)
+        if tally is not None:
+            return _vote(tally, command, found)
     return Send(command, lambda _, event: answers.answers_signal(name, payload, event), found)
+
+
+def _vote(tally: resolution_votes.Tally, command: JobCommand, found: Commanded) -> Decision:
+    """A word where others must say the same; said again it stands."""
+    found = found.model_copy(update={"votes": tally.count})
+    if tally.stands:
+        return Stands(found.model_copy(update={"event": "resolution_voted"}))
+    return Send(command, tally.settles, found)
 
 
 def _check_may_signal(caller: Principal, job: JobState, correlation_key: str) -> None:

@@ -275,7 +275,6 @@ def _requested(
         tool_version=call.entry.tool_version,
         **recorded(deciders),
         observed=observed or None,
-        approvals=deciders.approvals if deciders.approvals > 1 else None,
         policy_hash=context.policy.hash if deciders.signed else None,
         form=_form(request, job_key, call, context, created_at=form_at, expires_at=expires_at),
         expires_at=expires_at,

@@ -1,9 +1,9 @@
 """What people, and signals, say about steps: held until the fold is where the gateway was, then decided, once each."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from aetheris.ledger.core import confirmations, settlement, waits
+from aetheris.ledger.core import confirmations, resolutions, settlement, waits
 from aetheris.ledger.core.adjudication import is_closed
 from aetheris.ledger.core.approvals import answer
 from aetheris.ledger.core.decisions import Decision, Emit, Now
@@ -59,7 +59,7 @@ class HumanCommands:
 
     def decided(self, now: Now) -> list[Decision]:
         """What becomes of those that the fold has caught up with."""
-        decided: list[Decision] = []
+        decided: list[Decision] = list(self._counted())
         waiting: list[_PendingCommand] = []
         for held in self._held:
             job = self._live_jobs.jobs.get(held.body.job_id)
@@ -71,6 +71,17 @@ class HumanCommands:
                     waiting.append(held)
         self._held = waiting
         return decided
+
+    def _counted(self) -> Iterator[Decision]:
+        """What the votes that were folded come to."""
+        voted, self._live_jobs.voted = self._live_jobs.voted, {}
+        for job_id, key in voted:
+            job = self._live_jobs.jobs.get(job_id)
+            if job is None or job.state.needs_upgrade or job.state.terminal is not None:
+                continue
+            end = resolutions.accepted(job.state) if key is None else resolutions.settled(job.state, key)
+            if end is not None:
+                yield end
 
     def _contained(self, job: LiveJob, held: _PendingCommand, now: Now) -> list[Decision]:
         try:
@@ -103,6 +114,8 @@ class HumanCommands:
         may_not = may_not_resolve(job.state, job_key.state, command.speaker, command.verdict)
         if may_not is not None:
             return self._turn_down(held, may_not)
+        if resolutions.is_vote(job_key, command):
+            return [resolutions.voted(job_key, command, held.id)]
         return [_RESOLUTIONS[command.verdict](job_key, command, held.id)]
 
     def _respond(self, job: LiveJob, command: Respond, held: _PendingCommand, now: Now) -> list[Decision]:
@@ -187,11 +200,13 @@ def _take_signal(job: LiveJob, command: Signal, command_id: str) -> list[Decisio
         return []
     if accepts and not confirmations.may_accept(job.state, command):
         return []
+    if accepts:
+        emit = resolutions.accepts(job.state, command, command_id)
+        if not only_votes(emit):
+            job.signalled.add(name)
+        return [emit]
     job.signalled.add(name)
     reported = waits.kept(job.state, command, command_id)
-    if accepts:
-        end = confirmations.accepted(job.state, command, command_id)
-        return [Emit(job.state.job_id, (reported, settlement.written(end, name, command_id)))]
     key = job.awaited.get(name)
     waiting = job.keys.get(key) if key is not None else None
     if key is None or not isinstance(waiting, Waiting):

@@ -1,7 +1,7 @@
 """What the ledger remembers of a live job beside its fold; all of it is made again from the log."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 from aetheris.ledger.core.budgets import Account
@@ -47,15 +47,12 @@ class DecisionContext:
 
 
 def deciders(job: JobState, state: KeyState, context: DecisionContext) -> Deciders:
-    """Who may decide about a call that has started: whom its request named, or the rule that let it run names.
-
-    One word is enough there: a further try has to be approved anew.
-    """
+    """Who may decide about a call that has started: whom its request named, or the rule that let it run names."""
     if state.requested is not None:
-        return replace(deciders_of(state.requested), approvals=1)
+        return deciders_of(state.requested)
     entry, rule = job.entry(state.node_id), state.started.rule if state.started is not None else None
     irreversible = entry is not None and entry.irreversible
-    return replace(context.policy.deciders(rule, irreversible=irreversible), approvals=1)
+    return context.policy.deciders(rule, irreversible=irreversible)
 
 
 @dataclass(slots=True)
@@ -235,4 +232,6 @@ class LiveJobs:
     is_restored: bool = False
     """Whether history was read: before that nothing is due, and nothing is decided."""
     restored_at: int = -1
+    voted: dict[tuple[str, str | None], None] = field(default_factory=dict)
+    """Jobs, and keys of parked calls, of which something was said that may be the last word that is needed."""
     unjudged: Unjudged = field(default_factory=Unjudged)

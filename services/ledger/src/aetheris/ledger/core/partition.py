@@ -220,6 +220,7 @@ class Partition:
             or self._cancels.given_up
             or self._offers.left
             or self._freezes.is_due
+            or self._live_jobs.voted
         )
 
     # offsets

@@ -45,6 +45,8 @@ class Reactions:
                 self._due.hurry_free(job, event.idempotency_key, now)
             case ev.PolicyAllowed() | ev.ApprovalRequested() | ev.ApprovalVoted() | ev.ApprovalDecided():
                 self._follow_approval(job, event, now, at_s)
+            case ev.ResolutionVoted():
+                self._live_jobs.voted[event.job_id, event.idempotency_key] = None
             case ev.JobWaiting():
                 self._begin_wait(job, event, now)
             case ev.WaitCompleted():

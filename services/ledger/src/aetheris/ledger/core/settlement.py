@@ -1,6 +1,7 @@
 """The events that the ledger writes about a key, as groups; every one names the invocation it judges."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -146,6 +147,25 @@ def happened(job_key: JobKey, command: Resolve, command_id: str) -> Emit:
     """A human says that the call took effect."""
     extra = {**_said(command), "evidence": command.evidence, "caused_by": command_id}
     return _happened(job_key, job_key.invocation_id, Via.HUMAN, _Result(command.result), cause=command_id, extra=extra)
+
+
+def result_as_recorded(command: Resolve) -> tuple[dict[str, Any], str, tuple[bytes, ...]]:
+    """(the fields that say what a human says it came to, its hash, the blob to store before)."""
+    return _Result(command.result).recorded()
+
+
+def by_votes(job_key: JobKey, words: Sequence[ev.ResolutionVoted]) -> Emit:
+    """As many have said the same of a parked call as must: that ends it, with the last one's evidence."""
+    last = words[-1]
+    body: dict[str, Any] = {"by": last.by, "principal": last.principal, "evidence": last.evidence}
+    body |= {"caused_by": last.caused_by, "votes": tuple(word.by for word in words)}
+    if last.verdict == "happened":
+        result = _Result(last.result, last.result_ref)
+        return _happened(job_key, job_key.invocation_id, Via.HUMAN, result, cause="votes", extra=body)
+    event = _finished(
+        job_key, job_key.invocation_id, Outcome.PERMANENT, Via.HUMAN, {**body, "error": "resolved as not executed"}
+    )
+    return emit(job_key, written(event, job_key.invocation_id, Via.HUMAN, Outcome.PERMANENT, "votes"))
 
 
 def not_executed(job_key: JobKey, command: Resolve, command_id: str) -> Emit:

@@ -78,7 +78,7 @@ def tallied(job_key: JobKey, context: DecisionContext, now: Now) -> Emit | None:
 
 def only_votes(emit: Emit) -> bool:
     """Whether the request stays open behind these events."""
-    return all(isinstance(one.event, ev.ApprovalVoted) for one in emit.events)
+    return all(isinstance(one.event, ev.ApprovalVoted | ev.ResolutionVoted) for one in emit.events)
 
 
 def decided(

@@ -124,14 +124,14 @@ class Human:
             self._respond(job, _request(job, key, state), HUMANS[1], "approve", {})
         self.call_off(job, key)
 
-    def signal(self, job_id: str, correlation_key: str) -> None:
+    def signal(self, job_id: str, correlation_key: str, by: str = "bob") -> None:
         """Tell a job something, perhaps before it waits for it, perhaps again."""
         self._command(
             Signal(
                 job_id=job_id,
-                by="bob",
+                by=by,
                 tenant=TENANT,
-                principal=principal("bob"),
+                principal=principal(by),
                 correlation_key=correlation_key,
                 payload={"v": correlation_key},
                 as_of=self._as_of(job_id),
@@ -196,18 +196,19 @@ class Human:
                 yield ScheduledAction(f"{by} resumes {job.job_id}", self._resuming(job, by))
         for waiting in job.open_waits.values():
             name = waiting.correlation_key
-            if waiting.wait_type in ("signal", "confirmation") and name and self._unsaid("signal", job.job_id, name):
-                yield ScheduledAction(f"human signals {name}", self._signalling(job.job_id, name))
+            for by in HUMANS if waiting.approvals else HUMANS[:1]:
+                known = ("signal", job.job_id, name or "", by)
+                if waiting.wait_type in ("signal", "confirmation") and name and self._unsaid(*known):
+                    yield ScheduledAction(f"{by} signals {name}", self._signalling(job.job_id, name, by))
         for key, state in job.keys.items():
             for by in VOTERS if _needs_votes(state) else HUMANS:
                 if _is_asked(state) and self._decides() and self._unsaid("decide", key, by, str(state.asks)):
                     yield ScheduledAction(f"{by} answers about {state.node_id}", self._answering(job, key, state, by))
-            if (
-                state.status is KeyStatus.PARKED
-                and self._resolves()
-                and self._unsaid("resolve", key, str(state.fencing_token))
-            ):
-                yield ScheduledAction(f"human resolves {state.node_id}", self._resolving(job, key, state))
+            several = state.parked is not None and state.parked.approvals is not None
+            for by in VOTERS if several else HUMANS[:1]:
+                unsaid = self._unsaid("resolve", key, by, str(state.fencing_token))
+                if state.status is KeyStatus.PARKED and self._resolves() and unsaid:
+                    yield ScheduledAction(f"{by} resolves {state.node_id}", self._resolving(job, key, state, by))
 
     def _ending(self, life: tuple[str, str]) -> Callable[[], None]:
         def do() -> None:
@@ -241,10 +242,10 @@ class Human:
     def _unsaid(self, *what: str) -> bool:
         return what not in self._said
 
-    def _signalling(self, job_id: str, name: str) -> Callable[[], None]:
+    def _signalling(self, job_id: str, name: str, by: str) -> Callable[[], None]:
         def do() -> None:
-            self._said.add(("signal", job_id, name))
-            self.signal(job_id, name)
+            self._said.add(("signal", job_id, name, by))
+            self.signal(job_id, name, by)
 
         return do
 
@@ -255,10 +256,10 @@ class Human:
 
         return do
 
-    def _resolving(self, job: JobState, key: str, state: KeyState) -> Callable[[], None]:
+    def _resolving(self, job: JobState, key: str, state: KeyState, by: str) -> Callable[[], None]:
         def do() -> None:
-            self._said.add(("resolve", key, str(state.fencing_token)))
-            self._resolve(job, key, state)
+            self._said.add(("resolve", key, by, str(state.fencing_token)))
+            self._resolve(job, key, state, by)
 
         return do
 
@@ -289,7 +290,7 @@ class Human:
             )
         )
 
-    def _resolve(self, job: JobState, key: str, state: KeyState) -> None:
+    def _resolve(self, job: JobState, key: str, state: KeyState, by: str) -> None:
         """He looks outside; what has not arrived there he can't see."""
         started = state.started
         effect = self._around.external.found(started.external_key) if started is not None else None
@@ -299,19 +300,20 @@ class Human:
         if verdict == "retry":
             node = (job.job_id, state.node_id)
             self.retries[node] = self.retries.get(node, 0) + 1
-        self._around.say(f"    human says of {state.node_id}: {verdict}")
+        self._around.say(f"    {by} says of {state.node_id}: {verdict}")
         self._command(
             Resolve(
                 job_id=job.job_id,
-                by="bob",
+                by=by,
                 tenant=TENANT,
-                principal=principal("bob"),
+                principal=principal(by),
                 execution_id=execution_id(job.job_id, state.node_id, key),
                 verdict=verdict,
                 evidence="looked",
                 result=effect.result if effect is not None else None,
                 as_of=self._as_of(job.job_id),
-            )
+            ),
+            counts=by not in ("ann", ROBOT),
         )
 
     def _as_of(self, job_id: str) -> int:
