@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -320,3 +321,36 @@ def test_a_folder_whose_keys_are_gone_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data" / "keys" / "records" / "root.pem").unlink()
     with pytest.raises(EmbeddedError, match="holds jobs whose records are not signed"):
         lifecycle.up(tmp_path / "data", progress=lambda _part, _state: None)
+
+
+def test_behind_a_revocation_a_stolen_key_permits_nothing_and_begins_no_job(tmp_path: Path) -> None:
+    """Planner and ledger come back with other keys; the thief has the old ones."""
+    tag, stolen = fresh("revoked"), tmp_path / "stolen"
+    with running_rig(tmp_path) as rig:
+        job, request = asked(rig, tag)
+        shutil.copytree(keys_of(rig), stolen)
+        for party in ("planner", "ledger"):
+            replace_key(rig, party, tmp_path / f"{party}.json")
+    with running_rig(tmp_path) as rig:
+        until(lambda: len(rig.system.data_of(job, "key_revoked")) == 2, PATIENCE_S)
+        rig.system.append_as(Party.LEDGER, forgeries(job, request)[0], stolen)
+        after = rig.system.completed(poke("b", fresh("after"), tool="poke_pure"))
+        assert rig.system.types(after)[:3] == ["job_created", "key_revoked", "key_revoked"]
+        assert (rig.external.count(tag), rig.system.job(job)["status"]) == (0, "waiting")
+        assert rig.system.api.post("/ecs/respond", json=yes(rig, job), headers=rig.system.approver).status_code == 200
+        rig.system.wait_ended([job], PATIENCE_S)
+        assert rig.external.count(tag) == 1
+
+
+def replace_key(rig: Rig, party: str, revocation: Path) -> None:
+    """As docs/configuration.md says."""
+    folder = keys_of(rig)
+    by, certificate = ["--root", str(folder / "root.pem")], str(folder / f"{party}.cert.json")
+    root("revoke", certificate, "--reason", "stolen", "--out", str(revocation), *by)
+    root("bring", str(revocation), "--to", str(folder / "revocations.json"), "--data", str(rig.system.data))
+    root("certify", party, "--new-key", "--folder", str(folder), *by)
+
+
+def root(*argv: str) -> None:
+    done = CliRunner().invoke(app, ["root", *argv])
+    assert done.exit_code == 0, done.output

@@ -28,6 +28,7 @@ from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.fold.freeze_orders import FreezeOrders
+from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
 from aetheris.protocol.fold.state import JobState, KeyState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import (
@@ -92,6 +93,7 @@ class Surroundings:
     held: set[str] = field(default_factory=set[str])
     orders: list[FreezeOrder] = field(default_factory=list[FreezeOrder])
     """The topic of freezes."""
+    revocations: Revocations = NONE_REVOKED
     redis_answers: bool = True
     raises: bool = True
     """Whether what the core could not judge is raised here, or stands in its list."""
@@ -131,6 +133,7 @@ class Ledger:
             lambda name, _version: tools.get(name),
             signers=surroundings.signers,
             freezes=self.freezes,
+            revocations=surroundings.revocations,
         )
         self.core = Partition(context, surroundings.ended)
         for order in surroundings.orders:

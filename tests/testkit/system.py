@@ -139,15 +139,17 @@ class System:
         """Write an event of a job to the log, as a service that is none of ours might."""
         self.forge(Topic.JOBS_EVENTS, event.job_id, event, source)
 
-    def append_as(self, party: Party, event: Event) -> None:
-        """Write an event of a job, signed, as a service of ours that works for somebody else might."""
-        held = load_service_key(self.data / "keys" / "records", party)
+    def append_as(self, party: Party, event: Event, keys: Path | None = None) -> None:
+        """Write an event of a job, signed, as a service of ours that works for somebody else might, revoked or not."""
+        held = load_service_key(keys or self.data / "keys" / "records", party)
         job = Provenance()
         for raw in asyncio.run(read_log(self.state().kafka, event.job_id)).records:
             record = Record(Topic.JOBS_EVENTS, 0, raw.offset, 0, raw.key, raw.headers, raw.value)
             found = decode_event(record)
             if isinstance(found, Envelope):
                 job.judge(record, found.body)
+        if (signers := job.signers_of(event.job_id)) is not None:
+            signers.revoked.clear()
         signer = RecordSigner({party: Signer(held.private_key, held.certificate)}, SystemClock())
         ((signed,),) = signer.signed([(_drafted(Topic.JOBS_EVENTS, event.job_id, event, f"/{party}/rogue"),)], job)
         self._write(signed)

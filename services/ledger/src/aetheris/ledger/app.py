@@ -100,6 +100,7 @@ def ledger(
                     duplicates.index,
                     rules.signers,
                     freezes.orders,
+                    keys.revocations,
                 )
             )
             edges.append(

@@ -13,6 +13,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.signed_messages import SignedMessages
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.base.refusal import StartRefused, ToolsRefused
+from aetheris.runtime.keys.revocations import load_revocations
 from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.process.crash import crash_points
 from aetheris.runtime.process.health import Health
@@ -202,6 +203,7 @@ def executor(
         crash=crash,
     )
     slots = Slots(settings.running_tools, spawn)
+    revocations = load_revocations(settings.revocations, settings.installation)
 
     def handler(_partition: int) -> ExecutorHandler:
         return ExecutorHandler(
@@ -223,6 +225,7 @@ def executor(
                 quarantine=worker.quarantine,
                 wake=worker.wake,
                 installation=settings.installation,
+                revocations=revocations,
             )
         )
 

@@ -10,6 +10,7 @@ import structlog
 from aetheris.protocol.base.records import Group, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.provenance import Provenance, Standing
+from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
 from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.fold.signed_messages import SignedMessages
 from aetheris.protocol.messages import events as ev
@@ -93,6 +94,8 @@ class ExecutorDependencies:
     """Reads the authority at once."""
     installation: Collection[str] = ()
     """Key ids of the roots whose jobs count."""
+    revocations: Revocations = NONE_REVOKED
+    """Keys of services that count no more."""
     stand_down: Callable[[str], None] = exit_at_once
     """Ends this process: the log says that its incarnation has ended."""
 
@@ -102,8 +105,8 @@ class ExecutorHandler(PartitionHandler):
 
     def __init__(self, deps: ExecutorDependencies) -> None:
         self._deps = deps
-        self._provenance = Provenance(deps.installation)
-        self._messages = HeardMessages(SignedMessages(deps.installation), deps.metrics)
+        self._provenance = Provenance(deps.installation, deps.revocations)
+        self._messages = HeardMessages(SignedMessages(deps.installation, deps.revocations), deps.metrics)
         self._appender = Watched(deps.appender, deps.heartbeat, self)
         self._core = Partition(
             deps.worker,

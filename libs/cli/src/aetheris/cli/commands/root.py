@@ -1,11 +1,13 @@
 """`aetheris root new | certify | revoke | show`: an installation's root key, and its word for the keys of services.
 
-What is asked of nobody: it needs files only, so that the root can lie where no network is (docs/adr/0009).
+What is asked of nobody: it needs files only, so that the root can lie where no network is (docs/adr/0009). `bring`
+needs no root, and asks Kafka.
 """
 
+import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -13,11 +15,16 @@ from typing import Annotated
 import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from aetheris.cli import keyfiles
+from aetheris.cli import keyfiles, local
 from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, print_json, progress
+from aetheris.cli.dead_letter_queue import reachable
+from aetheris.cli.inputs import read_bytes
 from aetheris.protocol.base.signing import Certificate, key_id_of, read_certificate
+from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party, signed_types
+from aetheris.protocol.fold.revocations import ToldRevocation
 from aetheris.runtime.keys.files import KeyUnusable, certified, load_key, make_key, revoked
+from aetheris.runtime.keys.revocations import read_one, read_told, written
 from aetheris.runtime.keys.signing import raw_public_key
 
 root = typer.Typer(
@@ -97,6 +104,28 @@ def revoke(
 
 
 @root.command()
+def bring(
+    path: Annotated[Path, typer.Argument(metavar="REVOCATION", help="A file of `root revoke`.", dir_okay=False)],
+    *,
+    to: Annotated[Path, typer.Option("--to", help="The file that services read (AETHERIS_REVOCATIONS).")],
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Add a revocation to what services read when they start, with where the log ends now; asks Kafka, no service."""
+    with errors_as_exits(as_json=as_json):
+        revocation = read_one(read_bytes(path))
+        if revocation is None:
+            raise CommandError(Exit.BAD_INPUT, "bad_request", f"{path}: no revocation that its root has signed")
+        known = _told(to)
+        is_new = all(one.revocation.key_id != revocation.key_id for one in known)
+        if is_new:
+            below = asyncio.run(_ends(local.kafka(data)))
+            keyfiles.put(to, written([*known, ToldRevocation(revocation, below)]), 0o644)
+        progress("revoked", f"{revocation.key_id}, in {to}: start planner, ledger, gateway and executors anew")
+        _say({"key_id": revocation.key_id, "added": "yes" if is_new else "no"}, as_json=as_json)
+
+
+@root.command()
 def show(path: Key, *, as_json: Json = False) -> None:
     """Print the key id of a root, by which AETHERIS_INSTALLATION and who verifies a bundle name it."""
     with errors_as_exits(as_json=as_json):
@@ -109,6 +138,22 @@ def _check(service: str, public_key: Path | None, *, new_key: bool) -> None:
         raise CommandError(Exit.BAD_INPUT, "bad_request", f"SERVICE: {service} signs nothing; {', '.join(_SIGN)} do")
     if new_key and public_key is not None:
         raise CommandError(Exit.BAD_INPUT, "bad_request", "--new-key: the private key of --public-key is elsewhere")
+
+
+def _told(path: Path) -> Sequence[ToldRevocation]:
+    """Raises: CommandError."""
+    try:
+        return read_told(path) if path.exists() else ()
+    except KeyUnusable as error:
+        raise CommandError(Exit.BAD_INPUT, error.code, str(error), file=str(path)) from None
+
+
+async def _ends(bootstrap: str) -> tuple[int, ...]:
+    """Where each partition of jobs.events ends."""
+    async with reachable(bootstrap) as log:
+        places = [(Topic.JOBS_EVENTS, number) for number in range(await log.partitions(Topic.JOBS_EVENTS))]
+        ends = await log.end_offsets(places)
+    return tuple(ends[place] for place in places)
 
 
 def _check_reason(reason: str) -> None:

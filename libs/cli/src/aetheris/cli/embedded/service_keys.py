@@ -9,7 +9,7 @@ from aetheris.cli.embedded.plan import RECORD_KEYS
 from aetheris.cli.embedded.services import Service, outside
 from aetheris.protocol.base.writers import Party
 from aetheris.runtime.base.refusal import StartRefused
-from aetheris.runtime.keys.files import ROOT, KeyUnusable, load_service_key, make_installation
+from aetheris.runtime.keys.files import REVOCATIONS, ROOT, KeyUnusable, load_service_key, make_installation
 from aetheris.runtime.keys.signing import Signer
 from aetheris.verifier.keys import load_private_key
 
@@ -33,7 +33,7 @@ def record_keys(data: Path, services: Sequence[Service], shared: dict[str, str])
         return None
     if named is not None:
         _check_brought(folder, parties, [one.strip() for one in named.split(",")])
-        shared |= {"AETHERIS_INSTALLATION": named}
+        shared |= {"AETHERIS_INSTALLATION": named} | _revoked_in(folder)
         return folder
     if not (folder / ROOT).exists() and (data / "state.json").exists():
         raise EmbeddedError(
@@ -44,8 +44,13 @@ def record_keys(data: Path, services: Sequence[Service], shared: dict[str, str])
         root = make_installation(folder, parties, begins, begins + _KEYS_LAST)
     except KeyUnusable as error:
         raise EmbeddedError(str(error), "Put back the files of the folder that they are in.") from None
-    shared |= {"AETHERIS_INSTALLATION": root}
+    shared |= {"AETHERIS_INSTALLATION": root} | _revoked_in(folder)
     return folder
+
+
+def _revoked_in(folder: Path) -> dict[str, str]:
+    path = folder / REVOCATIONS
+    return {"AETHERIS_REVOCATIONS": str(path)} if path.exists() and not outside("AETHERIS_REVOCATIONS") else {}
 
 
 def check_seal_key(data: Path) -> None:

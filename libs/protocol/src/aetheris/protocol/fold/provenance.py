@@ -27,6 +27,7 @@ from aetheris.protocol.base.signing import (
 )
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import SIGNING, KnownBy, Party, WriterRule, rule_of
+from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
 
@@ -63,10 +64,12 @@ class Provenance:
 
     `roots`: key ids of the roots whose births count. If there are any, births without a root are void; where there are
     none, births under a root are of an unknown one. None: whatever root a birth names, and births without one.
+    `revocations`: births are void that a key of these has signed behind its own.
     """
 
-    def __init__(self, roots: Collection[str] | None = None) -> None:
+    def __init__(self, roots: Collection[str] | None = None, revocations: Revocations = NONE_REVOKED) -> None:
         self._roots = roots
+        self._revocations = revocations
         self._jobs: dict[str, JobSigners | None] = {}
         """None: a job whose records are not signed."""
         self._sealed: dict[str, None] = {}
@@ -100,10 +103,14 @@ class Provenance:
         if self._roots is not None and event.installation not in self._roots:
             return Standing.UNKNOWN_ROOT
         job = JobSigners(event.installation, born_of(record.value))
-        if not _is_signed_by(job, Party.PLANNER, record, event):
+        if not _is_signed_by(job, Party.PLANNER, record, event) or self._is_refused(job, record):
             return Standing.VOID
         self._jobs[event.job_id] = job
         return Standing.COUNTS
+
+    def _is_refused(self, job: JobSigners, record: Record) -> bool:
+        told, by = self._revocations, job.installation
+        return any(told.refuses_birth(by, key_id, record.partition, record.offset) for key_id in job.keys)
 
     def _is_their_writers(self, job: JobSigners, record: Record, event: Event) -> bool:
         rule = writer_of(event)

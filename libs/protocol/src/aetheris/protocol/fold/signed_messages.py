@@ -8,15 +8,24 @@ from collections.abc import Collection
 
 from aetheris.protocol.base.ed25519 import verify
 from aetheris.protocol.base.signing import SignedPlace, is_signed, read_signed
+from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import MESSAGES, SIGNED_MESSAGES, Party
 from aetheris.protocol.fold.provenance import is_certified_under, last_certificate
+from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
+
+_REVOCABLE = frozenset({Topic.JOBS_COMMANDS, Topic.TOOLS_REGISTRY})
 
 
 class SignedMessages:
-    """Judges messages; `roots`: key ids of the roots whose services are believed. Where there are none, all are."""
+    """Judges messages; `roots`: key ids of the roots whose services are believed. Where there are none, all are.
 
-    def __init__(self, roots: Collection[str] = ()) -> None:
+    What a key of `revocations` has signed counts no more, whenever it did; but for freezes and their marks, which would
+    end by that.
+    """
+
+    def __init__(self, roots: Collection[str] = (), revocations: Revocations = NONE_REVOKED) -> None:
         self._roots = roots
+        self._revocations = revocations
 
     def counts(self, topic: str, name: str, key: bytes | None, value: bytes) -> bool:
         """Whether a message of a type, under a record's key, is of who may write such."""
@@ -31,6 +40,8 @@ class SignedMessages:
         payload, signature = found
         certificate = last_certificate(payload)
         if certificate is None or certificate.service != writer or certificate.installation not in self._roots:
+            return False
+        if topic in _REVOCABLE and self._revocations.revokes(certificate.installation, certificate.key_id):
             return False
         place = message_place(certificate.installation, topic, name, key.decode(errors="replace"))
         return is_certified_under(certificate, certificate.installation) and is_signed(

@@ -20,6 +20,7 @@ from aetheris.runtime.keys.key_file import write_once
 from aetheris.runtime.keys.signing import raw_public_key
 
 ROOT = "root.pem"
+REVOCATIONS = "revocations.json"
 _FOR_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _MORE_THAN_READ_BY_GROUP = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
 

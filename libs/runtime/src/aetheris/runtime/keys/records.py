@@ -5,12 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from aetheris.protocol.base.canonical import canonical
+from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.signing import SignedPlace, born_of
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import MESSAGES, SIGNED_MESSAGES, Party, signed_types
 from aetheris.protocol.fold.provenance import CERTIFICATE, JobSigners, Provenance, Standing, place_of
+from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations, ToldRevocation
 from aetheris.protocol.fold.signed_messages import SignedMessages, message_place
+from aetheris.protocol.messages import envelope
 from aetheris.protocol.messages.events import BirthRepeated, Event, JobCreated
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.keys.signing import KeyRevoked, Signer
@@ -34,10 +37,13 @@ class RecordSigner:
         self._signers = signers
         self._by_type = {name: signer for party, signer in signers.items() for name in signed_types(party)}
 
-    def signed(self, groups: Sequence[Group], provenance: KnowsSigners) -> Sequence[Group]:
+    def signed(
+        self, groups: Sequence[Group], provenance: KnowsSigners, revocations: Revocations = NONE_REVOKED
+    ) -> Sequence[Group]:
         """The groups, with their records signed that are of signed jobs, or begin one.
 
         `provenance` has judged what this process has read; a job that it does not know keeps its records as they are.
+        What begins a job is followed by what its root has revoked, so that nothing can lie between.
 
         Raises:
             CertificateEnded.
@@ -46,7 +52,8 @@ class RecordSigner:
         if not any(self._signer(draft) is not None for group in groups for draft in group):
             return groups
         born = {draft.key: draft for draft in self._births(groups)}
-        begun = [tuple(born.get(one.key, one) if _type(one) == _BIRTH else one for one in group) for group in groups]
+        told = [one for signer in self._signers.values() for one in revocations.of(signer.certificate.installation)]
+        begun = [tuple(_followed(group, born, told)) for group in groups]
         places = [self._places(group, provenance, born) for group in begun]
         signed = self._signed([one for found in places for one in found.values()])
         taken = iter(signed)
@@ -130,14 +137,18 @@ class RecordKeys:
 
     roots: Collection[str] = ()
     signer: RecordSigner | None = None
+    revocations: Revocations = NONE_REVOKED
+    """What it brings into jobs; births and messages of those keys count no more."""
 
     def provenance(self) -> Provenance:
         """A judge of a partition's records, from here on."""
-        return Provenance(self.roots)
+        return Provenance(self.roots, self.revocations)
 
     def signed(self, groups: Sequence[Group], provenance: KnowsSigners) -> Sequence[Group]:
         """The groups, signed where that is asked for; raises CertificateEnded, KeyRevoked."""
-        return groups if self.signer is None else self.signer.signed(groups, provenance)
+        if self.signer is None:
+            return groups
+        return self.signer.signed(groups, provenance, self.revocations)
 
     def message(self, draft: Draft) -> Draft:
         """A message, signed where that is asked for; raises CertificateEnded."""
@@ -146,7 +157,7 @@ class RecordKeys:
     @property
     def messages(self) -> SignedMessages:
         """A judge of messages."""
-        return SignedMessages(self.roots)
+        return SignedMessages(self.roots, self.revocations)
 
 
 class PartitionRecords:
@@ -193,6 +204,26 @@ def _begun(draft: Draft, signer: Signer) -> _ToSign:
     value = draft.value[:-1] + b',"installation":' + canonical(installation) + b"}"
     place = place_of(installation, _BIRTH, draft.key.decode(), None)
     return _ToSign(replace(draft, value=_with_certificate(value, signer)), place, signer)
+
+
+def _followed(group: Group, born: Mapping[bytes, Draft], told: Sequence[ToldRevocation]) -> Iterator[Draft]:
+    """A group with its births as they are signed, each before what their root has revoked."""
+    for one in group:
+        if _type(one) != _BIRTH or one.key not in born:
+            yield one
+            continue
+        yield born[one.key]
+        yield from (_carried(born[one.key], revoked) for revoked in told)
+
+
+def _carried(birth: Draft, told: ToldRevocation) -> Draft:
+    """A revocation in a new job, in the words of who creates it."""
+    said = {name: value.decode() for name, value in birth.headers}
+    event = told.event(birth.key.decode())
+    id_ = event_id(event.job_id, event.event_type, event.key_id)
+    return envelope.draft(
+        Topic.JOBS_EVENTS, event, key=event.job_id, id=id_, source=said["ce_source"], time=said["ce_time"]
+    )
 
 
 def _with_certificate(value: bytes, signer: Signer) -> bytes:

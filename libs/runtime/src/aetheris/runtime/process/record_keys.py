@@ -4,7 +4,8 @@ from aetheris.protocol.base.writers import Party
 from aetheris.runtime.base.clock import Clock, SystemClock
 from aetheris.runtime.keys.files import KeyUnusable, read_service_key
 from aetheris.runtime.keys.records import RecordKeys, RecordSigner
-from aetheris.runtime.keys.signing import Signer
+from aetheris.runtime.keys.revocations import load_revocations
+from aetheris.runtime.keys.signing import KeyRevoked, Signer
 from aetheris.runtime.process.settings import SigningSettings
 
 _LOOK_EVERY_S = 10.0
@@ -16,6 +17,7 @@ def record_keys(settings: SigningSettings, service: Party, clock: Clock | None =
     Raises:
         KeyUnusable: the key or its certificate is missing, another's, or of another root.
         CertificateEnded: it is not in force now.
+        KeyRevoked: its root says so.
     """
     clock = clock or SystemClock()
     key, certificate, roots = settings.record_key, settings.record_cert, settings.installation
@@ -30,7 +32,10 @@ def record_keys(settings: SigningSettings, service: Party, clock: Clock | None =
         raise KeyUnusable(f"{certificate} is of a root that AETHERIS_INSTALLATION does not name")
     signer = Signer(held.private_key, held.certificate)
     signer.check(clock.now())
-    return RecordKeys(frozenset(roots), RecordSigner({service: signer}, clock))
+    revocations = load_revocations(settings.revocations, roots)
+    if revocations.revokes(held.certificate.installation, signer.key_id):
+        raise KeyRevoked(f"{key} is revoked: give this {service} another with `aetheris root certify --new-key`")
+    return RecordKeys(frozenset(roots), RecordSigner({service: signer}, clock), revocations)
 
 
 async def while_in_force(keys: RecordKeys, clock: Clock) -> None:

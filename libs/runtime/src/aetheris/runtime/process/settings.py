@@ -75,6 +75,9 @@ class RuntimeSettings(BaseSettings):
         (),
         description="Key ids of the roots whose jobs count (hex), comma-separated; set: only jobs with signed records",
     )
+    revocations: Path | None = Field(
+        None, description="Revoked keys of services (JSON, of `aetheris root bring`), for who reads or writes jobs"
+    )
     lazy_pause_s: float = Field(0.03, gt=0, description="Pause between reads where nobody waits")
     lease_ttl_s: float = Field(5.0, gt=0, description="How long a lease outlives its last heartbeat")
     effect_ttl_s: float = Field(7 * 86400.0, gt=0, description="How long the effect store keeps an effect")

@@ -11,6 +11,7 @@ from aetheris.ledger.core.limits import LedgerLimits
 from aetheris.ledger.core.policy import Policy
 from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.fold.freeze_orders import FreezeOrders
+from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
 from aetheris.protocol.fold.state import JobState, KeyState, PlanEntry
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
@@ -39,6 +40,8 @@ class DecisionContext:
     """Whose SSH keys and passkeys count, where a rule asks for signatures."""
     freezes: FreezeOrders = field(default_factory=FreezeOrders)
     """What is ordered, as far as this process has read it."""
+    revocations: Revocations = NONE_REVOKED
+    """Keys of services that count no more in jobs which carry that."""
 
     def verifies(self, name: str, version: str) -> bool:
         """Whether what a tool did can be compared with the external system."""

@@ -13,6 +13,7 @@ from aetheris.ledger.core.human_commands import HumanCommands, IgnoredCommand
 from aetheris.ledger.core.invocations import Invocations
 from aetheris.ledger.core.judgement import Judgement
 from aetheris.ledger.core.key_changes import KeyChanges
+from aetheris.ledger.core.key_revocations import KeyRevocations
 from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob, LiveJobs, WorkerLife
 from aetheris.ledger.core.node_requests import NodeRequests
 from aetheris.ledger.core.offers import Offers
@@ -52,6 +53,7 @@ class Partition:
         self._cancels, self._lines = self._changes.cancels, self._changes.lines
         self._reactions = Reactions(live_jobs, self._due, self._requests, self._invocations, self._changes)
         self._freezes = self._reactions.freezes
+        self._revocations = KeyRevocations(live_jobs)
         self._commands = HumanCommands(live_jobs)
         self._judgement = Judgement(live_jobs, self._due, self._requests, self._offers, self._failures)
         self._forgotten = SealedNames()
@@ -175,6 +177,7 @@ class Partition:
             self._invocations.resume(job, now)
             self._due.put_all(job)
         self._freezes.look_at_all()
+        self._revocations.look_at_all()
 
     # a round
 
@@ -196,6 +199,7 @@ class Partition:
     def decide(self, facts: Facts, now: Now) -> list[Decision]:
         """The second phase: everything that is decided now, in the order in which it is to be carried out."""
         return [
+            *self._revocations.decided(),
             *self._freezes.decided(),
             *self._ends.decided(),
             *self._commands.decided(now),
@@ -221,6 +225,7 @@ class Partition:
             or self._offers.left
             or self._freezes.is_due
             or self._live_jobs.voted
+            or self._revocations.is_due
         )
 
     # offsets
@@ -244,6 +249,7 @@ class Partition:
         if isinstance(event, ev.JobCreated) and not (event.job_id in self._forgotten or event.job_id in self._unread):
             self.jobs[event.job_id] = job = LiveJob(create_job(event, offset))
             self._freezes.look(job)
+            self._revocations.look(job)
         elif isinstance(event, ev.JobSealed):
             self._unread.pop(event.job_id)
 
