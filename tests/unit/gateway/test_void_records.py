@@ -1,26 +1,32 @@
 """Records that are not their writers' hide no true one, are shown as what they are, and end no stream."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from aetheris.gateway.core.decisions import JobSnapshot
 from aetheris.gateway.core.principal import Principal
+from aetheris.gateway.end_waits import EndWait, EndWaits
+from aetheris.gateway.feed import JobFeed
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.views import Row
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.words import TryWord
 from aetheris.protocol.base.writers import Party
-from aetheris.protocol.fold.job_log import LoggedEvent, logged_events
+from aetheris.protocol.fold.job_log import LoggedEvent, fold_into, logged_events
+from aetheris.protocol.fold.job_log import Sequence as Numbers
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Outcome
 from aetheris.protocol.messages.events import Event
 from tests.testkit import histories as h
 from tests.testkit.tries import try_of, words_of
-from tests.unit.runtime.test_record_signatures import Installation, SignedJob, drafted
+from tests.unit.runtime.test_record_signatures import At, Installation, SignedJob, drafted
 
 TRUE_TYPES = ["job_created", "plan_generated"]
 START = h.started("a", "n1")
@@ -53,7 +59,7 @@ def forged(job: SignedJob, event: Event, event_id: str | None = None, version: s
     job.judge(replace(made, headers=headers), event)
 
 
-class Log:
+class ReadLog:
     """A job's records, read once; nothing is to come."""
 
     def __init__(self, records: Sequence[Record]) -> None:
@@ -86,7 +92,7 @@ class Anytime:
 
 def reads(job: SignedJob) -> Reads:
     parts = dict.fromkeys(("waits", "feed", "views", "quarantines", "registry", "clock"))
-    return Reads(**cast("Any", parts | {"reader": Log(job.records), "deadlines": Anytime()}))
+    return Reads(**cast("Any", parts | {"reader": ReadLog(job.records), "deadlines": Anytime()}))
 
 
 async def shown(job: SignedJob, after: int = 0, limit: int = 100) -> list[tuple[int, str, bool]]:
@@ -171,3 +177,60 @@ async def test_a_doubt_without_its_word_is_none(job: SignedJob) -> None:
     doubt = h.about(ev.InvocationInDoubt, "a", invocation_id="n1", error_class="E", returned=True)
     forged(job, doubt.model_copy(update={"word": "0" * 64}))
     assert (await shown(job))[3:] == [(4, "invocation_in_doubt", True)]
+
+
+class News:
+    """A feed that has one record to tell, over and over."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    async def get(self) -> Record:
+        await asyncio.sleep(0)
+        return self._record
+
+    def close(self) -> None:
+        """Nobody has left."""
+
+
+class Listed:
+    """The list, which says of a job that it runs."""
+
+    async def job(self, job_id: str) -> Row:
+        return replace(RUNS, job_id=job_id)
+
+
+RUNS = Row("job-1", "t", "running", "h", "ann", "2026-01-01T00:00:00Z", birth=0)
+
+
+class Folding(ReadLog):
+    """Folds as the gateway's reader does."""
+
+    async def fold(self, _row: Row) -> JobSnapshot:
+        state, numbers = None, Numbers()
+        for record in await self.records(_row, 0):
+            state = fold_into(state, record, numbers)
+        return JobSnapshot("job-1", state, 0)
+
+
+@pytest.mark.parametrize("true", [False, True])
+async def test_a_forged_end_ends_no_wait_for_it(job: SignedJob, true: bool) -> None:
+    if true:
+        job.write(Party.PLANNER, COMPLETED)
+    else:
+        forged(job, COMPLETED)
+    waits = EndWaits(*cast("Any", (Folding(job.records), Listed(), Anytime(), Ticking())))
+    wait = EndWait(5, asyncio.get_running_loop().create_future())
+    news = cast("JobFeed", News(job.records[-1]))
+    assert await waits.ended(news, RUNS, wait) == ("completed" if true else "running")
+
+
+class Ticking(At):
+    """A clock on which each look takes a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seconds = count()
+
+    def monotonic(self) -> float:
+        return float(next(self._seconds))

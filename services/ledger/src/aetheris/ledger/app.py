@@ -59,9 +59,7 @@ async def serve(settings: LedgerSettings, policy: Policy, stop: asyncio.Event) -
     keys = record_keys(settings, Party.LEDGER)
     async with runtime(settings, "ledger", stop) as parts, living(parts, GROUP, stop) as tenure:
         worker = ledger(parts, settings, rules, tenure, keys)
-        parts.health.add("worker", worker.unready)
-        parts.health.report("lag", lambda: worker.lag)
-        worker.measure(parts.metrics)
+        worker.show(parts.health, parts.metrics)
         freeze_memory(only_facts=True)
         await worker.run(stop)
 

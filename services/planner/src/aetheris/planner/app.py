@@ -49,9 +49,7 @@ async def serve(settings: PlannerSettings, stop: asyncio.Event) -> None:
     async with runtime(settings, "planner", stop) as parts, living(parts, GROUP, stop) as tenure:
         history = JobLogReader(parts.log)
         worker = planner(parts, settings, history, tenure, keys)
-        parts.health.add("worker", worker.unready)
-        parts.health.report("lag", lambda: worker.lag)
-        worker.measure(parts.metrics)
+        worker.show(parts.health, parts.metrics)
         freeze_memory(only_facts=True)
         listening = asyncio.create_task(parts.wake_up.listen("planner", partial(worker.wake, AWAKE_S)))
         try:

@@ -66,9 +66,7 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
             tenure=tenure,
             pace=Pace.of(settings),
         )
-        parts.health.add("worker", worker.unready)
-        parts.health.report("lag", lambda: worker.lag)
-        worker.measure(parts.metrics)
+        worker.show(parts.health, parts.metrics)
         history = JobLogReader(parts.log)
         seals = SealLog(parts.log, keys, settings.seal_log, settings.data / "keys" / "checkpoint", settings.read_s)
         proofs = Proofs(parts, worker.tables[Topic.JOBS_INDEX], history, keys, seals, settings.read_s)

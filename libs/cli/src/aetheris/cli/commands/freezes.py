@@ -1,5 +1,6 @@
 """`aetheris freeze | unfreeze | freezes`: nothing starts of an agent, a tenant or a tool (docs/freeze.md)."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -7,6 +8,7 @@ import typer
 from aetheris.cli import local
 from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, print_json, shown, table
 from aetheris.cli.gateway import connected
+from aetheris.sdk.client import Client
 
 Agent = Annotated[str | None, typer.Option(help="The principal whose jobs' calls are meant.")]
 Tenant = Annotated[str | None, typer.Option(help="All its jobs' calls; or those of --agent or --tool there.")]
@@ -17,42 +19,36 @@ Reason = Annotated[str | None, typer.Option(help="Why; it is recorded with your 
 _SHOWN = ("by", "at", "reason")
 
 
-def freeze(
-    *,
-    agent: Agent = None,
-    tenant: Tenant = None,
-    tool: Tool = None,
-    everywhere: Everywhere = False,
-    reason: Reason = None,
-    who: local.As = None,
-    data: local.Data = local.DEFAULT_DATA,
-    as_json: Json = False,
-) -> None:
-    """Let nothing start of an agent, a tenant or a tool until it is unfrozen; says what had started before."""
-    with errors_as_exits(as_json=as_json):
-        _check(agent, tenant, tool)
-        with connected(data, who) as client:
-            answer = client.freeze(agent=agent, tenant=tenant, tool=tool, everywhere=everywhere, reason=reason)
-        _print(answer, as_json=as_json)
+def _order(name: str, give: Callable[..., dict[str, Any]], says: str) -> Callable[..., None]:
+    """A command that orders something of an agent, a tenant or a tool."""
+
+    def order(
+        *,
+        agent: Agent = None,
+        tenant: Tenant = None,
+        tool: Tool = None,
+        everywhere: Everywhere = False,
+        reason: Reason = None,
+        who: local.As = None,
+        data: local.Data = local.DEFAULT_DATA,
+        as_json: Json = False,
+    ) -> None:
+        with errors_as_exits(as_json=as_json):
+            _check(agent, tenant, tool)
+            with connected(data, who) as client:
+                answer = give(client, agent=agent, tenant=tenant, tool=tool, everywhere=everywhere, reason=reason)
+            _print(answer, as_json=as_json)
+
+    order.__name__, order.__doc__ = name, says
+    return order
 
 
-def unfreeze(
-    *,
-    agent: Agent = None,
-    tenant: Tenant = None,
-    tool: Tool = None,
-    everywhere: Everywhere = False,
-    reason: Reason = None,
-    who: local.As = None,
-    data: local.Data = local.DEFAULT_DATA,
-    as_json: Json = False,
-) -> None:
-    """Let go on what is frozen."""
-    with errors_as_exits(as_json=as_json):
-        _check(agent, tenant, tool)
-        with connected(data, who) as client:
-            answer = client.unfreeze(agent=agent, tenant=tenant, tool=tool, everywhere=everywhere, reason=reason)
-        _print(answer, as_json=as_json)
+freeze = _order(
+    "freeze",
+    Client.freeze,
+    "Let nothing start of an agent, a tenant or a tool until it is unfrozen; says what had started before.",
+)
+unfreeze = _order("unfreeze", Client.unfreeze, "Let go on what is frozen.")
 
 
 def freezes(*, who: local.As = None, data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:

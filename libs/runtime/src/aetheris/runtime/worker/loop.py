@@ -22,6 +22,7 @@ from aetheris.runtime.log.interface import (
 )
 from aetheris.runtime.log.pump import Pump
 from aetheris.runtime.log.table import Table
+from aetheris.runtime.process.health import Health
 from aetheris.runtime.process.settings import RuntimeSettings
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
 from aetheris.runtime.worker.handler import Cadence, HandlerFactory, Inputs, PartitionHandler
@@ -141,8 +142,10 @@ class PartitionWorker:
         if record.partition in self._partitions:
             self.dead_letters += self._partitions[record.partition].quarantine(record, reason)
 
-    def measure(self, metrics: Metrics) -> None:
-        """Let metrics say how far behind it is, and how much it has quarantined."""
+    def show(self, health: Health, metrics: Metrics) -> None:
+        """Let them say whether it is ready, how far behind it is, and how much it has quarantined."""
+        health.add("worker", self.unready)
+        health.report("lag", lambda: self.lag)
         metrics.watch(Metric.LAG, lambda: self.lag)
         metrics.watch(Metric.DEAD_LETTERS, lambda: self.dead_letters, grows=True)
 

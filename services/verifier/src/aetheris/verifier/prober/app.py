@@ -69,9 +69,7 @@ async def serve(settings: ProberSettings, stop: asyncio.Event) -> None:
             tenure=tenure,
             pace=Pace.of(settings),
         )
-        parts.health.add("worker", worker.unready)
-        parts.health.report("lag", lambda: worker.lag)
-        worker.measure(parts.metrics)
+        worker.show(parts.health, parts.metrics)
         freeze_memory()
         with output.installed(toolbox):
             await worker.run(stop)
