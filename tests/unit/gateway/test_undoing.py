@@ -93,10 +93,18 @@ def test_what_nobody_is_sure_of_is_in_doubt() -> None:
     assert {name: one.standing for name, one in found.items()} == {"a": Standing.IN_DOUBT}
 
 
-def undo_job(*events: ev.Event, end: ev.Event | None, seal: bool = True) -> Undo:
+def undo_job(
+    *events: ev.Event, end: ev.Event | None, seal: bool = True, late: ev.ToolInvocationFinished | None = None
+) -> Undo:
     graph = h.graph({"id": "a.undo"}, act={"effect_class": "opaque"})
-    job = h.fold(h.planned(graph), *events, *((end,) if end is not None else ()))
+    job = h.fold(h.planned(graph), *events, *(one for one in (end, late) if one is not None))
     return Undo("u-1", EndedJob(job, h.SEAL if seal and end is not None else None))
+
+
+def denied() -> list[ev.Event]:
+    """Somebody has looked, and says that it was not executed."""
+    parked = h.about(ev.InvocationParked, "a.undo", invocation_id="n-u", reason="?")
+    return [h.started("a.undo", "n-u"), parked, h.finished("a.undo", "n-u", "permanent_failure", via="human")]
 
 
 U = "a.undo"
@@ -119,6 +127,12 @@ FAILED = ev.JobFailed(job_id=h.JOB, error="a.undo", node_id=U)
             Standing.IN_DOUBT,
         ),
         (undo_job(h.started(U, "n-u"), end=FAILED), Standing.IN_DOUBT),
+        (undo_job(*denied(), end=FAILED), Standing.UNDOABLE),
+        (undo_job(*denied(), end=FAILED, late=h.finished(U, "n-u", via="late")), Standing.IN_DOUBT),
+        (
+            undo_job(h.started(U, "n-u"), h.finished(U, "n-u", "compensatable_failure"), end=COMPLETED),
+            Standing.IN_DOUBT,
+        ),
     ],
 )
 def test_it_is_undone_again_only_where_that_surely_was_not_done(undo: Undo, standing: Standing) -> None:

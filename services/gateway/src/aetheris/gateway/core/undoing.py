@@ -30,7 +30,6 @@ from aetheris.protocol.plan.graph import (
 )
 from aetheris.protocol.planning.continuation import EndedJob, ended, unsure_call
 from aetheris.protocol.planning.invocation import Blobs, NotReady, invocation
-from aetheris.protocol.planning.outcome import HasEffect, has_effect
 from aetheris.protocol.planning.schemas import graph_json, pinned
 
 MOST_UNDOS = 16
@@ -181,14 +180,12 @@ def _standing(job: JobState, entry: PlanEntry, told: Effect, undos: Sequence[Und
         return _as(told, Standing.UNDONE, job_id=job.job_id)
     tried = [(job.job_id, job), *((one.job_id, one.job.job) for one in undos if one.job is not None)]
     for by, there in tried:
-        undoing = there.entry(undo_id(node_id))
-        if undoing is None:
+        if there.entry(undo_id(node_id)) is None:
             continue
         settled = there.settled_key(undo_id(node_id))
         if settled is not None and settled[1].outcome is Settled.SUCCESS and not settled[1].partial:
             return _as(told, Standing.UNDONE, job_id=by)
-        keys = (there.keys[key] for key in there.node_keys.get(undo_id(node_id), ()))
-        if there.terminal is not None and any(has_effect(undoing, one) is not HasEffect.NONE for one in keys):
+        if there.terminal is not None and unsure_call(there, undo_id(node_id)) is not None:
             return _as(told, Standing.IN_DOUBT, "nobody knows whether it was undone, or only a part of it was", by)
     if undos and not undos[-1].is_over:
         last = undos[-1]
