@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,17 @@ def text(data: bytes) -> str:
 
 
 def made(
-    key: Passkey = KEY, challenge: bytes = CHALLENGE, host: bytes = b"localhost", flags: int = FLAGS, name: str = "AQID"
+    key: Passkey = KEY,
+    *,
+    challenge: bytes = CHALLENGE,
+    host: bytes = b"localhost",
+    flags: int = FLAGS,
+    name: str = "AQID",
+    cut: int = 37,
 ) -> bytes:
     """What a browser sends of an assertion."""
     data = hashlib.sha256(host).digest() + bytes([flags]) + bytes(4)
+    data = data[:cut]
     client_data = client_data_of(challenge, ORIGIN, b',"crossOrigin":false}')
     signature = key.private.sign(data + hashlib.sha256(client_data).digest(), ec.ECDSA(SHA256()))
     parts = {"authenticatorData": data, "clientDataJSON": client_data, "signature": signature}
@@ -63,6 +71,8 @@ def test_what_a_browser_makes_becomes_an_ssh_signature() -> None:
         (made(challenge=hashlib.sha256(MESSAGE).digest()), "something else"),
         (made(host=b"evil.example"), "something else"),
         (made(flags=1), "did not verify"),
+        (made(cut=36), "can't be used"),
+        (made(cut=0), "can't be used"),
         (made(name="other"), "another passkey"),
         (b"", "no JSON object"),
         (b"[" * 10_000, "no JSON object"),
@@ -167,7 +177,15 @@ def test_the_page_is_for_who_knows_it_takes_one_answer_and_is_gone() -> None:
 
 
 def test_of_answers_that_come_at_once_one_is_taken() -> None:
-    page = PersonalPage(str, taken)
+    met = threading.Barrier(2, timeout=0.5)
+
+    def both(body: bytes) -> bytes:
+        """Waits for a second answer that is being judged, too: there is none."""
+        with suppress(threading.BrokenBarrierError):
+            met.wait()
+        return body
+
+    page = PersonalPage(str, both)
     found: list[int] = []
     with served(page):
         own = {"Origin": page.origin, "Content_Type": "application/json"}
