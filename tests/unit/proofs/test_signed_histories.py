@@ -169,6 +169,23 @@ def test_what_a_revoked_key_signs_behind_it_is_named(tmp_path: Path) -> None:
         assert [found.offset for found in audited(records).unproven] == expected
 
 
+def dated(raw: RawRecord, time: str) -> RawRecord:
+    return replace(raw, headers=tuple((n, time.encode() if n == "ce_time" else v) for n, v in raw.headers))
+
+
+def test_what_is_dated_outside_of_its_certificate_is_noted_and_counts(signed: SignedLog) -> None:
+    """By its writer's own clock; the certificates are of two days around now."""
+    now = datetime.now(UTC)
+    records = [dated(one, now.isoformat()) for one in signed.records]
+    within = audited(records)
+    assert [note for note in within.notes if note.rule == "certificate_time"] == []
+    place = next(at for at, one in enumerate(records) if b"policy_allowed" in one.header("ce_type"))
+    for time in ((now + timedelta(days=2)).isoformat(), (now - timedelta(days=2)).isoformat(), "then", ""):
+        report = audited([*records[:place], dated(records[place], time), *records[place + 1 :]])
+        assert [note.offset for note in report.notes if note.rule == "certificate_time"] == [place]
+        assert (report.unproven, report.violations) == (within.unproven, within.violations)
+
+
 LONE = rb'"\ud800"'
 """Half of a pair: JSON that has no canonical form, so nobody can have signed it."""
 

@@ -1,5 +1,6 @@
 """Signed jobs: what their services wrote counts, and nothing that anybody else did, wherever he took it from."""
 
+import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +24,7 @@ from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.messages.event_values import Outcome, Via
 from aetheris.protocol.messages.events import Event
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.keys.files import load_key, load_service_key, make_installation, revoked
+from aetheris.runtime.keys.files import certified, load_key, load_service_key, make_installation, revoked
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys, RecordSigner
 from aetheris.runtime.keys.signing import CertificateEnded, KeyRevoked, Signer
 
@@ -138,6 +139,19 @@ def test_a_certificate_is_carried_until_it_is_known(ours: Installation) -> None:
     job.write(Party.LEDGER, allowed())
     job.write(Party.LEDGER, allowed(version="2"))
     assert [b'"certificate":' in one.value for one in job.records] == [True, False, True, False]
+
+
+def test_a_renewed_certificate_is_carried_too(ours: Installation, tmp_path: Path) -> None:
+    """An audit compares its times; for the fold it is the same key."""
+    shutil.copytree(ours.folder, tmp_path, dirs_exist_ok=True)
+    held, root = load_service_key(tmp_path, Party.LEDGER), load_key(tmp_path / "root.pem")
+    longer = certified(root, Party.LEDGER, held.certificate.public_key, NOW, NOW + timedelta(days=9))
+    (tmp_path / "ledger.cert.json").write_text(json.dumps(longer.to_json()))
+    job = SignedJob(ours)
+    job.write(Party.LEDGER, allowed())
+    job.installation = Installation(tmp_path)
+    assert job.write(Party.LEDGER, allowed(version="2")) == [COUNTS]
+    assert longer.to_json()["not_after"].encode() in job.records[-1].value
 
 
 def test_every_group_can_stand_without_the_others(ours: Installation) -> None:

@@ -106,7 +106,7 @@ class Audit:
             event_count=count,
             seal=seal,
             violations=tuple(sorted(found)),
-            notes=tuple(sorted((*ledger.notes, *_other_births(self.history)))),
+            notes=tuple(sorted((*ledger.notes, *_other_births(self.history), *_untimely(self.history)))),
             reopened_by_hand=reopenings(validity),
             glass_broken=emergencies(validity),
             signed=signed_words(validity, signers),
@@ -149,6 +149,13 @@ def _other_births(history: History) -> Iterator[Violation]:
         if fact.type == "job_created" and fact.body.get("installation") is not None:
             said = "a creation under a root, of a job that is judged as unsigned: say which root it must have"
             yield violation("signed_creation", fact, said)
+
+
+def _untimely(history: History) -> Iterator[Violation]:
+    """Its services refuse to sign then: a clock is wrong, somebody else has the key, or has repeated a record."""
+    for fact in history.authors.untimely:
+        said = "its ce_time, by its writer's clock, lies outside of the certificates that the job has of its key"
+        yield violation("certificate_time", fact, said)
 
 
 def _checkpoints(facts: Sequence[Fact], roots: Sequence[bytes]) -> Iterator[Violation]:

@@ -5,6 +5,8 @@ Stated over raw records, apart from the fold's own: a job is signed if its creat
 
 import hashlib
 from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
 
 from aetheris.proofs.records import Fact, RawRecord, read
 from aetheris.proofs.signatures import BadSignature, certified, holds, opened, revoked
@@ -24,8 +26,12 @@ class Authorship:
         self._is_born = False
         self._keys: dict[str, tuple[str, bytes]] = {}
         """Key id → the service that it is certified for, and the raw public key."""
-        self._revoked: set[str] = set()
+        self.revoked: set[str] = set()
         """Keys that count no more from here on."""
+        self._times: dict[str, list[tuple[str, str]]] = {}
+        """Key id → when its certificates in this job are in force."""
+        self.untimely: list[Fact] = []
+        """What was signed, by its writer's date, when no certificate of its key was in force; it counts."""
 
     def is_proved(self, record: RawRecord, fact: Fact) -> bool:
         """Whether it is by who may write it, as far as that is asked for; each record is asked about once."""
@@ -57,7 +63,7 @@ class Authorship:
         except ValueError:
             return False
         if key_id is not None:
-            self._revoked.add(key_id)
+            self.revoked.add(key_id)
         return key_id is not None
 
     def _is_by(self, service: str, installation: str, record: RawRecord, fact: Fact) -> bool:
@@ -68,7 +74,7 @@ class Authorship:
 
     def _is_signed(self, service: str, installation: str, record: RawRecord, fact: Fact) -> bool:
         signed = opened(record.value)
-        if signed.key_id in self._revoked:
+        if signed.key_id in self.revoked:
             return False
         known = self._keys.get(signed.key_id) or certified(fact.body.get("certificate"), installation)
         if known is None or known[0] != service:
@@ -85,7 +91,31 @@ class Authorship:
         if not holds(signed, place, known[1]):
             return False
         self._keys[signed.key_id] = known
+        self._compare_times(signed.key_id, installation, fact)
         return True
+
+    def _compare_times(self, key_id: str, installation: str, fact: Fact) -> None:
+        """By the writer's own clock, `ce_time`, which nobody signs: anybody may repeat a record under another."""
+        carried, times = fact.body.get("certificate"), self._times.setdefault(key_id, [])
+        if carried is not None and certified(carried, installation) == self._keys[key_id]:
+            times.append((carried["not_before"], carried["not_after"]))
+        said = _moment(fact.time)
+        if said is None or not any(_is_within(said, *one) for one in times):
+            self.untimely.append(fact)
+
+
+def _is_within(said: datetime, begin: str, end: str) -> bool:
+    first, last = _moment(begin), _moment(end)
+    return first is not None and last is not None and first <= said <= last
+
+
+@lru_cache(maxsize=1024)
+def _moment(text: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def since_birth(records: Sequence[RawRecord], roots: Collection[str]) -> Sequence[RawRecord]:

@@ -81,7 +81,11 @@ class Proofs:
         records = await self._read(job_id, line) if line is not None else await self._read_on(job_id)
         judged = await self._judged(_raw(records))
         authors = judged.history.authors
-        signers = None if authors.installation is None else JobSigners(authors.installation, authors.born)
+        signers = (
+            None
+            if authors.installation is None
+            else JobSigners(authors.installation, authors.born, revoked=authors.revoked)
+        )
         return judged.report.violations, signers
 
     async def inclusion(self, job_id: str, tenant: str) -> str:

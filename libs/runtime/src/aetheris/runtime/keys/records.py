@@ -94,7 +94,7 @@ class RecordSigner:
                     yield draft, signer
 
     def _places(self, group: Group, provenance: KnowsSigners, born: Mapping[bytes, Draft]) -> "dict[int, _ToSign]":
-        """What is to be signed of a group, by its place there; a group brings the certificates that its job lacks."""
+        """What is to be signed of a group, by its place there; it brings the certificates that its job lacks, as renewed."""
         found: dict[int, _ToSign] = {}
         carried: set[str] = set()
         for at, draft in enumerate(group):
@@ -109,8 +109,10 @@ class RecordSigner:
             if job is not None and signer.certificate.key_id in job.revoked:
                 raise _revoked(signer)
             installation = signer.certificate.installation if job is None else job.installation
-            known = carried if birth is not None or job is None else carried | job.keys.keys()
-            value = draft.value if signer.key_id in known else _with_certificate(draft.value, signer)
+            is_known = signer.key_id in carried or (
+                birth is None and job is not None and job.keys.get(signer.key_id) == signer.certificate
+            )
+            value = draft.value if is_known else _with_certificate(draft.value, signer)
             carried.add(signer.key_id)
             named = born_of(birth.value) if birth is not None else job.born if job is not None else None
             place = place_of(installation, name, draft.key.decode(), named)

@@ -71,7 +71,11 @@ class AuditedJob:
     def signers(self) -> JobSigners | None:
         """What its records are signed by; None where they are not."""
         authors = self.audit.history.authors
-        return None if authors.installation is None else JobSigners(authors.installation, authors.born)
+        return (
+            None
+            if authors.installation is None
+            else JobSigners(authors.installation, authors.born, revoked=authors.revoked)
+        )
 
     def untold(self, found: Iterable[Violation]) -> list[Violation]:
         """Violations that nobody has told yet; they count as told from now on."""
