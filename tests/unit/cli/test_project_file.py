@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from aetheris.cli.embedded.environment import alone
 from aetheris.cli.given import given
 from aetheris.cli.project_file import LARGEST_BYTES, ProjectFileInvalid, project
+from aetheris.runtime.base.refusal import SettingInvalid
+from aetheris.runtime.process.settings import ToolSettings, load
 from tests.unit.cli.test_check import OK, aetheris
 
 VARIABLES = ("TOOLS", "POLICY", "SECRETS", "MCP", "MODELS", "CONFIG", "REDIS", "LEASE_TTL_S", "DATA")
@@ -57,6 +60,8 @@ def write(folder: Path, text: str) -> Path:
         ('secrets = "gone/s.toml"', "aetheris.toml:1: secrets: there is no file gone/s.toml"),
         ('mcp = "gone.json"', "aetheris.toml:1: mcp: there is no file gone.json"),
         ('models = ["a:b", "gone.toml"]', "aetheris.toml:1: models: there is no file gone.toml"),
+        ('tool_isolation = "thread"', 'aetheris.toml:1: tool_isolation: must be "none" or "process"'),
+        ('tool_env = ["AETHERIS_REDIS"]', "aetheris.toml:1: tool_env: AETHERIS_REDIS is a setting of ours"),
         ("executors = 17", "aetheris.toml:1: executors: must be a number from 0 to 16"),
         ("executors = true", "aetheris.toml:1: executors: must be a number from 0 to 16"),
         ('tools = ["shop"\npolicy = 1', "aetheris.toml:2: is not TOML: "),
@@ -65,7 +70,7 @@ def write(folder: Path, text: str) -> Path:
         ("tools = " + "[" * 100_000, "aetheris.toml: is nested too deeply"),
         ("#" * (LARGEST_BYTES + 1), "aetheris.toml: is larger than 256 KiB"),
     ],
-    ids=range(23),
+    ids=range(25),
 )
 def test_a_mistake_is_a_sentence_with_its_place(folder: Path, text: str, wording: str) -> None:
     write(folder, text)
@@ -149,6 +154,17 @@ def test_flags_beat_the_environment_and_the_environment_the_file(folder: Path, m
     with given(None, "") as here:
         assert (os.environ["AETHERIS_TOOLS"], here.origin("tools")) == ("", "--tools")
     assert (os.environ["AETHERIS_TOOLS"], os.environ["AETHERIS_POLICY"]) == ("other", "below/p.toml")
+
+
+def test_processes_of_tools_are_settings_of_executor_and_prober(folder: Path) -> None:
+    write(folder, 'tool_isolation = "process"\ntool_env = ["SHOP_URL", "SHOP_KEY"]\n')
+    with given(None):
+        settings = load(ToolSettings)
+    assert (settings.tool_isolation, settings.tool_env) == ("process", ("SHOP_URL", "SHOP_KEY"))
+    with pytest.raises(SettingInvalid, match="AETHERIS_TOOL_ENV"), alone({"AETHERIS_TOOL_ENV": "AETHERIS_KAFKA"}):
+        load(ToolSettings)
+    with alone({"AETHERIS_TOOL_ISOLATION": ""}):
+        assert load(ToolSettings).tool_isolation == "none"
 
 
 def test_paths_of_file_and_environment_mean_the_same_from_a_folder_below(

@@ -19,7 +19,17 @@ LARGEST_BYTES = 256 * 1024
 MOST_EXECUTORS = 16
 KEYS = {
     f"AETHERIS_{key.upper()}": key
-    for key in ("tools", "policy", "signers", "secrets", "mcp", "models", "shell_programs")
+    for key in (
+        "tools",
+        "policy",
+        "signers",
+        "secrets",
+        "mcp",
+        "models",
+        "shell_programs",
+        "tool_isolation",
+        "tool_env",
+    )
 }
 """Environment variable → the key that says the same."""
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*)?")
@@ -66,6 +76,18 @@ def _module(word: str) -> str | None:
     return f"{word} is not the name of a module"
 
 
+def _variable(word: str) -> str | None:
+    if word.startswith("AETHERIS_"):
+        return f"{word} is a setting of ours, which may hold a credential, and is given to no tool"
+    return None
+
+
+def _isolation(value: object) -> str:
+    if value not in ("none", "process"):
+        raise ValueError('must be "none" or "process"')
+    return str(value)
+
+
 def _path(value: object) -> str:
     if not isinstance(value, str) or not value or not value.isprintable():
         raise ValueError("must be the path of a file or folder, in quotes")
@@ -93,6 +115,8 @@ class ProjectFile(BaseModel):
     mcp: _Path = None
     models: Annotated[tuple[str, ...] | None, _words("openai-chat:gpt-5")] = None
     shell_programs: Annotated[tuple[str, ...] | None, _words("/usr/bin/git")] = None
+    tool_isolation: Annotated[str | None, BeforeValidator(_isolation)] = None
+    tool_env: Annotated[tuple[str, ...] | None, _words("SHOP_URL", _variable)] = None
     data: _Path = None
     executors: Annotated[int | None, BeforeValidator(_count)] = None
 
@@ -124,6 +148,8 @@ class Project:
             "secrets": self._seen(self.file.secrets),
             "mcp": self._seen(self.file.mcp),
             "models": self._with_files(self.file.models),
+            "tool_isolation": self.file.tool_isolation,
+            "tool_env": self.file.tool_env,
             "shell_programs": self.file.shell_programs and tuple(map(self._seen, self.file.shell_programs)),
         }
         return {variable: _joined(values[key]) for variable, key in KEYS.items() if values[key] is not None}

@@ -41,8 +41,6 @@ from aetheris.sdk.tools import AnyTool, wants_context
 T = TypeVar("T")
 
 LONGEST_REASON = 500  # characters
-ENDING_S = 5.0
-"""How long the end of a call's own process is awaited after its time."""
 _LONGEST_CLASS = 200  # characters of the name of an exception's class
 
 
@@ -75,9 +73,7 @@ async def invoke(
     remains.watch()
     call = _call(tool.key, tool.function, (ctx,) if tool.signature.injected else (), bound)
     outcome = partial(_outcome, call, tool.pure, redactor, raised)
-    if tool.isolation is not None:
-        within_s += ENDING_S  # the call's process has been killed by then, and its end is known
-    return await _within(within_s, outcome, lambda name: _doubt(name, tool.pure))
+    return await _within(within_s + tool.ending_s, outcome, lambda name: _doubt(name, tool.pure))
 
 
 async def ask_probe(tool: AnyTool, ctx: ProbeContext, timeout_s: float, raised: Raised = lambda _error: None) -> Answer:

@@ -62,6 +62,8 @@ class Tool(Generic[P, R]):
     ) -> None:
         self.function = function
         self.isolation: Isolation | None = isolation
+        self.ending_s = 0.0
+        """How long a call's end is awaited after its time, where it is made in another process."""
         self.kind: EffectKind = kind
         self.name = name
         self.version = version

@@ -144,7 +144,7 @@ async def _isolated(here: Toolbox | None, settings: ExecutorSettings, output: To
     Raises:
         ToolsRefused: their processes can't be started, or can't load them.
     """
-    given = Given(settings.tool_env, settings.tool_user)
+    given = Given(settings.tool_env, settings.tool_user or None)
     modules = ",".join(settings.tools)
     async with AsyncExitStack() as closing:
         try:

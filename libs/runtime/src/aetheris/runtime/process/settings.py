@@ -104,7 +104,7 @@ class ToolSettings(RuntimeSettings):
     tools_folder: Path | None = Field(
         None, description="Folder that they may lie in, behind all that is installed; `up` sets the project's"
     )
-    tool_isolation: Literal["none", "process"] = Field(
+    tool_isolation: Annotated[Literal["none", "process"], BeforeValidator(lambda value: value or "none")] = Field(
         "none", description="process: tools are imported and called in processes of their own, without credentials"
     )
     tool_env: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split), AfterValidator(_no_settings)] = Field(

@@ -16,6 +16,8 @@ from aetheris.sdk.outcomes import Answer, Partial, Result, StateChange, Unknown,
 from aetheris.sdk.schema import DeclarationError, GivenSchema, given_schema
 from aetheris.sdk.tools import AnyTool, Tool
 
+ENDING_S = 5.0
+"""By then a call's process that took too long has been killed, and what is known of its end is known."""
 _SECRETS: ContextVar[Mapping[str, str]] = ContextVar("secrets")
 
 
@@ -102,6 +104,7 @@ def _tool(source: str, host: Host, described: Mapping[str, Any]) -> AnyTool:
             kind=described["kind"],
             isolation="process",
         )
+        tool.ending_s = ENDING_S
         if entry["verifier"]:
             tool.verifier(_verifier(host, key))
         same = tool.registry_entry() == entry

@@ -87,7 +87,7 @@ def _imported(settings: ProberSettings) -> Toolbox | None:
 
 @asynccontextmanager
 async def _isolated(here: Toolbox | None, settings: ProberSettings, output: ToolOutput) -> AsyncGenerator[Toolbox]:
-    given = Given(settings.tool_env, settings.tool_user)
+    given = Given(settings.tool_env, settings.tool_user or None)
     modules = ",".join(settings.tools)
     async with AsyncExitStack() as closing:
         try:
