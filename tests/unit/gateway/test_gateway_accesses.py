@@ -164,3 +164,15 @@ def test_each_route_that_shows_payloads_or_takes_decisions_is_told() -> None:
     untold = {route for route, needed in ROUTES.items() if shows_payloads(needed)} - ACTIONS.keys()
     assert untold == {"POST /api/jobs/{job_id}/continue"}  # which makes a job, whose log has it
     assert ACTIONS.keys() <= ROUTES.keys()
+
+
+def test_what_reached_into_another_tenant_is_told_each_time_with_both_tenants() -> None:
+    told = Told()
+    for route in ("POST /api/jobs/{job_id}/cancel", "GET /api/jobs"):
+        assert AccessAction.ACROSS not in told.actions(Visit(route, "192.0.2.1", ANN, "j"), 200, 0.0)
+        across = Visit(route, "192.0.2.1", ANN, "j", other_tenant="globex")
+        for at_s in (0.0, 1.0):
+            assert told.actions(across, 200, at_s)[-1:] == [AccessAction.ACROSS]
+        assert AccessAction.ACROSS not in told.actions(across, 409, 2.0)
+        body = across.body(AccessAction.ACROSS, 200)
+        assert (body["tenant"], body["other_tenant"], body["subject"]) == ("acme", "globex", "j")
