@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic
@@ -195,6 +196,18 @@ async def test_a_scheduled_retry_outlives_the_ledger(around: LedgerSurroundings)
         await step.granted(token=2)
         assert len(step.of(ev.RetryScheduled)) == 1
         assert datetime.now(UTC) >= datetime.fromisoformat(step.of(ev.RetryScheduled)[0].due_at)
+
+
+async def test_a_freeze_that_nobody_ordered_is_taken_back_when_the_topic_was_read(around: LedgerSurroundings) -> None:
+    step = ledger_job(around, "opaque")
+    await step.create()
+    scope = FreezeScope(tenant="acme")
+    async with around.ledger():
+        forged = ev.JobFrozen(job_id=step.id, scope=scope, number=999, by="eve", at="now")
+        await around.put(drafted(Topic.JOBS_EVENTS, forged, step.id))
+        await around.until(lambda: step.of(ev.JobUnfrozen) != [])
+    (back,) = step.of(ev.JobUnfrozen)
+    assert (back.scope, back.number, back.ordered) == (scope, 999, 0)
 
 
 async def test_a_human_settles_what_is_parked(around: LedgerSurroundings) -> None:

@@ -153,3 +153,61 @@ def test_what_was_answered_is_not_answered_again() -> None:
     ledger.order(order())
     assert len(ledger.answers) == 1
     assert isinstance(ledger.answers[0], FreezeAnswer)
+
+
+def forged(number: int) -> ev.JobFrozen:
+    """By who may append to jobs.events, where records are not signed."""
+    return ev.JobFrozen(job_id=JOB, scope=ALL, number=number, by="eve", at="")
+
+
+def read_all_that_is_ordered(ledger: Ledger) -> None:
+    ledger.core.orders_known(ledger.core.unknown_freezes)
+    ledger.settle()
+
+
+def test_what_nobody_has_ordered_is_taken_back_once_all_that_is_ordered_was_read() -> None:
+    ledger = Surroundings(one("opaque")).ledger()
+    ledger.request("a")
+    for _ in range(3):  # he may say it as often as he likes
+        ledger.add(forged(999))
+        ledger.settle()
+        assert ledger.job.frozen, "another ledger may have read further"
+        assert ledger.core.unknown_freezes == {(ALL, 999)}
+        read_all_that_is_ordered(ledger)
+        assert (dict(ledger.job.frozen), ledger.core.unknown_freezes) == ({}, frozenset())
+    ledger.order(order())
+    assert (ledger.job.frozen[ALL].number, answered(ledger)) == (1, [(1, True, [], 0)]), "a lower number counts"
+    ledger.order(order(begins=False))
+    assert not ledger.job.frozen
+    ledger.add(ev.JobFrozen(job_id=JOB, scope=ALL, number=1, by="ann", at=""))
+    assert not ledger.job.frozen, "one that is said again, late, is void as ever"
+
+
+def test_a_freeze_in_force_that_a_forged_one_hides_is_said_again() -> None:
+    ledger = Surroundings(one("opaque")).ledger()
+    ledger.order(order())
+    ledger.add(forged(7))
+    read_all_that_is_ordered(ledger)
+    assert ledger.job.frozen[ALL].number == 1
+    ledger.order(order(begins=False))
+    assert not ledger.job.frozen
+
+
+def test_what_is_ordered_and_was_not_read_yet_is_not_taken_back() -> None:
+    ledger = Surroundings(one("opaque")).ledger()
+    ledger.add(forged(1))
+    asked = ledger.core.unknown_freezes
+    ledger.order(order())
+    ledger.core.orders_known(asked)
+    ledger.settle()
+    assert (ledger.job.frozen[ALL].number, ledger.written().count("job_unfrozen")) == (1, 0)
+
+
+def test_who_takes_over_a_job_that_was_frozen_by_nobody_asks_again() -> None:
+    surroundings = Surroundings(one("opaque"))
+    first = surroundings.ledger()
+    first.add(forged(999))
+    second = surroundings.ledger()
+    assert second.core.unknown_freezes == {(ALL, 999)}
+    read_all_that_is_ordered(second)
+    assert not second.job.frozen

@@ -130,6 +130,10 @@ OTHERS: list[tuple[str, dict[str, Any]]] = [
             ({"tool": "burn"}, 2),
         )
     ],
+    *[
+        ("job_unfrozen", {"scope": {"tool": "burn"}, "number": 2, "by": "me", "at": "", "ordered": ordered})
+        for ordered in (0, 1, 2)
+    ],
     ("worker_ended", {"worker_id": "w", "incarnation": "gone", "how": "lock"}),
     ("worker_ended", {"worker_id": "w", "incarnation": "gone", "how": "human", "by": "me", "evidence": "e"}),
     ("plan_generated", _revision(1, node("a.undo", compensates="a"))),

@@ -63,6 +63,10 @@ def grounds() -> list[list[RawRecord]]:
     frozen.start("n1", "b")
     frozen.add("job_unfrozen", scope={"tenant": frozen.tenant}, number=1, **who)
     frozen.add("job_unfrozen", scope={"tenant": frozen.tenant}, number=3, **who)
+    for number, ordered in ((9, 3), (4, 4), (4, 3), (4, None)):
+        frozen.add("job_frozen", scope={"tenant": frozen.tenant}, number=number, **who)
+        frozen.start(f"n{number}-{ordered}", "b")
+        frozen.add("job_unfrozen", scope={"tenant": frozen.tenant}, number=number, ordered=ordered, **who)
     frozen.add("job_stopping", by="me", reason="r", up_to_revision=0)
     frozen.add("job_failed", error="r")
     streams = [list(streamfile.read(path).raw()) for path in sorted(FOLDER.glob("*.jsonl"))]

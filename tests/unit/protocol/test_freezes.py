@@ -27,6 +27,10 @@ def unfrozen(number: int = 1, scope: FreezeScope = ALL) -> ev.JobUnfrozen:
     return ev.JobUnfrozen(job_id=JOB, scope=scope, number=number, by="bob", at="then")
 
 
+def taken_back(number: int, ordered: int) -> ev.JobUnfrozen:
+    return unfrozen(number).model_copy(update={"ordered": ordered})
+
+
 def order(number: int, *, begins: bool = True, scope: FreezeScope = ALL) -> FreezeOrder:
     return FreezeOrder(scope=scope, number=number, frozen=begins, by="bob", at="then")
 
@@ -72,6 +76,12 @@ def test_what_was_void_behind_a_freeze_stays_void_when_it_comes_again_behind_its
         ((frozen(1), unfrozen(1), frozen(2)), 2),
         ((frozen(1), unfrozen(2)), 1),
         ((unfrozen(1), frozen(1)), 1),
+        ((frozen(9), unfrozen(9), frozen(2)), None),
+        ((frozen(9), taken_back(9, 1), frozen(2)), 2),
+        ((frozen(9), taken_back(9, 1), frozen(1)), None),
+        ((frozen(9), taken_back(8, 1), frozen(2)), 9),
+        ((frozen(9), taken_back(9, 9)), 9),
+        ((frozen(9), unfrozen(9), taken_back(9, 1), frozen(2)), None),
         ((frozen(1), ev.CancelRequested(job_id=JOB, by="ann", compensate=True)), 1),
         ((frozen(1), ev.JobFailed(job_id=JOB, error="x")), None),
         ((ev.JobFailed(job_id=JOB, error="x"), frozen(1)), None),

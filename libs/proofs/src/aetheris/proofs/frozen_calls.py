@@ -13,7 +13,10 @@ NAME_LIMIT = 256
 
 
 def is_frozen(history: History, at: int, tool: object) -> bool:
-    """Each freeze of a scope has a higher number than those before it, and ends by its own or with the job."""
+    """Each freeze of a scope has a higher number than those before it, and ends by its own or with the job.
+
+    The end of one that nobody had ordered says up to which number they were: the next one has a higher.
+    """
     in_force: dict[Scope, int] = {}
     last: dict[Scope, int] = {}
     created: Body = history.created.body if history.created is not None else {}
@@ -26,11 +29,17 @@ def is_frozen(history: History, at: int, tool: object) -> bool:
         if scope is None or isinstance(number, bool) or not isinstance(number, int):
             continue
         if fact.type == "job_unfrozen":
-            if in_force.get(scope) == number:
+            ordered = fact.body.get("ordered")
+            if in_force.get(scope) == number and (ordered is None or _is_below(ordered, number)):
                 del in_force[scope]
+                last[scope] = number if ordered is None else ordered
         elif number > last.get(scope, 0) and _concerns(scope, created):
             in_force[scope] = last[scope] = number
     return any(scope[2] in (None, tool) for scope in in_force)
+
+
+def _is_below(ordered: object, number: int) -> bool:
+    return isinstance(ordered, int) and not isinstance(ordered, bool) and 0 <= ordered < number
 
 
 def _scope(fact: Fact) -> Scope | None:

@@ -57,7 +57,7 @@ from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.keys.records import UNSIGNED, PartitionRecords, RecordKeys
 from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.log.history import JobLogReader
-from aetheris.runtime.log.interface import Writer
+from aetheris.runtime.log.interface import LogError, Writer
 from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.process.crash import NOWHERE, CrashPoints
 from aetheris.runtime.redis.leases import Lease
@@ -76,6 +76,8 @@ _UNREAD = (UNREAD | _types(NodeFinished)) - _types(EffectConfirmed, Confirmation
 
 _SUBMIT = f"io.aetheris.{Submit.type_name}.v1".encode()
 """The planner's; its plan may be long, and is passed over unparsed."""
+
+_RETRY_PAUSE_S = 0.2
 
 _log = structlog.get_logger(__name__)
 
@@ -130,6 +132,7 @@ class LedgerHandler(PartitionHandler):
         self._confirmed: list[LedgerRecord] = []
         self._late: set[asyncio.Task[None]] = set()
         """What waits for the store of blobs."""
+        self._asking: asyncio.Task[None] | None = None
         deps.workers.listen(self._worker_ended)
         deps.duplicates.listen(self._duplicates_changed)
         deps.releases.listen(self._tool_released)
@@ -193,7 +196,10 @@ class LedgerHandler(PartitionHandler):
         self._operators.close()
         for late in tuple(self._late):
             late.cancel()
-        await asyncio.gather(*self._late, return_exceptions=True)
+        asking = () if self._asking is None else (self._asking,)
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*self._late, *asking, return_exceptions=True)
         await self._reconciler.close()
 
     # in
@@ -312,11 +318,26 @@ class LedgerHandler(PartitionHandler):
         if decisions:
             await self._carry_out([one for one in decisions if not isinstance(one, Confirm)], now)
             self._confirm([one.message for one in decisions if isinstance(one, Confirm)])
+        if self._partition.unknown_freezes and self._asking is None:
+            self._asking = asyncio.create_task(self._ask_for_orders())
         if self._partition.waits_for_fold or any(isinstance(decision, Emit) for decision in decisions):
             self._deps.wake_ups.wake()
         due_s = self._partition.next_due()
         if due_s is not None:
             self._deps.wake_ups.call_at(self._number, due_s)
+
+    async def _ask_for_orders(self) -> None:
+        """An order lies in its topic before any job carries it: what is not there now, nobody has ordered."""
+        asked = self._partition.unknown_freezes
+        try:
+            await self._deps.freezes.caught_up()
+        except LogError as error:
+            _log.warning("what is ordered frozen is not known yet", error=str(error))
+            await self._deps.clock.sleep(_RETRY_PAUSE_S)
+        else:
+            self._partition.orders_known(asked)
+        self._asking = None
+        self._wake_up()
 
     async def _carry_out(self, decisions: Sequence[Decision], now: Now) -> None:
         """One pipeline and one append; blobs lie in the store before the events that refer to them."""

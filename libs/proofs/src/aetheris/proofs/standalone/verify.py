@@ -1088,9 +1088,14 @@ class Job:
             self.frozen.add(scope)
 
     def job_unfrozen(self, over: Record, _call: Call) -> None:
-        scope = frozen_scope(over)
+        """Of one that nobody had ordered it says up to which number freezes were: the next has a higher one."""
+        scope, ordered = frozen_scope(over), over.body.get("ordered")
         if scope in self.frozen and is_number(over.body.get("number"), self.freezes[scope]):
-            self.frozen.discard(scope)
+            if ordered is None:
+                self.frozen.discard(scope)
+            elif type(ordered) is int and 0 <= ordered < self.freezes[scope]:
+                self.frozen.discard(scope)
+                self.freezes[scope] = ordered
 
     def cancel_requested(self, _cancel: Record, _call: Call) -> None:
         """What a cancel undoes goes on."""

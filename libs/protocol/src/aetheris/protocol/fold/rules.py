@@ -384,9 +384,11 @@ def _frozen(job: JobState, e: ev.JobFrozen, offset: int) -> bool:
 
 def _unfrozen(job: JobState, e: ev.JobUnfrozen, offset: int) -> bool:
     freeze = job.frozen.get(e.scope)
-    if freeze is None or e.number != freeze.number:
+    if freeze is None or e.number != freeze.number or (e.ordered is not None and e.ordered >= e.number):
         return False
     del job.frozen[e.scope]
+    if e.ordered is not None:
+        job.freezes[e.scope] = e.ordered
     return True
 
 

@@ -50,3 +50,5 @@ class JobUnfrozen(Event):
     by: str
     at: str
     reason: str | None = None
+    ordered: int | None = Field(default=None, ge=0, strict=True)
+    """Where nobody had ordered it: the number of the scope's freeze that was over last, so that the next one counts."""

@@ -3,7 +3,7 @@
 Nothing rests on who writes here: jobs carry the freeze, and a partition its mark, in log order (docs/freeze.md).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from aetheris.ledger.core.decisions import Answered, Decision, Emit, Mark, Now
 from aetheris.ledger.core.due_times import DueTimes
@@ -11,7 +11,6 @@ from aetheris.ledger.core.live_jobs import LiveJob, LiveJobs
 from aetheris.ledger.core.settlement import written
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.ids import execution_id
-from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.fold.state import JobState, KeyState, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ActingCall, FreezeAnswer, FreezeMark, FreezeOrder
@@ -19,8 +18,12 @@ from aetheris.protocol.messages.commands import ActingCall, FreezeAnswer, Freeze
 MOST_NAMED = 200
 """Calls that an answer names; of others it says how many there are."""
 
+MOST_FORGED = 1_000
+"""Freezes that nobody ordered which are remembered, the newest."""
+
 Said = tuple[int, bool]
 """The number of a freeze, and whether it begins."""
+Numbered = tuple[FreezeScope, int]
 
 
 class Freezes:
@@ -39,6 +42,10 @@ class Freezes:
         self._marked: dict[FreezeScope, Said] = {}
         """The mark that this process has appended last."""
         self._answers: list[FreezeAnswer] = []
+        self.unknown: set[Numbered] = set()
+        """Freezes of jobs whose order this process has not read."""
+        self._forged: dict[Numbered, None] = {}
+        """Those that nobody had ordered when it had read all that is ordered."""
 
     def take(self, order: FreezeOrder, now: Now) -> None:
         """An order counts that this partition has not answered."""
@@ -53,6 +60,27 @@ class Freezes:
         """A job is created, or its plan or its freezes have changed: whether it carries what is ordered."""
         if job.state.frozen or self._orders.in_force():
             self._looked_at[job.state.job_id] = None
+        for scope, freeze in job.state.frozen.items():
+            if not self._orders.has(scope, freeze.number) and (scope, freeze.number) not in self._forged:
+                self.unknown.add((scope, freeze.number))
+
+    def changed(self, job: LiveJob, scope: FreezeScope) -> None:
+        """A freeze of a job has begun, or is over: what was said before of that scope is said."""
+        self._said.get(job.state.job_id, {}).pop(scope, None)
+        freeze = job.state.frozen.get(scope)
+        if freeze is not None:
+            self._forged.pop((scope, freeze.number), None)  # it may have been ordered since
+        self.look(job)
+
+    def known(self, asked: Set[Numbered]) -> None:
+        """All that was ordered before now is among the orders: what of `asked` is not, nobody has ordered."""
+        self.unknown -= asked
+        self._forged |= dict.fromkeys(one for one in asked if not self._orders.has(*one))
+        while len(self._forged) > MOST_FORGED:
+            del self._forged[next(iter(self._forged))]
+        for job in self._live_jobs.jobs.values():
+            if any((scope, freeze.number) in self._forged for scope, freeze in job.state.frozen.items()):
+                self._looked_at[job.state.job_id] = None
 
     def look_at_all(self) -> None:
         """History was read."""
@@ -102,7 +130,7 @@ class Freezes:
             if job is None or _is_out_of_reach(job.state):
                 continue
             known = self._said.setdefault(job_id, {})
-            for event in _differences(job.state, self._orders):
+            for event in self._differences(job.state):
                 said = (event.number, isinstance(event, ev.JobFrozen))
                 if known.get(event.scope) != said:  # else it is on its way
                     known[event.scope] = said
@@ -111,7 +139,7 @@ class Freezes:
     def _waits_for_jobs(self) -> bool:
         """Whether a job does not carry yet what is ordered."""
         return any(
-            next(iter(_differences(job.state, self._orders)), None) is not None
+            next(self._differences(job.state), None) is not None
             for job in self._live_jobs.jobs.values()
             if not _is_out_of_reach(job.state)
         )
@@ -126,6 +154,27 @@ class Freezes:
         for order in unsaid:
             self._marked[order.scope] = said_by(order)
             yield Mark(FreezeMark(order=order))
+
+    def _differences(self, job: JobState) -> Iterator[ev.JobFrozen | ev.JobUnfrozen]:
+        """What makes a job's freezes those that are ordered."""
+        for scope, freeze in job.frozen.items():
+            last = self._orders.last(scope)
+            if last is not None and not last.frozen and last.number >= freeze.number:
+                yield ev.JobUnfrozen(
+                    job_id=job.job_id, scope=scope, number=freeze.number, by=last.by, at=last.at, reason=last.reason
+                )
+            elif (scope, freeze.number) in self._forged and not self._orders.has(scope, freeze.number):
+                yield _taken_back(job.job_id, freeze, last)
+        for order in self._orders.in_force():
+            if _calls(order.scope, job) and job.freezes.get(order.scope, 0) < order.number:
+                yield ev.JobFrozen(
+                    job_id=job.job_id,
+                    scope=order.scope,
+                    number=order.number,
+                    by=order.by,
+                    at=order.at,
+                    reason=order.reason,
+                )
 
     def _acting(self, order: FreezeOrder) -> Iterator[ActingCall]:
         for job in self._live_jobs.jobs.values():
@@ -148,24 +197,18 @@ def _may_act(state: KeyState) -> bool:
     return bool(state.unresolved) and not (state.outcome is Settled.FAILED and state.sure)
 
 
-def _differences(job: JobState, orders: FreezeOrders) -> Iterator[ev.JobFrozen | ev.JobUnfrozen]:
-    """What makes a job's freezes those that are ordered."""
-    for scope, freeze in job.frozen.items():
-        last = orders.last(scope)
-        if last is not None and not last.frozen and last.number >= freeze.number:
-            yield ev.JobUnfrozen(
-                job_id=job.job_id, scope=scope, number=freeze.number, by=last.by, at=last.at, reason=last.reason
-            )
-    for order in orders.in_force():
-        if _calls(order.scope, job) and job.freezes.get(order.scope, 0) < order.number:
-            yield ev.JobFrozen(
-                job_id=job.job_id,
-                scope=order.scope,
-                number=order.number,
-                by=order.by,
-                at=order.at,
-                reason=order.reason,
-            )
+def _taken_back(job_id: str, freeze: ev.JobFrozen, last: FreezeOrder | None) -> ev.JobUnfrozen:
+    """The end of a freeze that nobody ordered; one that is ordered, with the number behind the last, counts then."""
+    over = 0 if last is None else last.number - last.frozen
+    return ev.JobUnfrozen(
+        job_id=job_id,
+        scope=freeze.scope,
+        number=freeze.number,
+        by="ledger",
+        at=freeze.at,
+        reason="nobody has ordered it",
+        ordered=over,
+    )
 
 
 def _calls(scope: FreezeScope, job: JobState) -> bool:

@@ -4,11 +4,12 @@ An event is folded, then followed by those who remember something of its job (`k
 two phases: `to_fetch` takes up what is due and says what must be known of the stores, `decide` judges it by that.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 
 from aetheris.ledger.core import confirmations
 from aetheris.ledger.core.decisions import Decision, Facts, Now, ToFetch
 from aetheris.ledger.core.due_times import DueTimes
+from aetheris.ledger.core.freezes import Numbered
 from aetheris.ledger.core.human_commands import HumanCommands, IgnoredCommand
 from aetheris.ledger.core.invocations import Invocations
 from aetheris.ledger.core.judgement import Judgement
@@ -165,6 +166,15 @@ class Partition:
         """The partition's mark was read: everything that is ordered lies in front of it."""
         self._live_jobs.folded = offset
         self._freezes.marked(mark)
+
+    @property
+    def unknown_freezes(self) -> Set[Numbered]:
+        """Freezes of jobs whose order this process has not read: it reads what is ordered, then says `orders_known`."""
+        return frozenset(self._freezes.unknown)
+
+    def orders_known(self, asked: Set[Numbered]) -> None:
+        """All that was ordered before now was read: what of `asked` is not among it is taken back."""
+        self._freezes.known(asked)
 
     def restored(self, now: Now) -> None:
         """History was read: every lease gets a full TTL before it is missed."""

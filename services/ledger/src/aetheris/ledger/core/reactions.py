@@ -83,11 +83,11 @@ class Reactions:
                 confirmations.resumed(job, self._live_jobs.folded, self._live_jobs.context)
                 self._due.go_on(job, now)
             case ev.JobFrozen():
-                self.freezes.look(job)
+                self.freezes.changed(job, event.scope)
             case ev.JobUnfrozen():
                 if event.scope.tool is None:
                     confirmations.resumed(job, self._live_jobs.folded, self._live_jobs.context)
-                self.freezes.look(job)
+                self.freezes.changed(job, event.scope)
                 self._due.go_on(job, now)
             case ev.CancelRequested():
                 self._cancels.give_up(job)
