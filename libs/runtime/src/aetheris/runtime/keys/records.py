@@ -94,7 +94,7 @@ class RecordSigner:
                     yield draft, signer
 
     def _places(self, group: Group, provenance: KnowsSigners, born: Mapping[bytes, Draft]) -> "dict[int, _ToSign]":
-        """What is to be signed of a group, by its place there; it brings the certificates that its job lacks, as renewed."""
+        """What is to be signed of a group, by its place; it brings the certificates that its job lacks, as renewed."""
         found: dict[int, _ToSign] = {}
         carried: set[str] = set()
         for at, draft in enumerate(group):
