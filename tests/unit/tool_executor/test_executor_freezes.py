@@ -5,12 +5,15 @@ import dataclasses
 from pathlib import Path
 from typing import cast
 
+import pytest
+
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.messages.commands import FreezeMark, FreezeOrder
 from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.events import ToolInvocationStarted
 from aetheris.protocol.plan.graph import EffectKind
 from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.log.interface import LogUnreachable
@@ -120,6 +123,23 @@ async def test_the_executor_looks_for_the_order_of_a_mark_that_it_does_not_know(
     assert await bench.declared(), "nobody has ordered that"
 
 
+async def test_a_freeze_whose_mark_lies_below_what_is_read_is_known_before_the_partition_is_restored(
+    tmp_path: Path,
+) -> None:
+    """The log of freezes is asked, until it answers; nothing that this partition reads would tell of it."""
+    bench = HandlerBench(tmp_path)
+    told = Told()
+    bench.parts = dataclasses.replace(bench.parts, freezes=cast("FreezeTable", told))
+    bench.handler = ExecutorHandler(bench.parts)
+    with pytest.raises(LogUnreachable):
+        await bench.handler.learn()
+    await bench.handler.learn()
+    await bench.handler.restored()
+    await bench.grant("act")
+    await asyncio.gather(*bench.tasks)
+    assert not [event for event in bench.events() if isinstance(event, ToolInvocationStarted)]
+
+
 async def test_a_mark_that_no_ledger_signed_holds_nothing_where_a_root_is_known(tmp_path: Path) -> None:
     bench = HandlerBench(tmp_path)
     bench.parts = dataclasses.replace(bench.parts, installation=("0" * 64,))
@@ -130,6 +150,20 @@ async def test_a_mark_that_no_ledger_signed_holds_nothing_where_a_root_is_known(
         {Topic.JOBS_EVENTS: [Record(Topic.JOBS_EVENTS, 0, 0, 0, mark.key, mark.headers, mark.value)]}
     )
     assert not bench.tasks, "nobody has to look for its order"
+
+
+class Told:
+    """Has an order that it reads when the log answers, at the second time."""
+
+    def __init__(self) -> None:
+        self.orders = FreezeOrders()
+        self._asked = 0
+
+    async def caught_up(self) -> None:
+        self._asked += 1
+        if self._asked == 1:
+            raise LogUnreachable("no answer")
+        self.orders.take(order())
 
 
 class Asked:

@@ -1,0 +1,104 @@
+"""What the verifier fails to judge concerns its job alone, wherever it fails: in a round, at the seal, or late."""
+
+import asyncio
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from aetheris.proofs import Violation
+from aetheris.proofs.audit import violations_in
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.events import Event, JobFailed
+from aetheris.runtime.base.clock import SystemClock
+from aetheris.runtime.keys.records import UNSIGNED
+from aetheris.verifier import audit_watch, handlers, reports
+from aetheris.verifier.audit_watch import AuditWatch
+from aetheris.verifier.core.partition import AuditedJob, Partition
+from aetheris.verifier.handlers import VerifierPartition
+from tests.testkit.histories import created, finished, graph, planned
+
+BAD, GOOD = "job-bad", "job-good"
+PATIENCE_S = 30
+ODD = (created(), planned(graph({"id": "a"})), finished("a", "n1"))
+"""A success of what never started."""
+
+
+def records(*events: Event) -> list[Record]:
+    """The same of both jobs, the bad one first."""
+    found: list[Record] = []
+    for event in events:
+        for job_id in (BAD, GOOD):
+            said = event.model_copy(update={"job_id": job_id})
+            made = draft(
+                Topic.JOBS_EVENTS, said, key=job_id, id=f"{len(found)}", source="s", time="2026-01-01T00:00:00Z"
+            )
+            found.append(Record(made.topic, 0, len(found), 0, made.key, made.headers, made.value))
+    return found
+
+
+def taken(partition: Partition, *events: Event) -> None:
+    for record in records(*events):
+        partition.evolve(record, (record.header("ce_type") or b"").decode().split(".")[2])
+
+
+async def test_a_job_that_a_round_fails_to_judge_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judged(facts: Any) -> tuple[Violation, ...]:
+        if facts[0].job == BAD:
+            raise RecursionError
+        return violations_in(facts)
+
+    partition, told, both = Partition(), dict[str, set[str]](), asyncio.Event()
+
+    async def report(job: AuditedJob, broken: Iterable[Violation]) -> None:
+        told[job.job_id] = {one.rule for one in broken}
+        if told.keys() == {BAD, GOOD}:
+            both.set()
+
+    monkeypatch.setattr(audit_watch, "violations_in", judged)
+    taken(partition, *ODD)
+    watch = AuditWatch(partition, report, SystemClock())
+    watch.hurry()
+    async with asyncio.timeout(PATIENCE_S):
+        await both.wait()
+    await watch.close()
+    assert "success_without_valid_start" in told[GOOD]
+    assert [(one.job_id, type(one.error)) for one in partition.unjudged.take()] == [(BAD, RecursionError)]
+
+
+def verifier(**parts: Any) -> VerifierPartition:
+    """Of what it needs to judge and to seal: what is made of it lies in `appended`."""
+    keys = SimpleNamespace(trusted=(), is_elsewhere=False, sign=lambda payload: {**payload, "key_id": "k"})
+    runtime = SimpleNamespace(blobs=None, clock=SystemClock(), metrics=Metrics())
+    deps = SimpleNamespace(runtime=runtime, worker=None, keys=keys, records=UNSIGNED, **parts)
+    return VerifierPartition(cast("Any", deps), 0)
+
+
+class Metrics:
+    """Counts nothing."""
+
+    def count(self, *_: object, **__: object) -> None:
+        """Nobody looks."""
+
+
+async def test_a_job_whose_seal_fails_is_not_sealed_and_the_next_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reported(audit: Any, *more: Any) -> Any:
+        if audit.history.facts[0].job == BAD:
+            raise RecursionError
+        return report_on(audit, *more)
+
+    report_on = reports.report_on
+    monkeypatch.setattr(handlers, "report_on", reported)
+    monkeypatch.setattr(handlers, "sealed", lambda job, *_: job.job_id)  # pyright: ignore[reportUnknownLambdaType, reportUnknownMemberType]
+    made = verifier()
+    core = made._core  # pyright: ignore[reportPrivateUsage]
+    taken(core, *ODD[:2], JobFailed(job_id="x", error="e"))
+    ready = core.to_seal()
+    assert [job.job_id for job in ready] == [BAD, GOOD]
+    seals = [await made._sealed(job) for job in ready]  # pyright: ignore[reportPrivateUsage]
+    assert seals == [None, GOOD]
+    assert core.to_seal() == []
+    assert (core.jobs[BAD].needs_upgrade, core.jobs[GOOD].needs_upgrade) == (True, False)
