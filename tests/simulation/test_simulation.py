@@ -12,7 +12,8 @@ from aetheris.ledger.core.timer_queue import Item
 from aetheris.protocol.messages.events import PlanGenerated, ToolInvocationStarted
 from aetheris.testkit.simulation.__main__ import explained, main
 from aetheris.testkit.simulation.ablations import ABLATIONS, Ablation
-from aetheris.testkit.simulation.run import JobsOutcome, SimulationRun, simulate
+from aetheris.testkit.simulation.forged_records import WAYS
+from aetheris.testkit.simulation.run import FORGED, SIGNS, JobsOutcome, SimulationRun, simulate
 from aetheris.testkit.simulation.scenario import LEAST_FAULTS, SCOPES, draw_scenario
 from aetheris.testkit.simulation.shrink import shrink
 from aetheris.testkit.simulation.tape import Tape
@@ -82,6 +83,15 @@ def test_seeds_have_tools_in_quarantine_that_work_again_or_are_released(monkeypa
     assert ends.count("released") > 20
 
 
+def test_a_forger_writes_in_every_way_that_he_has() -> None:
+    ways = set[str]()
+    for seed in (seed for seed in range(300) if seed % FORGED in SIGNS):
+        outcome = simulate(seed, traced=True)
+        assert not outcome.broken, explained(outcome)
+        ways |= {line.partition("somebody writes ")[2] for line in outcome.history if "*** somebody writes" in line}
+    assert ways == {how for how, _ in WAYS} | {"as it lies there", "with an altered path"}
+
+
 def test_a_seed_gives_the_same_run_again() -> None:
     once, again = simulate(7, traced=True), simulate(7, traced=True)
     assert once == again
@@ -118,6 +128,7 @@ def caught(ablation: Ablation) -> JobsOutcome | None:
 
 
 def _history(seed: int, *, codec: bool) -> list[tuple[str, object]]:
-    run = SimulationRun(Tape(seed), codec=codec)
+    rooted = seed % FORGED in SIGNS
+    run = SimulationRun(Tape(seed), codec=codec, forger=rooted, rooted=rooted)
     run.go()
     return [(entry.id, entry.body) for entry in run.events()]

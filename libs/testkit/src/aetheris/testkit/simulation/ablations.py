@@ -13,6 +13,7 @@ from aetheris.protocol.base.words import TryWord
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry
 from aetheris.protocol.messages.event_values import Outcome, Via
 from aetheris.protocol.planning.gate import Vote
+from aetheris.testkit.simulation.unchecked_signatures import under_whichever_root, whoever_is_certified, without
 from aetheris.tool_executor.core.partition import DeclaredInvocation
 
 Replace = Callable[[Any], Any]
@@ -31,6 +32,8 @@ class Ablation:
     replaced: Mapping[str, Replace] = field(default_factory=dict[str, Replace])
     gate: str = "log"
     locks: str = "inherited"
+    compared: bool = True
+    """Whether folds that differ end a run: where a forgery is believed they do before anything comes of it."""
 
     @contextmanager
     def applied(self) -> Generator[None]:
@@ -203,6 +206,10 @@ def _any_of_the_try(real: Callable[..., Any]) -> Callable[..., Any]:
 
 def _whoever_says_so(real: Mapping[tuple[Via, Outcome], Any]) -> Any:
     return {(via, outcome): None for via in Via for outcome in Outcome} | dict(real)
+
+
+def _forged(name: str, rule: str, caught_within: int, path: str, without: Replace) -> Ablation:
+    return Ablation(name, rule, caught_within, {f"aetheris.protocol.{path}": without}, compared=False)
 
 
 def _always(value: object) -> Replace:
@@ -430,6 +437,37 @@ ABLATIONS: tuple[Ablation, ...] = (
         "a `started` behind a job's freeze is void (ledger and executor keep to what is ordered all the same)",
         1000,
         {"aetheris.protocol.fold.start.frozen_by": _always(None)},
+    ),
+    _forged(
+        "with records that nobody signs",
+        "what its writer has not signed is void",
+        100,
+        "fold.provenance.Provenance._is_their_writers",
+        _always(value=True),
+    ),
+    _forged(
+        "with whoever is certified",
+        "a key signs only what the table says its service writes",
+        300,
+        "fold.provenance._is_signed_by",
+        whoever_is_certified,
+    ),
+    _forged(
+        "with certificates of whichever root",
+        "a certificate is of the root that the job's birth names",
+        300,
+        "fold.provenance.is_certified_under",
+        under_whichever_root,
+    ),
+    *(
+        _forged(
+            f"with signatures for whichever {member}",
+            f"a signature is for one {member}",
+            600,
+            "base.signing.statement",
+            without("born" if member == "birth" else member),
+        )
+        for member in ("birth", "key", "topic", "type", "installation")
     ),
 )
 

@@ -34,7 +34,9 @@ from aetheris.protocol.plan.prompts import TURN
 from aetheris.protocol.planning.turns import took_nothing
 from aetheris.testkit.simulation.ballots import Ballots
 from aetheris.testkit.simulation.external_system import ExternalCall, ExternalEffect, SimulatedExternalSystem
+from aetheris.testkit.simulation.forged_records import needs_signature
 from aetheris.testkit.simulation.frozen import FreezeWatch
+from aetheris.testkit.simulation.installation import SimRecords
 from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.quarantines import ToolReport, report_of
 from aetheris.views.standing import job_view
@@ -58,7 +60,11 @@ class Broken(Exception):
 class SimulationObserver:
     """Folds the log as it grows, and remembers where the facts lie that a call needs before it."""
 
-    def __init__(self, number_of: Callable[[str], int]) -> None:
+    def __init__(self, number_of: Callable[[str], int], records: SimRecords) -> None:
+        """`records`: a planner's, of all partitions; they judge what is read here, but for what was forged."""
+        self.records = records
+        self.void: dict[str, set[int]] = {}
+        """By job: where lies what no writer of its kind has signed for it."""
         self.jobs: dict[str, JobState] = {}
         self.freezes = FreezeWatch()
         self._number_of = number_of
@@ -77,9 +83,13 @@ class SimulationObserver:
         self._cancelled: set[str] = set()
         self.tool_reports: list[ToolReport] = []
 
-    def record(self, entry: Entry) -> None:
-        """The next record of jobs.events."""
+    def record(self, entry: Entry, *, forged: bool) -> None:
+        """The next record of jobs.events; `forged`: no service has written it, whoever believes it."""
         event, offset = entry.body, entry.record.offset
+        counts = self.records.counts(entry)
+        if needs_signature(event) if forged else not counts:
+            self.void.setdefault(event.job_id, set()).add(offset)
+            return
         job = self.jobs.get(event.job_id)
         if job is None:
             if isinstance(event, JobCreated):
@@ -268,7 +278,9 @@ def check_folds(observer: SimulationObserver, folds: Iterable[tuple[str, Mapping
     """All who have folded the same prefix say the same."""
     for name, jobs in folds:
         for job_id, job in jobs.items():
-            known = observer.jobs[job_id]
+            known = observer.jobs.get(job_id)
+            if known is None:
+                raise Broken("folds_agree", f"{name} folds {job_id}, which nobody has created")
             if job.creation_offset == known.creation_offset and _essence(job) != _essence(known):
                 raise Broken("folds_agree", f"{name} folds {job_id} otherwise")
 
@@ -277,12 +289,19 @@ def check_proofs(logs: Iterable[SimLog], observer: SimulationObserver, external:
     """The proofs over the final history find nothing but what really happened."""
     histories: dict[str, list[RawRecord]] = {}
     for log, entry in ((one, entry) for one in logs for entry in one.topics[Topic.JOBS_EVENTS]):
-        if not isinstance(entry.body, JobSealed | FreezeMark):
-            record = log.written(entry)
-            raw = RawRecord(record.offset, record.key, record.headers, record.value)
-            histories.setdefault(entry.body.job_id, []).append(raw)
+        job_id, is_forged = entry.body.job_id, entry.record.offset in log.forged
+        if job_id not in observer.jobs or (isinstance(entry.body, JobSealed | FreezeMark) and not is_forged):
+            continue  # a made-up job has no history; what seals say no key of the run has signed
+        record = log.written(entry)
+        raw = RawRecord(record.offset, record.key, record.headers, record.value)
+        histories.setdefault(job_id, []).append(raw)
     for job_id, records in histories.items():
-        _check_report(observer.jobs[job_id], verify(records), external)
+        report = verify(records)
+        _check_report(observer.jobs[job_id], report, external)
+        named = {one.offset for one in report.unproven}
+        void = {one.offset for one in records} & observer.void.get(job_id, set())
+        if named != void:
+            raise Broken("proofs.unproven", f"{job_id}: they name {sorted(named)}, and void are {sorted(void)}")
 
 
 def _check_report(job: JobState, report: ProofReport, external: SimulatedExternalSystem) -> None:

@@ -1,7 +1,7 @@
 """What may go wrong, as actions on a run; a fault that has no place at the moment gives way to the next."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aetheris.ledger.core.policy import PolicyEffect
 from aetheris.protocol.base.freeze_scope import FreezeScope
@@ -12,8 +12,10 @@ from aetheris.protocol.plan.graph import RUNNABLE
 from aetheris.testkit.simulation.actors.human import Human
 from aetheris.testkit.simulation.checks import SimulationObserver
 from aetheris.testkit.simulation.external_system import CallFate, ExternalCall
+from aetheris.testkit.simulation.forged_records import altered_paths, forged_records
 from aetheris.testkit.simulation.forger import forgeries
-from aetheris.testkit.simulation.log import WholeBatch
+from aetheris.testkit.simulation.installation import drafts_of, written
+from aetheris.testkit.simulation.log import WholeBatch, again
 from aetheris.testkit.simulation.processes import Processes
 from aetheris.testkit.simulation.scenario import CONFIRMED, SIGNAL, TENANT, TTL_S, revised
 from aetheris.testkit.simulation.stores import effect_bytes
@@ -253,7 +255,7 @@ class SimulatedFaults:
         if not entries:
             return None
         entry = entries[-1 - self.around.tape.below(len(entries))]
-        part.log.adrift(WholeBatch(topic, ((entry.id, entry.body),)))
+        part.log.adrift(again(topic, (entry,)))
         return f"{type(entry.body).__name__} {entry.record.offset} comes again"
 
     def birth_comes_again(self) -> str | None:
@@ -263,8 +265,7 @@ class SimulatedFaults:
             return None
         job = self.around.tape.pick(jobs)
         at, log = job.creation_offset, self.parts[self.around.scenario.number_of(job.job_id)].log
-        pair = tuple((entry.id, entry.body) for entry in log.topics[Topic.JOBS_EVENTS][at : at + 2])
-        log.adrift(WholeBatch(Topic.JOBS_EVENTS, pair))
+        log.adrift(again(Topic.JOBS_EVENTS, log.topics[Topic.JOBS_EVENTS][at : at + 2]))
         return f"the birth at {at} comes again"
 
     def step_is_called_off(self) -> str | None:
@@ -328,6 +329,26 @@ class SimulatedFaults:
             self.processes.crash(one)
         return f"the stored effect of {invocation_id} is spoilt"
 
+    def record_is_forged(self) -> str | None:
+        """Whoever may append says what he has no key to sign, or lays what lies there once more."""
+        tape, part = self.around.tape, self.around.tape.pick(self.parts)
+        jobs = [job for job in self.observer.jobs.values() if self.around.scenario.number_of(job.job_id) == part.number]
+        if not jobs:
+            return None
+        lies_there = part.log.topics[Topic.JOBS_EVENTS]
+        entries = [one for one in lies_there if one.record.offset not in part.log.forged]
+        kind = tape.below(8)
+        if kind == 0:
+            how, forged = "as it lies there", again(Topic.JOBS_EVENTS, (tape.pick(entries),))
+        elif kind == 1:
+            how, forged = "with an altered path", altered_paths(tape, entries)
+        else:
+            how, forged = forged_records(tape, tape.pick(jobs), entries, TENANT)
+        if forged is None:
+            return None
+        part.log.adrift(forged)
+        return f"somebody writes {how}"
+
     def report_is_forged(self) -> str | None:
         """Whoever may append says how a try ended; he has no word of it that he has not read."""
         part = self.around.tape.pick(self.parts)
@@ -335,7 +356,10 @@ class SimulatedFaults:
         whose, forged = forgeries(self.around.tape, jobs, part.log.topics[Topic.JOBS_EVENTS])
         if not forged:
             return None
-        part.log.adrift(WholeBatch(Topic.JOBS_EVENTS, forged))
+        batch = WholeBatch(Topic.JOBS_EVENTS, forged)
+        if self.around.rooted:
+            batch = replace(written(batch, drafts_of(batch)), forged=True)
+        part.log.adrift(batch)
         return f"somebody forges what is said of {whose}"
 
     def clock_jumps(self) -> str | None:
@@ -391,7 +415,7 @@ class SimulatedFaults:
         if not marks:
             return None
         entry = self.around.tape.pick(marks)
-        part.log.adrift(WholeBatch(Topic.JOBS_EVENTS, ((entry.id, entry.body),)))
+        part.log.adrift(again(Topic.JOBS_EVENTS, (entry,)))
         return f"the mark at {entry.record.offset} comes again"
 
     def plan_is_revised(self) -> str | None:

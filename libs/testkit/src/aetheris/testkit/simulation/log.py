@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import Message
 from aetheris.protocol.messages.envelope import Envelope, decode_event, decode_message, draft
@@ -28,6 +28,10 @@ class WholeBatch:
 
     topic: Topic
     bodies: tuple[tuple[str, Body], ...]
+    drafts: tuple[Draft, ...] = ()
+    """Their bytes, where the run has a root: of each body one."""
+    forged: bool = False
+    """By who is no service: whatever its records say of themselves."""
 
 
 @dataclass(slots=True, eq=False)
@@ -89,6 +93,8 @@ class SimLog:
             self.readers |= {topic: beside.readers[topic] for topic in TABLES}
         self.wholes: list[int] = [0]
         """Where batches of jobs.events end: what a restart may find."""
+        self.forged: set[int] = set()
+        """Where in jobs.events lies what no service has written."""
         self.repeats = 0
         self.calm = False
         self._tape = tape
@@ -136,6 +142,8 @@ class SimLog:
 
     def written(self, entry: Entry) -> Record:
         """A record of jobs.events as it would lie in Kafka."""
+        if entry.record.value:
+            return entry.record
         offset = entry.record.offset
         known = self._written.get(offset)
         if known is None:
@@ -149,24 +157,38 @@ class SimLog:
     def _write(self, batch: WholeBatch) -> None:
         entries = self.topics[batch.topic]
         fresh: list[Entry] = []
-        for id_, body in batch.bodies:
-            fresh.append(self._entry(batch.topic, len(entries), id_, body))
+        for place, (id_, body) in enumerate(batch.bodies):
+            held = batch.drafts[place] if batch.drafts else None
+            fresh.append(self._entry(batch.topic, len(entries), id_, body, held))
             entries.append(fresh[-1])
         if batch.topic is Topic.JOBS_EVENTS:
             self.wholes.append(len(entries))
+            self.forged.update(one.record.offset for one in fresh if batch.forged)
         for reader in self.readers[batch.topic]:
             reader.has_more = True
         self._landed(batch.topic, fresh)
 
-    def _entry(self, topic: Topic, offset: int, id_: str, body: Body) -> Entry:
+    def _entry(self, topic: Topic, offset: int, id_: str, body: Body, held: Draft | None) -> Entry:
         job_id = str(getattr(body, "job_id", ""))
+        if held is not None:
+            record = Record(topic, 0, offset, 0, held.key, held.headers, held.value)
+        elif self._codec:
+            record = record_of(topic, offset, id_, body)
+        else:
+            record = Record(topic, 0, offset, 0, job_id.encode(), (), b"")
         if not self._codec:
-            return Envelope(id_, body, Record(topic, 0, offset, 0, job_id.encode(), (), b""))
-        record = record_of(topic, offset, id_, body)
+            return Envelope(id_, body, record)
         decoded = decode_event(record) if isinstance(body, Event) else decode_message(record)
         if not isinstance(decoded, Envelope):
             raise TypeError("what the simulation writes can be read")
         return decoded
+
+
+def again(topic: Topic, entries: Sequence[Entry]) -> WholeBatch:
+    """The same records once more, to the byte."""
+    drafts = tuple(Draft(topic, one.record.key or b"", one.record.value, one.record.headers) for one in entries)
+    held = drafts if entries and entries[0].record.value and topic is Topic.JOBS_EVENTS else ()
+    return WholeBatch(topic, tuple((one.id, one.body) for one in entries), held)
 
 
 def record_of(topic: Topic, offset: int, id_: str, body: Body) -> Record:

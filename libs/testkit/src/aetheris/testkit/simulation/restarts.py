@@ -12,9 +12,12 @@ from aetheris.planner.core.decisions import Append, Behind, IndexUpdate, NodesRe
 from aetheris.planner.core.partition import Partition as PlannerPartition
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.provenance import Standing
 from aetheris.protocol.messages.commands import JobBehind, JobIndexEntry
 from aetheris.protocol.messages.events import TERMINAL, JobStopping, ToolInvocationStarted
+from aetheris.runtime.keys.records import RecordKeys
 from aetheris.testkit.simulation.checks import Broken
+from aetheris.testkit.simulation.installation import SimRecords
 from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.restored import Prefix, check_restored
 from aetheris.testkit.simulation.scenario import Scenario
@@ -45,6 +48,7 @@ class ShadowPlanner:
     """A planner beside the run, which writes nothing but its own table."""
 
     known: Known
+    records: SimRecords
     core: PlannerPartition = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,7 +60,11 @@ class ShadowPlanner:
     def fold(self, entries: Iterable[Entry]) -> None:
         """As the real edge does, in its restart and behind it."""
         for entry in entries:
-            self.core.evolve(entry)
+            standing = self.records.judge(entry)
+            if standing is Standing.COUNTS:
+                self.core.evolve(entry)
+            elif standing is Standing.UNKNOWN_ROOT:
+                self.core.needs_upgrade(entry.body.job_id, entry.record.offset)
             self.core.lies(entry.body.job_id, entry.record.offset)
 
     def said(self, outputs: Iterable[Output]) -> list[Word]:
@@ -86,6 +94,7 @@ class Lived:
     """A planner's whole life over a history, which decides behind every record."""
 
     entries: Sequence[Entry]
+    keys: RecordKeys
     said: list[list[Word]] = field(default_factory=list[list[Word]])
     """By record."""
     known: list[Known] = field(default_factory=list[Known])
@@ -93,9 +102,9 @@ class Lived:
     live: list[list[tuple[str, int]]] = field(default_factory=list[list[tuple[str, int]]])
 
     @classmethod
-    def through(cls, entries: Sequence[Entry]) -> "Lived":
+    def through(cls, entries: Sequence[Entry], keys: RecordKeys) -> "Lived":
         """From the first record to the last."""
-        life, planner = cls(entries), ShadowPlanner(({}, {}))
+        life, planner = cls(entries, keys), ShadowPlanner(({}, {}), SimRecords(keys))
         for entry in entries:
             life._remember(planner)
             planner.fold((entry,))
@@ -127,7 +136,7 @@ class Restart:
         """What it says at its start, and from there to the end of the history."""
         life = self.life
         lines, behind = life.known[self.seen]
-        planner = ShadowPlanner((dict(lines), dict(behind)))
+        planner = ShadowPlanner((dict(lines), dict(behind)), SimRecords(life.keys))
         for job_id, creation_offset in sorted(life.live[self.mark], key=lambda one: one[1]):
             below = life.entries[creation_offset : self.mark]
             planner.fold(entry for entry in below if entry.body.job_id == job_id)
@@ -184,22 +193,25 @@ class Restart:
         ) - touched
 
 
-def check_restarts(logs: Iterable[SimLog], scenario: Scenario, called: Container[str], seed: int) -> None:
+def check_restarts(
+    logs: Iterable[SimLog], scenario: Scenario, called: Container[str], seed: int, keys: RecordKeys
+) -> None:
     """A planner that starts at a prefix, from its beginning and from checkpoints, and lives on to the end.
 
-    What a ledger and an executor decide there. `called`: the invocation_ids of all calls that were made.
+    What a ledger and an executor decide there. `called`: the invocation_ids of all calls that were made; `keys`: which
+    roots they know.
 
     Raises:
         Broken: one does not decide as another that lived through it.
     """
     draws = random.Random(seed)  # noqa: S311  it is no secret
     for log in logs:
-        life = Lived.through(log.topics[Topic.JOBS_EVENTS])
+        life = Lived.through(log.topics[Topic.JOBS_EVENTS], keys)
         for from_checkpoints in (False, True):
             prefix = draws.choice(log.wholes)
             mark = draws.choice([one for one in log.wholes if one <= prefix]) if from_checkpoints else 0
             Restart(life, prefix, mark, seen=draws.choice((mark, prefix))).check(called)
-        check_restored(Prefix(log, prefix, mark, life.live[mark]), scenario, draws)
+        check_restored(Prefix(log, prefix, mark, life.live[mark], keys), scenario, draws)
 
 
 def _requested(words: Iterable[Word]) -> set[Node]:

@@ -4,7 +4,7 @@ Looked at when a run is over, as aetheris.testkit.simulation.restarts.
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import count
@@ -16,10 +16,13 @@ from aetheris.ledger.core.live_jobs import DecisionContext
 from aetheris.ledger.core.partition import Partition as LedgerPartition
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.words import SECRET_BYTES, TryWord, TryWords
+from aetheris.protocol.fold.provenance import Standing
 from aetheris.protocol.messages.commands import FreezeMark, ToolGrant, ToolRequest
 from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed, ToolInvocationStarted
 from aetheris.protocol.plan.graph import EffectKind
+from aetheris.runtime.keys.records import RecordKeys
 from aetheris.testkit.simulation.checks import Broken
+from aetheris.testkit.simulation.installation import SimRecords
 from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.scenario import Scenario
 from aetheris.testkit.simulation.surroundings import START
@@ -46,6 +49,11 @@ class Prefix:
     end: int
     mark: int
     live: Sequence[tuple[str, int]]
+    keys: RecordKeys
+
+    def records(self) -> SimRecords:
+        """What a process that starts there judges records with."""
+        return SimRecords(self.keys)
 
     @property
     def whole(self) -> Sequence[Entry]:
@@ -85,14 +93,15 @@ def _same(who: str, one: object, other: object) -> None:
 
 def _check_ledgers(prefix: Prefix, scenario: Scenario) -> None:
     whole, cut, lived = _ledger(scenario), _ledger(scenario), _ledger(scenario)
-    _fold(whole, prefix.whole)
+    _fold(whole, prefix.whole, prefix.records())
     whole.restored(_now(0.0))
-    _fold(cut, prefix.below)
+    records = prefix.records()
+    _fold(cut, prefix.below, records)
     cut.pass_over(prefix.mark - 1)
-    _fold(cut, prefix.whole[prefix.mark :])
+    _fold(cut, prefix.whole[prefix.mark :], records)
     cut.restored(_now(0.0))
     lived.restored(_now(0.0))
-    _fold(lived, prefix.whole)
+    _fold(lived, prefix.whole, prefix.records())
     requests = [one for one in prefix.log.topics[Topic.TOOLS_REQUESTS] if one.body.as_of < prefix.end]
     said, other = _ledger_says(whole, requests), _ledger_says(lived, requests)
     _same("a ledger", said, _ledger_says(cut, requests))
@@ -116,10 +125,15 @@ def _ledger(scenario: Scenario) -> LedgerPartition:
     return LedgerPartition(context, {})
 
 
-def _fold(ledger: LedgerPartition, entries: Iterable[Entry]) -> None:
+def _fold(ledger: LedgerPartition, entries: Iterable[Entry], records: SimRecords) -> None:
     now = _now(0.0)
     for entry in entries:
-        if isinstance(entry.body, FreezeMark):
+        standing = records.judge(entry)
+        if standing is Standing.UNKNOWN_ROOT:
+            ledger.needs_upgrade(entry.body.job_id, entry.record.offset, is_birth=True)
+        elif standing is Standing.VOID:
+            ledger.pass_over(entry.record.offset)
+        elif isinstance(entry.body, FreezeMark):
             ledger.marked(entry.body, entry.record.offset)
         elif isinstance(entry.body, EffectConfirmed | ConfirmationFailed):
             ledger.confirm(entry.body, entry.record.offset, now)
@@ -170,10 +184,10 @@ def _executor_says(prefix: Prefix, worker: Worker, *, whole: bool) -> Said:
     """What becomes of every grant that can be judged there, and which tries of its life nobody awaits."""
     unread = _all_of(prefix, worker)
     core = ExecutorPartition(worker, lambda _: None, lambda call: EffectKind(call.entry.node.kind), unread)
-    start = 0 if whole else prefix.mark
-    _follow(core.evolve, () if whole else prefix.below)
+    start, records = 0 if whole else prefix.mark, prefix.records()
+    _follow(core, () if whole else prefix.below, records)
     core.pass_over(start - 1)
-    _follow(core.evolve, prefix.whole[start:])
+    _follow(core, prefix.whole[start:], records)
     found: Said = sorted(("stray", job.job_id, one.invocation_id) for job, one, _ in core.strays({}))
     for entry in prefix.log.topics[Topic.TOOLS_GRANTS]:
         if isinstance(entry.body, ToolGrant):
@@ -197,6 +211,12 @@ def _all_of(prefix: Prefix, worker: Worker) -> UnreadTries:
     return unread
 
 
-def _follow(evolve: Callable[..., object], entries: Iterable[Entry]) -> None:
+def _follow(core: ExecutorPartition, entries: Iterable[Entry], records: SimRecords) -> None:
     for entry in entries:
-        evolve(entry.body, entry.record.offset)
+        standing = records.judge(entry)
+        if standing is Standing.COUNTS:
+            core.evolve(entry.body, entry.record.offset)
+        elif standing is Standing.UNKNOWN_ROOT:
+            core.needs_upgrade(entry.body.job_id, entry.record.offset, is_birth=True)
+        else:
+            core.pass_over(entry.record.offset)

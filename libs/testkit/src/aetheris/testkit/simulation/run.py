@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import Party
 from aetheris.protocol.messages.commands import FreezeAnswer, FreezeMark, FreezeOrder, JobIndexEntry
+from aetheris.runtime.keys.records import UNSIGNED
 from aetheris.testkit.simulation.ablations import NONE, Ablation
 from aetheris.testkit.simulation.actors.human import Human
 from aetheris.testkit.simulation.checks import (
@@ -21,6 +23,7 @@ from aetheris.testkit.simulation.checks import (
 )
 from aetheris.testkit.simulation.external_system import EARLY, RAISES, ExternalCall, SimulatedExternalSystem
 from aetheris.testkit.simulation.faults import SimulatedFaults
+from aetheris.testkit.simulation.installation import SimRecords, keys_of
 from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.outcome import RunOutcome
 from aetheris.testkit.simulation.processes import Processes
@@ -43,8 +46,8 @@ WRITTEN_OUT = 50
 """One seed in so many passes every record through its JSON; the others pass the models on."""
 
 
-FORGED, FORGES = 8, 5
-"""One seed in so many, that which leaves this when divided, has a forger."""
+FORGED, FORGES, SIGNS = 7, (1, 4, 6), (1, 4)
+"""Of so many seeds, those that leave one of the first when divided have a forger, and those of the others a root."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,18 +69,28 @@ class SimulationRun:
         locks: str = "inherited",
         codec: bool = False,
         forger: bool = False,
+        rooted: bool = False,
         longest: int = LONGEST,
+        compared: bool = True,
     ) -> None:
+        """`rooted`: the installation has a root, and its services sign; `forger`: somebody writes what he likes, and
+        reports of tries alone where nobody signs; `compared`: whether folds are, before all has come to rest.
+        """
         self.steps = 0
+        self._compared = compared
         self._forger = forger
         self._longest = longest
         self.tape = tape
         self.external = SimulatedExternalSystem()
         log = SimLog(tape, partial(self._landed, 0), codec=codec)
         scenario = draw_scenario(tape)
-        self.observer = SimulationObserver(scenario.number_of)
+        self.observer = SimulationObserver(
+            scenario.number_of, SimRecords(keys_of(Party.PLANNER)) if rooted else SimRecords()
+        )
         redis = SimRedis(TTL_S)
-        self.around = SimulationSurroundings(tape, scenario, log, redis, self.external, self.observer.sent, gate, locks)
+        self.around = SimulationSurroundings(
+            tape, scenario, log, redis, self.external, self.observer.sent, gate, locks, rooted=rooted
+        )
         others = [self._beside(number, codec=codec) for number in range(1, scenario.partitions)]
         self.parts = (self.around, *others)
         self.processes = Processes(self.parts)
@@ -87,6 +100,7 @@ class SimulationRun:
             self.observer.freezes.orders,
             self.processes.unproven,
             self.processes.quarantined,
+            records=self.observer.records,
         )
         self.faults = SimulatedFaults(self.parts, self.processes, self.human, self.observer, self._pass_time)
 
@@ -137,10 +151,13 @@ class SimulationRun:
         until_fault = self.tape.below(BETWEEN_FAULTS)
         while self.faults.count < self.around.scenario.faults:
             if until_fault == 0:
-                self._check_folds()
+                if self._compared:
+                    self._check_folds()
                 self.faults.strike()
                 if self._forger and self.tape.chance(0.7):
-                    self.around.say(f"*** {self.faults.report_is_forged()}")
+                    of_a_try = not self.around.rooted or self.tape.chance(0.4)
+                    forged = self.faults.report_is_forged() if of_a_try else self.faults.record_is_forged()
+                    self.around.say(f"*** {forged}")
                 until_fault = 1 + self.tape.below(BETWEEN_FAULTS)
             until_fault -= 1
             if not self._step(0.03):
@@ -218,8 +235,9 @@ class SimulationRun:
             elif isinstance(entry.body, FreezeOrder | FreezeAnswer):
                 self.observer.freezes.told(entry.body)
             elif topic is Topic.JOBS_EVENTS:
-                self.observer.record(entry)
-                self.human.interesting[entry.body.job_id] = None
+                self.observer.record(entry, forged=entry.record.offset in self.parts[number].log.forged)
+                if entry.body.job_id in self.observer.jobs:
+                    self.human.interesting[entry.body.job_id] = None
             if isinstance(entry.body, JobIndexEntry):
                 self.around.index[entry.body.job_id] = entry.body
             if self.around.progress.trace is not None:
@@ -306,15 +324,25 @@ def simulate(
     """Run a seed, or a recorded tape of it; whatever a core raises counts as a broken promise too."""
     codec = seed % WRITTEN_OUT == 0
     tape = Tape(seed) if recorded is None else Tape(recorded=recorded)
-    forger = seed % FORGED == FORGES
-    run = SimulationRun(tape, gate=ablation.gate, locks=ablation.locks, codec=codec, forger=forger, longest=longest)
+    forger, rooted = seed % FORGED in FORGES, seed % FORGED in SIGNS
+    run = SimulationRun(
+        tape,
+        gate=ablation.gate,
+        locks=ablation.locks,
+        codec=codec,
+        forger=forger,
+        rooted=rooted,
+        longest=longest,
+        compared=ablation.compared,
+    )
     run.around.progress.trace = [] if traced else None
     broken, rule = "", ""
     try:
         with ablation.applied():
             run.go()
             if seed % LOOKED_BACK == 0:
-                check_restarts((part.log for part in run.parts), run.around.scenario, run.observer.called, seed)
+                logs, keys = (part.log for part in run.parts), keys_of() if rooted else UNSIGNED
+                check_restarts(logs, run.around.scenario, run.observer.called, seed, keys)
     except Broken as error:
         broken, rule = str(error), error.rule
     except Exception as error:  # noqa: BLE001  a core that raises is what is looked for

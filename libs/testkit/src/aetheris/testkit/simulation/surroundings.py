@@ -9,8 +9,10 @@ from typing import NamedTuple, Protocol
 from aetheris.protocol.base.checkpoints import Piece
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import Party
 from aetheris.protocol.messages.commands import CancelContract, JobIndexEntry
 from aetheris.testkit.simulation.external_system import CallFate, ExternalCall, SimulatedExternalSystem
+from aetheris.testkit.simulation.installation import SimRecords, keys_of
 from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.scenario import Lasting, Scenario
 from aetheris.testkit.simulation.stores import SimRedis
@@ -79,6 +81,8 @@ class SimulationSurroundings:
     """What clears a call: `log` (the read-back); for ablations `none` or `redis`."""
     locks: str = "inherited"
     """Who holds the lock on a worker's name: its children too; for an ablation `own`."""
+    rooted: bool = False
+    """Whether the installation has a root, and its services sign."""
     number: int = 0
     """The partition's."""
     progress: RunProgress = field(default_factory=RunProgress)
@@ -131,6 +135,10 @@ class SimulationSurroundings:
         """A line of the printed history."""
         if self.progress.trace is not None and text:
             self.progress.trace.append(f"{self.now_s:8.2f}  {text}")
+
+    def records(self, *parties: Party) -> SimRecords:
+        """What a process judges and signs records with that is these services."""
+        return SimRecords(keys_of(*parties)) if self.rooted else SimRecords()
 
     def group(self, role: str) -> Offsets:
         """The consumer group of a service."""

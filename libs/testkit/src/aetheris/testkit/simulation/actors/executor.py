@@ -10,6 +10,7 @@ from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.freeze_orders import FreezeOrders
+from aetheris.protocol.fold.provenance import Standing
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import FreezeMark, FreezeOrder
 from aetheris.protocol.messages.event_values import Outcome
@@ -123,6 +124,7 @@ class SimulatedExecutor:
         self._ends = ends
         self.has_ended = False
         self.around = around
+        self._records = around.records()
         self._verdicts: dict[str, Running] = {}
         self._declaring = 0
         self._moves: Mapping[Stage, tuple[str, Callable[[Running], None]]] = {
@@ -206,6 +208,13 @@ class SimulatedExecutor:
 
     def _evolve(self, entry: Entry) -> ReadBack | None:
         body, offset = entry.body, entry.record.offset
+        if isinstance(body, UNREAD):
+            self.core.pass_over(offset)
+            return None
+        standing = self._records.judge(entry)
+        if standing is not Standing.COUNTS:
+            self._set_aside(body, offset, standing)
+            return None
         if isinstance(body, ev.WorkerEnded) and self._is_own(body):
             self.has_ended = True
         if self.has_ended:
@@ -213,12 +222,18 @@ class SimulatedExecutor:
         if isinstance(body, FreezeMark):
             self.core.marked(body, offset)
             return None
-        if isinstance(body, UNREAD):
-            self.core.pass_over(offset)
-            return None
         return self.core.evolve(body, offset)
 
+    def _set_aside(self, body: Event, offset: int, standing: Standing) -> None:
+        if standing is Standing.UNKNOWN_ROOT:
+            self.core.needs_upgrade(body.job_id, offset, is_birth=True)
+        else:
+            self.core.pass_over(offset)
+
     def _is_own(self, end: ev.WorkerEnded) -> bool:
+        """Of a job that is known here: what is said in any other, nobody has judged."""
+        if end.job_id not in self.core.jobs:
+            return False
         return (end.worker_id, end.incarnation) == (self.worker.worker_id, self.worker.incarnation)
 
     def _read_freezes(self) -> None:

@@ -29,6 +29,7 @@ from aetheris.protocol.messages.commands import (
 )
 from aetheris.protocol.messages.events import Event, JobWaiting, PlanGenerated
 from aetheris.protocol.planning.approvals import request_id
+from aetheris.testkit.simulation.installation import SimRecords
 from aetheris.testkit.simulation.log import WholeBatch
 from aetheris.testkit.simulation.scenario import TENANT, Lasting
 from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulationSurroundings
@@ -57,7 +58,10 @@ class Human:
         orders: FreezeOrders,
         unproven: dict[tuple[str, str], None],
         quarantined: Callable[[], Iterable[str]],
+        *,
+        records: SimRecords,
     ) -> None:
+        """`records`: a planner's, of all partitions."""
         self.retries: dict[tuple[str, str], int] = {}
         """(job_id, node_id) → the tries that a human took the risk of."""
         self.interesting: dict[str, None] = {}
@@ -72,6 +76,7 @@ class Human:
         self._orders = orders
         self._unproven = unproven
         self._quarantined = quarantined
+        self._records = records
         self._writers = [part.log.writer(self.name) for part in partitions]
         self._said: set[tuple[str, ...]] = set()
 
@@ -331,7 +336,8 @@ class Human:
 
     def _event(self, event: Event, *cause: str) -> None:
         writer = self._writers[self._number(event.job_id)]
-        writer.append([WholeBatch(Topic.JOBS_EVENTS, ((event_id(event.job_id, event.event_type, *cause), event),))])
+        written = WholeBatch(Topic.JOBS_EVENTS, ((event_id(event.job_id, event.event_type, *cause), event),))
+        writer.append(self._records.signed([written]))
 
 
 def principal(name: str) -> RecordedPrincipal:

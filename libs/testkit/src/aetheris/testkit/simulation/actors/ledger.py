@@ -21,7 +21,9 @@ from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
 from aetheris.ledger.core.partition import Partition
 from aetheris.ledger.core.quarantine import TenantTool
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import Party
 from aetheris.protocol.fold.freeze_orders import FreezeOrders
+from aetheris.protocol.fold.provenance import Standing
 from aetheris.protocol.fold.workers import Names
 from aetheris.protocol.messages.commands import (
     CancelContract,
@@ -62,6 +64,7 @@ class SimulatedLedger:
         self.writer = around.log.writer(name)
         self.around = around
         self._holders = holders
+        self._records = around.records(Party.LEDGER)
         self._ended: dict[WorkerLife, Ended] = {}
         self._names = Names()
         self._duplicates = DuplicateIndex()
@@ -144,7 +147,12 @@ class SimulatedLedger:
 
     def _evolve(self, entry: Entry, now: Now) -> None:
         body, offset = entry.body, entry.record.offset
-        if isinstance(body, FreezeMark):
+        standing = self._records.judge(entry)
+        if standing is Standing.UNKNOWN_ROOT:
+            self.core.needs_upgrade(body.job_id, offset, is_birth=True)
+        elif standing is Standing.VOID:
+            self.core.pass_over(offset)
+        elif isinstance(body, FreezeMark):
             self.core.marked(body, offset)
         elif isinstance(body, EffectConfirmed | ConfirmationFailed):
             self.core.confirm(body, offset, now)
@@ -168,7 +176,7 @@ class SimulatedLedger:
                 self.around.redis.drop(decision.record.idempotency_key)
         batches = [batch for decision in decisions if (batch := self._batch(decision)) is not None]
         if batches:
-            self.writer.append(batches, self._commit)
+            self.writer.append(self._records.signed(batches), self._commit)
         else:
             self._commit()
 

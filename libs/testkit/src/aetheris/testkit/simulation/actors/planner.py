@@ -6,6 +6,8 @@ from aetheris.planner.core.decisions import Append, IndexUpdate, NodesRequest, O
 from aetheris.planner.core.partition import Partition
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import Party
+from aetheris.protocol.fold.provenance import Standing
 from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, Pause, Resume, Submit
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
 from aetheris.testkit.simulation.log import Entry, WholeBatch
@@ -25,14 +27,15 @@ class SimulatedPlanner:
         self.writer = around.log.writer(name)
         self.around = around
         self._index = dict(around.index)
+        self._records = around.records(Party.PLANNER)
         commands = around.group(ROLE).start(Topic.JOBS_COMMANDS)
         self._checkpoints = SimCheckpoints(around)
         start, below = self._checkpoints.load(start)
         for entry in below:
-            self.core.evolve(entry)
+            self._evolve(entry)
         self.reader = SimulatedReader(around, {Topic.JOBS_EVENTS: start, Topic.JOBS_COMMANDS: commands})
         for entry in self.reader.read_all(Topic.JOBS_EVENTS):
-            self.core.evolve(entry)
+            self._evolve(entry)
         self._takes_a_round = (ScheduledAction(f"{name} takes a round", self._round),)
         self._write(self.core.recover())
 
@@ -46,13 +49,20 @@ class SimulatedPlanner:
         if not self.around.tape.chance(0.3):
             self._index = dict(self.around.index)
         for entry in batch[Topic.JOBS_EVENTS]:
-            self.core.evolve(entry)
+            self._evolve(entry)
         outputs: list[Output] = []
         for entry in batch[Topic.JOBS_COMMANDS]:
             outputs.extend(self._command(entry))
         self._write([*outputs, *self.core.decide()])
         self.core.joined()
         self._checkpoints.write(self.core.live(), self.reader.positions[Topic.JOBS_EVENTS])
+
+    def _evolve(self, entry: Entry) -> None:
+        standing = self._records.judge(entry)
+        if standing is Standing.COUNTS:
+            self.core.evolve(entry)
+        elif standing is Standing.UNKNOWN_ROOT:
+            self.core.needs_upgrade(entry.body.job_id, entry.record.offset)
 
     def _command(self, entry: Entry) -> Sequence[Append]:
         body = entry.body
@@ -66,7 +76,7 @@ class SimulatedPlanner:
         return [decided] if isinstance(decided, Append) else []
 
     def _write(self, outputs: Sequence[Output]) -> None:
-        batches = [self._batch(output) for output in outputs]
+        batches = self._records.signed([self._batch(output) for output in outputs])
         if batches:
             self.writer.append(batches, self._commit)
         else:

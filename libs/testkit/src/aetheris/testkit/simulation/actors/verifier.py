@@ -5,6 +5,7 @@ from typing import Any
 
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import SIGNING, Party
 from aetheris.protocol.messages.commands import Verification
 from aetheris.protocol.messages.event_values import Answer
 from aetheris.protocol.messages.events import TERMINAL, ConfirmationFailed, EffectConfirmed, InvocationProbed, JobSealed
@@ -18,12 +19,13 @@ Answered = InvocationProbed | EffectConfirmed | ConfirmationFailed
 
 
 class SimulatedVerifier:
-    """One verifier process. Its seals carry no signature: the proofs have tests of their own for those."""
+    """One verifier process. No key has sealed what its seals say: the proofs have tests of their own for those."""
 
     def __init__(self, around: SimulationSurroundings, name: str) -> None:
         self.name = name
         self.writer = around.log.writer(name)
         self.around = around
+        self._records = around.records(*sorted(SIGNING & {Party.PROBER, Party.AUDITOR}))
         self._asked: list[tuple[int, Verification]] = []
         self._ended: list[str] = []
         self._sealed: set[str] = set()
@@ -47,6 +49,8 @@ class SimulatedVerifier:
     def _round(self) -> None:
         batch = self.reader.read()
         for entry in batch[Topic.JOBS_EVENTS]:
+            if not self._records.counts(entry):
+                continue
             if isinstance(entry.body, TERMINAL) and entry.body.job_id not in self._ended:
                 self._ended.append(entry.body.job_id)
             elif isinstance(entry.body, JobSealed):
@@ -127,7 +131,7 @@ class SimulatedVerifier:
         self._append(event_id(job_id, seal.event_type), seal)
 
     def _append(self, id_: str, body: Answered | JobSealed, then: Callable[[], None] | None = None) -> None:
-        self.writer.append([WholeBatch(Topic.JOBS_EVENTS, ((id_, body),))], then)
+        self.writer.append(self._records.signed([WholeBatch(Topic.JOBS_EVENTS, ((id_, body),))]), then)
 
     def _commit(self) -> None:
         open_ = [offset for offset, _ in self._asked]

@@ -1,0 +1,104 @@
+"""An installation's keys, and what a process of it judges and signs with them; those of another, for a forger."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from hashlib import sha256
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from aetheris.protocol.base.records import Draft
+from aetheris.protocol.base.signing import Revocation, key_id_of
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import Party
+from aetheris.protocol.fold.provenance import Standing
+from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.events import Event, JobCreated
+from aetheris.runtime.keys.files import certified
+from aetheris.runtime.keys.records import UNSIGNED, PartitionRecords, RecordKeys, RecordSigner
+from aetheris.runtime.keys.signing import Signer, raw_public_key
+from aetheris.testkit.clock import VirtualClock
+from aetheris.testkit.simulation.log import TIME, Body, Entry, WholeBatch
+
+OWN, OTHER = "own", "other"
+"""The roots: that of the installation, and one that the forger has made."""
+
+SOURCE = "aetheris/simulation"
+CLOCK = VirtualClock()
+_FROM, _UNTIL = CLOCK.now().replace(year=2025), CLOCK.now().replace(year=2027)
+
+
+@cache
+def signer(party: Party, root: str = OWN) -> Signer:
+    """A service's key, certified by a root."""
+    key = _key(f"{root} {party}")
+    return Signer(key, certified(_key(root), party, raw_public_key(key), _FROM, _UNTIL))
+
+
+@cache
+def installation(root: str = OWN) -> str:
+    """A root's key id."""
+    return key_id_of(raw_public_key(_key(root)))
+
+
+@cache
+def keys_of(*parties: Party) -> RecordKeys:
+    """What a process has that is these services; of none it only knows the root."""
+    own = RecordSigner({party: signer(party) for party in parties}, CLOCK) if parties else None
+    return RecordKeys(frozenset((installation(),)), own)
+
+
+@cache
+def revoked_elsewhere(party: Party) -> Revocation:
+    """The word of the other root that this installation's key is revoked."""
+    root = _key(OTHER)
+    said = Revocation(signer(party).key_id, CLOCK.now().isoformat(), "forged", raw_public_key(root))
+    return replace(said, signature=root.sign(said.message()))
+
+
+class SimRecords:
+    """Of one process, in one partition: judges what it reads and signs what it writes, as the services do."""
+
+    def __init__(self, keys: RecordKeys = UNSIGNED) -> None:
+        self._records = PartitionRecords(keys)
+        self._keys = keys
+
+    def judge(self, entry: Entry) -> Standing:
+        """What the next record of jobs.events is worth; a partition's mark is nobody's."""
+        return self._records.judge(entry.record, entry.body) if isinstance(entry.body, Event) else Standing.COUNTS
+
+    def counts(self, entry: Entry) -> bool:
+        """Whether it counts."""
+        return self.judge(entry) is Standing.COUNTS
+
+    def signed(self, batches: Sequence[WholeBatch]) -> Sequence[WholeBatch]:
+        """A round, with the bytes of what it writes into jobs.events; where there is no root, as it is."""
+        if not self._keys.roots:
+            return batches
+        drafted = [drafts_of(one) if one.topic is Topic.JOBS_EVENTS else () for one in batches]
+        signed = self._records.signed(drafted)
+        return [written(one, drafts) if drafts else one for one, drafts in zip(batches, signed, strict=True)]
+
+
+def drafts_of(batch: WholeBatch) -> tuple[Draft, ...]:
+    """Its records, unsigned."""
+    return tuple(
+        draft(batch.topic, body, key=str(getattr(body, "job_id", "-")), id=id_, source=SOURCE, time=TIME)
+        for id_, body in batch.bodies
+    )
+
+
+def written(batch: WholeBatch, drafts: tuple[Draft, ...]) -> WholeBatch:
+    """The batch, in these bytes; a birth says which root it is signed under."""
+    bodies = tuple((id_, _under_root(body)) for id_, body in batch.bodies)
+    return replace(batch, bodies=bodies, drafts=drafts)
+
+
+def _under_root(body: Body) -> Body:
+    if not isinstance(body, JobCreated):
+        return body
+    return body.model_copy(update={"installation": installation()})
+
+
+def _key(name: str) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(sha256(f"simulated {name}".encode()).digest())
