@@ -90,13 +90,16 @@ def test_no_script_but_the_page_s_own_runs_even_where_one_got_in(browser: Browse
     asks = {"title": "t", "what": "w", "shown": {}, "button": "b", "options": {}}
     evil = "<script>window.pwned = 1</script><img src='x' onerror='window.pwned = 2'>"
     page = PersonalPage(lambda nonce: passkey_page(asks, nonce).replace("<h1>", f"{evil}<h1>"), lambda _: None)
-    with served(page):
+    heard: list[str] = []
+    elsewhere = PersonalPage(lambda nonce: heard.append(nonce) or nonce, lambda _: None)
+    with served(page), served(elsewhere):
         shown = browser.new_page()
         shown.goto(page.url)
         assert shown.locator("script").count() == 2
         assert shown.evaluate("window.pwned") is None
-        outside = "() => fetch('http://localhost:1/').then(() => 'sent', () => 'refused')"
-        assert shown.evaluate(outside) == "refused"
+        outside = "url => fetch(url, {mode: 'no-cors'}).then(() => 'sent', () => 'refused')"
+        assert shown.evaluate(outside, elsewhere.url) == "refused"
+    assert heard == []
 
 
 def test_no_other_page_shows_it_or_answers_on_it(browser: Browser) -> None:
