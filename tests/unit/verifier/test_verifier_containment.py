@@ -15,6 +15,7 @@ from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.events import Event, JobFailed
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.keys.records import UNSIGNED
+from aetheris.runtime.telemetry.metrics import Metric
 from aetheris.verifier import audit_watch, handlers, reports
 from aetheris.verifier.audit_watch import AuditWatch
 from aetheris.verifier.core.partition import AuditedJob, Partition
@@ -78,10 +79,13 @@ def verifier(**parts: Any) -> VerifierPartition:
 
 
 class Metrics:
-    """Counts nothing."""
+    """What was counted."""
 
-    def count(self, *_: object, **__: object) -> None:
-        """Nobody looks."""
+    def __init__(self) -> None:
+        self.counted: list[object] = []
+
+    def count(self, metric: object, *_: object, **__: object) -> None:
+        self.counted.append(metric)
 
 
 async def test_a_job_whose_seal_fails_is_not_sealed_and_the_next_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,3 +106,16 @@ async def test_a_job_whose_seal_fails_is_not_sealed_and_the_next_one_is(monkeypa
     assert seals == [None, GOOD]
     assert core.to_seal() == []
     assert (core.jobs[BAD].needs_upgrade, core.jobs[GOOD].needs_upgrade) == (True, False)
+
+
+async def test_a_sealed_job_that_it_fails_to_judge_again_is_told() -> None:
+    """A call ended behind the seal: nobody waits for the look at it, so what it ended with must not be lost."""
+
+    async def violations(*_: object) -> None:
+        raise RecursionError
+
+    made = verifier(proofs=SimpleNamespace(violations=violations))
+    (late, _) = records(finished("a", "n1"))
+    await made._judge_late(late)  # pyright: ignore[reportPrivateUsage]
+    metrics = cast("Metrics", made._deps.runtime.metrics)  # pyright: ignore[reportPrivateUsage]
+    assert metrics.counted == [Metric.UNJUDGED]

@@ -169,6 +169,10 @@ class VerifierPartition(PartitionHandler):
                 return
             except (LogError, StillReading, BlobsUnreachable):
                 await self._deps.runtime.clock.sleep(AGAIN_S)
+            except Exception as error:  # noqa: BLE001 - it concerns this job alone
+                self._core.stand_still(AuditedJob(job_id, record.offset, ""), error)
+                report_unjudged(self._core.unjudged, self._deps.runtime.metrics)
+                return
             else:
                 job = AuditedJob(job_id, record.offset, "")
                 await self._report(job, [one for one in found if one.offset >= record.offset], signers)
