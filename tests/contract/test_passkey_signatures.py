@@ -162,6 +162,7 @@ def hostile() -> Iterator[tuple[str, str]]:
     yield "as a security key", KEY.sign(MESSAGE, kind=KIND)
     yield "by Ed25519", KEY.sign(MESSAGE, kind=b"webauthn-sk-ssh-ed25519@openssh.com")
     yield "more behind", KEY.sign(MESSAGE, behind=b"\0")
+    yield "one string more", KEY.sign(MESSAGE, behind=string(b""))
     blob = KEY.blob(Asserted(MESSAGE))
     yield "cut", armored(blob[:-1])
     yield "longer", armored(blob + b"\0")
