@@ -39,9 +39,10 @@ RIGHTS: Mapping[str, Rights] = {
             Topic.TOOLS_REGISTRY,
             Topic.WORKERS,
             Topic.FREEZES,
+            Topic.POLICIES,
             Topic.ACCESS_RECORDS,
         ),
-        (Topic.JOBS_COMMANDS, Topic.WORKERS, Topic.TOOLS_REGISTRY, Topic.FREEZES, Topic.ACCESS_RECORDS),
+        (Topic.JOBS_COMMANDS, Topic.WORKERS, Topic.TOOLS_REGISTRY, Topic.FREEZES, Topic.POLICIES, Topic.ACCESS_RECORDS),
     ),
     "planner": Rights(
         "aetheris.planner",
@@ -60,6 +61,7 @@ RIGHTS: Mapping[str, Rights] = {
             Topic.TOOLS_REGISTRY,
             Topic.LEDGER_CONTENTS,
             Topic.FREEZES,
+            Topic.POLICIES,
         ),
         (
             Topic.JOBS_EVENTS,
@@ -68,6 +70,7 @@ RIGHTS: Mapping[str, Rights] = {
             Topic.LEDGER_RECORDS,
             Topic.LEDGER_CONTENTS,
             Topic.FREEZES,
+            Topic.POLICIES,
         ),
         (Topic.TOOLS_REQUESTS,),
     ),

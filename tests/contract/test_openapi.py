@@ -61,6 +61,8 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
     ],
     "tools": [lambda client: client.tools()],
     "release_tool": [lambda client: client.release_tool("t", reason="mended")],
+    "policy": [lambda client: client.policy()],
+    "activate_policy": [lambda client: client.activate_policy("rules = []", reason="less")],
     "freezes": [lambda client: client.freezes()],
     "freeze": [lambda client: client.freeze(tool="t", everywhere=True, reason="r")],
     "unfreeze": [lambda client: client.unfreeze(agent="a", tenant="t")],

@@ -1,5 +1,6 @@
 """Ledgers of one job that come and go, and what outlives them: the log, the effect store, the leases."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -17,12 +18,13 @@ from aetheris.ledger.core.decisions import (
     Grant,
     Mark,
     Now,
+    PolicyTaken,
     View,
 )
 from aetheris.ledger.core.limits import LedgerLimits, QuarantineLimits
 from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
 from aetheris.ledger.core.partition import Partition
-from aetheris.ledger.core.policy import Policy
+from aetheris.ledger.core.policies import PolicyInForce
 from aetheris.ledger.policy_file import load
 from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.base.canonical import digest
@@ -38,6 +40,8 @@ from aetheris.protocol.messages.commands import (
     FreezeMark,
     FreezeOrder,
     LedgerRecord,
+    PolicyActivation,
+    PolicyAnswer,
     RegistryEntry,
     Resolve,
     ToolGrant,
@@ -46,6 +50,7 @@ from aetheris.protocol.messages.commands import (
 )
 from aetheris.protocol.messages.event_values import Answer, Change
 from aetheris.protocol.messages.events import Event
+from aetheris.protocol.planning.policy import Policy
 from tests.testkit.histories import JOB, TENANT, about, created, finished, graph, key_of, planned, started
 from tests.testkit.principals import said_by
 
@@ -126,6 +131,8 @@ class Ledger:
         tools = surroundings.tools
         ids = (lambda: f"id-{id(self)}-{next(fresh)}", lambda: 1.0)
         self.freezes = FreezeOrders()
+        self.policies = PolicyInForce(surroundings.signers)
+        self.policy_answers: list[PolicyAnswer] = []
         context = DecisionContext(
             surroundings.policy,
             surroundings.limits,
@@ -134,6 +141,7 @@ class Ledger:
             signers=surroundings.signers,
             freezes=self.freezes,
             revocations=surroundings.revocations,
+            policies=self.policies,
         )
         self.core = Partition(context, surroundings.ended)
         for order in surroundings.orders:
@@ -192,11 +200,21 @@ class Ledger:
                 self.core.marked(decision.message, self.core.folded)
             case Answered():
                 self.answers.append(decision.message)
+            case PolicyTaken():
+                self.policy_answers.append(decision.message)
 
     def add(self, *events: Event) -> None:
         for event in events:
             self.surroundings.log.append(event)
             self.surroundings.ids.append("")
+        self.settle()
+
+    def activate(self, number: int, policy: str) -> None:
+        """Somebody lets another policy decide."""
+        policy_hash = hashlib.sha256(policy.encode()).hexdigest()
+        said = PolicyActivation(number=number, policy=policy, policy_hash=policy_hash, by="olga", at="")
+        self.policies.take(said)
+        self.core.policy_activated(self.surroundings.now())
         self.settle()
 
     def order(self, order: FreezeOrder) -> None:

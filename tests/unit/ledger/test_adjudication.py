@@ -10,7 +10,6 @@ from aetheris.ledger.core.adjudication import Hurdle, adjudicate, again, wait_go
 from aetheris.ledger.core.budgets import Account, Charge
 from aetheris.ledger.core.decisions import Confirm, Emit, Facts, Grant, Now
 from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob, Pending, Reopened, Resumed, TimedDecision, Waiting
-from aetheris.ledger.core.policy import Policy, parse
 from aetheris.ledger.core.settlement import JobKey
 from aetheris.ledger.policy_file import load
 from aetheris.protocol.base.keys import args_hash
@@ -19,6 +18,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import BlobRef, Decision, RejectReason
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.invocation import Invocation, invocation
+from aetheris.protocol.planning.policy import Policy, parse
 from tests.testkit.histories import JOB, about, finished, fold, graph, key_of, planned, started
 from tests.testkit.ledgers import START, limits
 

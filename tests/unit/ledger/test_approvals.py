@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from aetheris.ledger.core.policy import Policy, parse
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.keys import args_hash, idempotency_key
@@ -14,6 +13,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry, Respond
 from aetheris.protocol.messages.event_values import Decision, DuplicateOf
 from aetheris.protocol.planning.approvals import request_id
+from aetheris.protocol.planning.policy import Policy, parse
 from tests.testkit.histories import JOB, TENANT, about, adopts, graph, key_of, planned, started
 from tests.testkit.ledgers import Ledger, Surroundings
 from tests.testkit.principals import said_by

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from aetheris.ledger.core.policy import parse
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.fold.state import KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ToolRequest
+from aetheris.protocol.planning.policy import parse
 from tests.testkit.histories import JOB, finished, graph, key_of, started
 from tests.testkit.ledgers import Ledger, Surroundings
 

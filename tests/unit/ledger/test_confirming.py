@@ -10,7 +10,6 @@ from aetheris.ledger.core.confirmations import accept, hold, may_accept, nothing
 from aetheris.ledger.core.confirmations import asked as asks
 from aetheris.ledger.core.decisions import Confirm, Emit, Now
 from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob
-from aetheris.ledger.core.policy import parse
 from aetheris.ledger.core.settlement import JobKey
 from aetheris.ledger.policy_file import load
 from aetheris.protocol.base.records import Record
@@ -22,6 +21,7 @@ from aetheris.protocol.messages.commands import RegistryEntry, Signal
 from aetheris.protocol.messages.event_values import Change, RejectReason
 from aetheris.protocol.plan.graph import Confirmation, JobOptions
 from aetheris.protocol.planning.confirmation import Tally, recorded_effects
+from aetheris.protocol.planning.policy import parse
 from tests.testkit.histories import JOB, TENANT, created, finished, graph, key_of, planned, started
 from tests.unit.ledger.test_waits import LIMITS, START
 

@@ -9,7 +9,6 @@ from aetheris.ledger.core.decisions import DuplicateLine, Emit, Facts, Grant, No
 from aetheris.ledger.core.duplicate_index import DuplicateIndex, claim, duplicate, released, settled
 from aetheris.ledger.core.live_jobs import DecisionContext
 from aetheris.ledger.core.partition import Partition
-from aetheris.ledger.core.policy import parse
 from aetheris.protocol.base.keys import content_key, external_key
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, KeyState, Settled, create_job
@@ -18,6 +17,7 @@ from aetheris.protocol.messages.commands import ContentRecord, Respond, ToolGran
 from aetheris.protocol.messages.event_values import DuplicateOf
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.approvals import request_id
+from aetheris.protocol.planning.policy import parse
 from aetheris.views.standing import job_view
 from tests.testkit.histories import SEAL, TENANT, about, created, finished, graph, key_of, planned, started
 from tests.testkit.ledgers import limits

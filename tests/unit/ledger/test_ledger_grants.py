@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from aetheris.ledger.core.policy import Policy, PolicyEffect, Rule, parse
 from aetheris.protocol.fold.state import KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Decision, RejectReason
+from aetheris.protocol.planning.policy import Policy, PolicyEffect, Rule, parse
 from tests.testkit.histories import JOB, finished, graph, key_of, started
 from tests.testkit.ledgers import ALLOW_ALL, TTL_S, Surroundings, limits, one
 

@@ -1,10 +1,10 @@
 """A paused job: nothing is granted; what is under way, in doubt, asked or waits comes to its end all the same."""
 
-from aetheris.ledger.core.policy import parse
 from aetheris.protocol.fold.state import KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Respond, Signal
 from aetheris.protocol.planning.approvals import request_id
+from aetheris.protocol.planning.policy import parse
 from tests.testkit.histories import JOB, TENANT, about, finished, graph, key_of, started
 from tests.testkit.ledgers import TTL_S, Surroundings, effect, one
 from tests.testkit.principals import said_by

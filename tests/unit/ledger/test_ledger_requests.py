@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from aetheris.ledger.core.policy import parse
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import CancelContract, Resolve, Respond
 from aetheris.protocol.messages.event_values import RejectReason, Via
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.approvals import request_id
+from aetheris.protocol.planning.policy import parse
 from tests.testkit.histories import JOB, TENANT, about, finished, graph, key_of, started
 from tests.testkit.ledgers import Ledger, Surroundings
 from tests.testkit.principals import said_by

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from aetheris.ledger.core.policy import parse
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import LoggedEvent
@@ -14,6 +13,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import CancelContract, Resolve, Respond
 from aetheris.protocol.messages.event_values import Via
 from aetheris.protocol.planning.approvals import request_id
+from aetheris.protocol.planning.policy import parse
 from aetheris.views.contracts import Contracts
 from aetheris.views.standing import job_status, job_view
 from tests.testkit.histories import JOB, TENANT, about, graph, key_of, started

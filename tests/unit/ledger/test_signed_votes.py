@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from aetheris.ledger.core.policy import PolicyError, parse
 from aetheris.protocol.base.allowed_signers import AllowedSigners, parse_signers
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.keys import args_hash
@@ -16,6 +15,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.approval_events import ApproverSignature
 from aetheris.protocol.messages.commands import Resolve
 from aetheris.protocol.planning.approval_text import ApprovalText, signed_request
+from aetheris.protocol.planning.policy import PolicyError, parse
 from tests.testkit.histories import JOB, TENANT, about, started
 from tests.testkit.ledgers import Ledger
 from tests.testkit.passkeys import Passkey

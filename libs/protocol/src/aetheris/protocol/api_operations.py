@@ -6,6 +6,7 @@ from pydantic import AwareDatetime, Field
 
 from aetheris.protocol.api import FreezeInForce, RequestModel, ResponseModel
 from aetheris.protocol.base.freeze_scope import NAME_LIMIT
+from aetheris.protocol.fold.policy_activations import MAX_POLICY_BYTES
 
 
 class ToolList(ResponseModel):
@@ -103,6 +104,39 @@ class UndoPage(ResponseModel):
 
     jobs: tuple[UndoJob, ...]
     cursor: str | None = None
+
+
+class PolicyBody(RequestModel):
+    """The body of POST /api/policies: the whole text of a policy."""
+
+    policy: str = Field(min_length=1, max_length=MAX_POLICY_BYTES)
+    reason: str | None = Field(default=None, max_length=1_000)
+
+
+class ActivationSummary(ResponseModel):
+    """Who activated a policy, when and why; activations are numbered from 1."""
+
+    number: int
+    policy_hash: str
+    by: str
+    at: str
+    reason: str | None = None
+
+
+class ActivationView(ActivationSummary):
+    """The activation in force; the ledgers of `answered` of `partitions` decide by it."""
+
+    policy: str
+    answered: int
+    partitions: int
+
+
+class PolicyView(ResponseModel):
+    """The policy that decides: None where none was activated, and the ledgers' configured one does."""
+
+    active: ActivationView | None = None
+    history: tuple[ActivationSummary, ...] = ()
+    """Newest first."""
 
 
 class ModelSummary(ResponseModel):

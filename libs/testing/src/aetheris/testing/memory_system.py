@@ -16,7 +16,6 @@ from typing import Any, Literal, cast
 from aetheris.gateway.core.problems import BadRequestProblem
 from aetheris.gateway.core.submissions import SubmissionRequest, submit_command
 from aetheris.ledger import policy_file
-from aetheris.ledger.core.policy import parse
 from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, Role
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import apply
@@ -25,6 +24,7 @@ from aetheris.protocol.messages.commands import Cancel, ModelEntry, RegistryEntr
 from aetheris.protocol.messages.events import JobCreated
 from aetheris.protocol.planning.approvals import may_not_answer, may_not_resolve, votes_as_recorded
 from aetheris.protocol.planning.invocation import success
+from aetheris.protocol.planning.policy import parse
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.sdk.client import Goal, Job, StepView
 from aetheris.sdk.loader import Toolbox

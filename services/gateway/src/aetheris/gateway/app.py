@@ -13,6 +13,7 @@ import httpx
 
 from aetheris.gateway.access_history import AccessHistory
 from aetheris.gateway.access_log import AccessLog
+from aetheris.gateway.activated_policies import ActivatedPolicies
 from aetheris.gateway.command_writer import CommandWriter
 from aetheris.gateway.commands import JobCommands
 from aetheris.gateway.core.holds import Holds
@@ -57,6 +58,7 @@ from aetheris.runtime.base.clock import Clock, SystemClock
 from aetheris.runtime.keys.records import RecordKeys
 from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.log.history import JobLogReader
+from aetheris.runtime.log.policies import PolicyTable
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.record_keys import record_keys, while_in_force
@@ -121,7 +123,7 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         accesses = await closing.enter_async_context(_recording(parts, tokens))
         services = _services(parts, settings, sources, _Callers(logins, quotas, accesses, signers, keys), proofs)
         await sources.feed.start()
-        await asyncio.gather(sources.tools.load(), sources.workers.load(), sources.freezes.load())
+        await asyncio.gather(*(table.load() for table in sources.tables))
         parts.health.add("views", sources.index.unready)
         http = HttpServer.of(settings, build_api(services))
         listening = parts.wake_up.listen("gateway", sources.feed.wake)
@@ -174,10 +176,16 @@ class _Sources:
     tools: Table
     workers: Table
     freezes: Table
+    policies: Table
     effects: EffectIndex
 
     def follow(self) -> tuple[Coroutine[Any, Any, None], ...]:
-        return self.feed.run(), self.index.run(), *(table.run() for table in (self.tools, self.workers, self.freezes))
+        return self.feed.run(), self.index.run(), *(table.run() for table in self.tables)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """What is read whole before anything is answered."""
+        return self.tools, self.workers, self.freezes, self.policies
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +215,7 @@ def _sources(parts: Runtime, settings: GatewaySettings, keys: RecordKeys) -> _So
         tools=Table(parts.log, Topic.TOOLS_REGISTRY),
         workers=Table(parts.log, Topic.WORKERS),
         freezes=Table(parts.log, Topic.FREEZES),
+        policies=Table(parts.log, Topic.POLICIES),
         effects=EffectIndex(
             parts.log,
             parts.redis,
@@ -327,6 +336,16 @@ def _services(
             blobs=parts.blobs,
             deadlines=deadlines,
             listed_for_s=settings.shown_in_lists_s,
+        ),
+        policies=ActivatedPolicies(
+            PolicyTable(sources.policies, HeardMessages(callers.keys.messages, parts.metrics).line_counts),
+            partitions=partial(parts.log.partitions, Topic.JOBS_EVENTS),
+            appender=parts.appender,
+            deadlines=deadlines,
+            clock=clock,
+            answer_s=settings.answer_s,
+            signers=callers.signers,
+            keys=callers.keys,
         ),
         health=parts.health,
         holds=Holds(settings.streams, settings.streams_per_caller),

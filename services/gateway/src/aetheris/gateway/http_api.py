@@ -19,6 +19,7 @@ from aetheris.gateway.routes import (
     job_commands,
     jobs,
     limits,
+    policies,
     probes,
     proofs,
     registry,
@@ -31,7 +32,20 @@ from aetheris.gateway.routes.edge import ADMISSION, Services
 
 _log = structlog.get_logger(__name__)
 
-_PARTS = (jobs, job_commands, human_requests, history, proofs, registry, freezes, limits, audit, workers, undos)
+_PARTS = (
+    jobs,
+    job_commands,
+    human_requests,
+    history,
+    proofs,
+    registry,
+    freezes,
+    policies,
+    limits,
+    audit,
+    workers,
+    undos,
+)
 ROUTERS = tuple(part.router for part in _PARTS)
 
 

@@ -24,6 +24,7 @@ _BODIES: tuple[type[api.RequestModel], ...] = (
     api.ToolReleaseBody,
     api_operations.FreezeBody,
     api_operations.UndoBody,
+    api_operations.PolicyBody,
 )
 _REFUSED = "An answer other than yes; 503 may be asked again after Retry-After"
 _UNUSED = ("HTTPValidationError", "ValidationError")

@@ -4,9 +4,10 @@ import asyncio
 import os
 import random
 from dataclasses import dataclass
+from typing import Any
 
 from aetheris.ledger.core.live_jobs import DecisionContext
-from aetheris.ledger.core.policy import Policy
+from aetheris.ledger.core.policies import PolicyInForce
 from aetheris.ledger.duplicate_table import DuplicateTable
 from aetheris.ledger.ended_workers import EndedWorkers
 from aetheris.ledger.handlers import LedgerDependencies, LedgerHandler
@@ -18,11 +19,13 @@ from aetheris.ledger.tool_registry import ToolRegistry
 from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
+from aetheris.protocol.planning.policy import Policy
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
 from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Tenure
+from aetheris.runtime.log.policies import PolicyTable
 from aetheris.runtime.process.crash import crash_points
 from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
@@ -39,7 +42,7 @@ GROUP = "aetheris.ledger"
 
 INPUTS = Inputs(
     commands={Topic.TOOLS_REQUESTS: Cadence.EAGER, Topic.JOBS_COMMANDS: Cadence.EAGER},
-    tables=(Topic.WORKERS, Topic.TOOLS_REGISTRY, Topic.LEDGER_CONTENTS, Topic.FREEZES),
+    tables=(Topic.WORKERS, Topic.TOOLS_REGISTRY, Topic.LEDGER_CONTENTS, Topic.FREEZES, Topic.POLICIES),
     quarantines=frozenset({Topic.TOOLS_REQUESTS}),
     made_again=frozenset({Topic.TOOLS_REQUESTS}),
     checkpoints=Topic.CHECKPOINTS,
@@ -79,6 +82,8 @@ def ledger(
     stores = Stores(Leases(parts.redis), EffectStore(parts.redis, settings.effect_ttl_s), parts.traffic, parts.clock)
     quarantines = ProcessQuarantines(parts.redis, parts.metrics, parts.clock)
     parts.health.report("quarantined", quarantines.reported)
+    in_force = PolicyInForce(rules.signers)
+    parts.health.report("policy", lambda: _policy_report(rules.policy, in_force))
     edges: list[LedgerDependencies] = []
     heard = HeardMessages(keys.messages, parts.metrics)
     crash = crash_points(os.environ, settings.data)
@@ -99,6 +104,7 @@ def ledger(
                     rules.signers,
                     freezes.orders,
                     keys.revocations,
+                    in_force,
                 )
             )
             edges.append(
@@ -110,6 +116,7 @@ def ledger(
                     quarantines,
                     Releases(worker.tables[Topic.TOOLS_REGISTRY], heard.line_counts),
                     freezes,
+                    policies,
                     parts.telemetry,
                     parts.metrics,
                     parts.clock,
@@ -133,4 +140,12 @@ def ledger(
     )
     workers = EndedWorkers(worker.tables[Topic.WORKERS])
     freezes = FreezeTable(worker.tables[Topic.FREEZES], heard.line_counts)
+    policies = PolicyTable(worker.tables[Topic.POLICIES], heard.line_counts)
     return worker
+
+
+def _policy_report(configured: Policy, in_force: PolicyInForce) -> dict[str, Any]:
+    """Which policy decides; and why nothing is decided, where it can't be used."""
+    policy = in_force.activated or configured
+    found: dict[str, Any] = {"activation": in_force.number, "policy_hash": policy.hash}
+    return found | ({"unusable": in_force.unusable} if in_force.unusable is not None else {})

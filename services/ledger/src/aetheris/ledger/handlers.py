@@ -8,9 +8,10 @@ from typing import Protocol
 
 import structlog
 
-from aetheris.ledger.core.decisions import Answered, Confirm, Decision, Emit, Grant, Mark, Now, View
+from aetheris.ledger.core.decisions import Answered, Confirm, Decision, Emit, Grant, Mark, Now, PolicyTaken, View
 from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
 from aetheris.ledger.core.partition import Partition
+from aetheris.ledger.core.policies import PolicyInForce
 from aetheris.ledger.core.quarantine import TenantTool
 from aetheris.ledger.duplicate_table import DuplicateTable
 from aetheris.ledger.ended_workers import EndedWorkers
@@ -30,6 +31,8 @@ from aetheris.protocol.messages.commands import (
     FreezeAnswer,
     FreezeOrder,
     LedgerRecord,
+    PolicyActivation,
+    PolicyAnswer,
     Reconcile,
     StepCommand,
     Submit,
@@ -59,6 +62,7 @@ from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import LogError, Writer
 from aetheris.runtime.log.partitioning import partition_of
+from aetheris.runtime.log.policies import PolicyTable
 from aetheris.runtime.process.crash import NOWHERE, CrashPoints
 from aetheris.runtime.redis.leases import Lease
 from aetheris.runtime.telemetry.metrics import Metrics
@@ -109,6 +113,7 @@ class LedgerDependencies:
     quarantines: ProcessQuarantines
     releases: Releases
     freezes: FreezeTable
+    policies: PolicyTable
     telemetry: Telemetry
     metrics: Metrics
     clock: Clock
@@ -140,6 +145,10 @@ class LedgerHandler(PartitionHandler):
             self._tool_released(release)
         for line in deps.duplicates.index.open_lines():
             self._line_read(line)
+        self._policies = context.policies
+        deps.policies.listen(self._policy_activated)
+        if deps.policies.activations.last is not None:
+            self._policy_activated(deps.policies.activations.last)
         deps.freezes.listen(self._freeze_ordered)
         for order in deps.freezes.orders.all():
             self._freeze_ordered(order)
@@ -153,6 +162,10 @@ class LedgerHandler(PartitionHandler):
     def begin(self, start: int) -> None:
         """What is asked of a place below `start` can be judged."""
         self._partition.pass_over(start - 1)
+
+    async def learn(self) -> None:
+        """Who had the partition before may have answered an activation: it decides here, too."""
+        await self._deps.policies.caught_up()
 
     async def restored(self) -> None:
         """Give every open try its time, and go on with what the log says is due."""
@@ -193,6 +206,7 @@ class LedgerHandler(PartitionHandler):
         self._deps.duplicates.leave(self._duplicates_changed)
         self._deps.releases.leave(self._tool_released)
         self._deps.freezes.leave(self._freeze_ordered)
+        self._deps.policies.leave(self._policy_activated)
         self._operators.close()
         for late in tuple(self._late):
             late.cancel()
@@ -303,6 +317,17 @@ class LedgerHandler(PartitionHandler):
         self._partition.ordered(order, self._now())
         self._deps.wake_ups.call_at(self._number, self._deps.clock.monotonic())
 
+    def _policy_activated(self, record: PolicyActivation | PolicyAnswer) -> None:
+        if isinstance(record, PolicyAnswer):
+            return
+        is_news = record.number > self._policies.number
+        self._policies.take(record)
+        if is_news:
+            _report(record, self._policies)
+        if self._number not in self._deps.policies.activations.answers:
+            self._partition.policy_activated(self._now())
+            self._deps.wake_ups.call_at(self._number, self._deps.clock.monotonic())
+
     # out
 
     async def _round(self) -> None:
@@ -356,7 +381,9 @@ class LedgerHandler(PartitionHandler):
 
     def _group(self, decision: Decision, now: Now) -> Group:
         group = self._outgoing.group(decision, now)
-        return tuple(map(self._deps.keys.message, group)) if isinstance(decision, Mark | Answered) else group
+        return (
+            tuple(map(self._deps.keys.message, group)) if isinstance(decision, Mark | Answered | PolicyTaken) else group
+        )
 
     async def _waits_for_blobs(self, decision: Decision, now: Now) -> bool:
         """Whether what it refers to is not in the store yet: it is written by itself once that is."""
@@ -405,3 +432,12 @@ class LedgerHandler(PartitionHandler):
 
 def _lease(grant: Grant) -> Lease:
     return Lease(grant.message.idempotency_key, grant.message.lease_id, grant.lease_ttl_s)
+
+
+def _report(activation: PolicyActivation, policies: PolicyInForce) -> None:
+    """For the operator's log."""
+    named = {"activation": activation.number, "policy_hash": activation.policy_hash, "by": activation.by}
+    if policies.unusable is None:
+        _log.info("a policy was activated", **named)
+    else:
+        _log.error("nothing is decided", why=policies.unusable, **named)

@@ -13,6 +13,7 @@ from aetheris.ledger.core.decisions import (
     Grant,
     Mark,
     Now,
+    PolicyTaken,
     View,
 )
 from aetheris.ledger.core.live_jobs import LiveJob
@@ -25,6 +26,7 @@ from aetheris.protocol.messages.commands import (
     FreezeAnswer,
     FreezeMark,
     LedgerRecord,
+    PolicyAnswer,
     ToolGrant,
     Verification,
 )
@@ -82,6 +84,8 @@ class Outbox:
                 return (self._mark(decision.message, now),)
             case Answered():
                 return (self._answer(decision.message, now),)
+            case PolicyTaken():
+                return (self._policy_answer(decision.message, now),)
 
     def question(self, message: Verification, now: Now) -> Draft:
         """A question to the external system."""
@@ -173,6 +177,10 @@ class Outbox:
     def _answer(self, answer: FreezeAnswer, now: Now) -> Draft:
         id_ = derived("freeze answer", answer.key, f"{answer.number} {answer.frozen}", str(answer.partition))
         return draft(Topic.FREEZES, answer, key=answer.key, id=id_, source=SOURCE, time=_text(now))
+
+    def _policy_answer(self, answer: PolicyAnswer, now: Now) -> Draft:
+        id_ = derived("policy answer", str(answer.number), str(answer.partition))
+        return draft(Topic.POLICIES, answer, key=answer.key, id=id_, source=SOURCE, time=_text(now))
 
     def _view(self, record: LedgerRecord, now: Now) -> Draft:
         """Keyed by its idempotency key, so that compaction keeps the last; in its job's partition all the same."""

@@ -3,8 +3,8 @@
 from importlib.resources import files
 from pathlib import Path
 
-from aetheris.ledger.core.policy import Policy, PolicyError, parse
 from aetheris.protocol.base.faults import placed
+from aetheris.protocol.planning.policy import Policy, PolicyError, parse
 from aetheris.runtime.base.refusal import StartRefused
 
 

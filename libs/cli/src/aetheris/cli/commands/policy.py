@@ -11,6 +11,7 @@ from aetheris.cli import local, source
 from aetheris.cli.console import Json, errors_as_exits, print_json, progress, table
 from aetheris.cli.dead_letter_queue import reachable
 from aetheris.cli.fromlog import everything
+from aetheris.cli.gateway import connected
 from aetheris.cli.large import LazyResults
 from aetheris.cli.since import since_time
 from aetheris.ledger import policy_file
@@ -18,12 +19,14 @@ from aetheris.ledger.core.policy_trial import Trial
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 
-policy = typer.Typer(name="policy", no_args_is_help=True, help="Try the rules of a policy on what was decided before.")
+policy = typer.Typer(
+    name="policy", no_args_is_help=True, help="Which policy decides; another; what one would have decided before."
+)
 
 
 @policy.callback()
 def policy_commands() -> None:
-    """Try the rules of a policy on what was decided before."""
+    """Which policy decides, and what one would have decided."""
 
 
 @policy.command("test")
@@ -46,6 +49,49 @@ def try_on_the_past(
         else:
             asyncio.run(_judge_log(trial, local.kafka(data), data))
         _print(trial, as_json=as_json)
+
+
+@policy.command("show")
+def show(*, who: local.As = None, data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
+    """Which policy decides: its number, who activated it and when, its text, and those before it."""
+    with errors_as_exits(as_json=as_json):
+        with connected(data, who) as client:
+            found = client.policy()
+        if as_json:
+            print_json(found)
+            return
+        active = found.get("active")
+        if active is None:
+            typer.echo("none was activated: the policy that the ledgers are configured with decides")
+            return
+        columns = ("activation", "by", "at", "reason", "policy")
+        rows = [active, *found["history"]]
+        table(columns, [[one["number"], one["by"], one["at"], one.get("reason"), one["policy_hash"]] for one in rows])
+        typer.echo(f"\n{active['policy']}")
+
+
+@policy.command("activate")
+def activate(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The policy, as TOML.")],
+    *,
+    reason: Annotated[str | None, typer.Option(help="Why; it is recorded with your name.")] = None,
+    who: local.As = None,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Let a policy decide in every partition, without a restart; one that is broken changes nothing."""
+    with errors_as_exits(as_json=as_json):
+        policy_file.load(file)
+        with connected(data, who) as client:
+            answer = client.activate_policy(file.read_text(), reason=reason)
+        if as_json:
+            print_json(answer)
+            return
+        share = f"{answer['answered']} of {answer['partitions']} partitions"
+        if answer["answered"] < answer["partitions"]:
+            typer.echo(f"activation {answer['number']}: taken; {share} have answered yet")
+        else:
+            typer.echo(f"activation {answer['number']}: decides, in {share}")
 
 
 async def _judge_log(trial: Trial, bootstrap: str, data: Path) -> None:

@@ -19,6 +19,7 @@ class Topic(StrEnum):
     LEDGER_RECORDS = "aetheris.ledger.records.v1"
     LEDGER_CONTENTS = "aetheris.ledger.contents.v1"
     FREEZES = "aetheris.freezes.v1"
+    POLICIES = "aetheris.policies.v1"
     JOBS_SEALS = "aetheris.jobs.seals.v1"
     ACCESS_RECORDS = "aetheris.access.records.v1"
 

@@ -128,6 +128,8 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
     (Topic.TOOLS_REGISTRY.value, "tool_release"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
     (Topic.FREEZES.value, "freeze_order"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
     (Topic.FREEZES.value, "freeze_answer"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
+    (Topic.POLICIES.value, "policy_activation"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
+    (Topic.POLICIES.value, "policy_answer"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.JOBS_EVENTS.value, "freeze_mark"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.LEDGER_RECORDS.value, "ledger_record"): WriterRule(Party.LEDGER, KnownBy.FOLLOWS),
     (Topic.LEDGER_CONTENTS.value, "content"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),

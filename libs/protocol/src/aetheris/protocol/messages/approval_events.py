@@ -28,6 +28,10 @@ class PolicyAllowed(KeyEvent):
     observed: tuple[Observed, ...] | None = None
     """What rules that only observe would have done."""
     cost: float | None = None
+    policy_hash: str | None = None
+    """hex SHA-256 of the policy that decided."""
+    activation: int | None = None
+    """Its activation; 0: the ledger's configured policy, before the first."""
 
 
 class ApprovalRequested(KeyEvent):
@@ -47,7 +51,9 @@ class ApprovalRequested(KeyEvent):
     signed: bool | None = None
     """Whether each who decides must sign what he says with a key of his own."""
     policy_hash: str | None = None
-    """hex SHA-256 of the policy that asks for it, where it must be signed."""
+    """hex SHA-256 of the policy that asks for it."""
+    activation: int | None = None
+    """Its activation; 0: the ledger's configured policy, before the first."""
     edited_by: str | None = None
     """Who made this call of another by an edit."""
     cost: float | None = None

@@ -413,6 +413,35 @@ class FreezeAnswer(Message):
         return self.scope.key
 
 
+class PolicyActivation(Message):
+    """policies: from here on this policy decides. Activations are numbered from 1; one counts where it is the next."""
+
+    type_name: ClassVar[str] = "policy_activation"
+    number: int = Field(ge=1)
+    policy: str
+    """The whole text."""
+    policy_hash: str
+    """hex SHA-256 of the text."""
+    by: str
+    at: str
+    reason: str | None = None
+    principal: RecordedPrincipal | None = None
+
+    key: ClassVar[str] = "policy"
+    """The record key."""
+
+
+class PolicyAnswer(Message):
+    """policies: what a partition's ledger decides behind this goes by that activation, or a later one."""
+
+    type_name: ClassVar[str] = "policy_answer"
+    number: int
+    partition: int
+
+    key: ClassVar[str] = "policy"
+    """The record key."""
+
+
 class LedgerRecord(Message):
     """ledger.records: a view with the offset it was made from; never a source."""
 

@@ -195,6 +195,10 @@ class InvocationRejected(KeyEvent):
     by: str | None = None
     principal: RecordedPrincipal | None = None
     comment: str | None = None
+    policy_hash: str | None = None
+    """hex SHA-256 of the policy, where that says so."""
+    activation: int | None = None
+    """Its activation; 0: the ledger's configured policy, before the first."""
 
 
 class InvocationCancelRequested(KeyEvent):

@@ -27,6 +27,7 @@ _WEEK = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 * 3600 * 1000)}
 _KINDS: Mapping[Topic, Mapping[str, str]] = {
     Topic.JOBS_EVENTS: _FOREVER,
     Topic.FREEZES: _FOREVER,
+    Topic.POLICIES: _FOREVER,
     Topic.JOBS_SEALS: _FOREVER,
     Topic.JOBS_COMMANDS: _FOREVER,
     Topic.ACCESS_RECORDS: {"cleanup.policy": "delete", "retention.ms": str(400 * 24 * 3600 * 1000)},
@@ -41,7 +42,7 @@ _KINDS: Mapping[Topic, Mapping[str, str]] = {
     Topic.LEDGER_RECORDS: _COMPACTED,
     Topic.LEDGER_CONTENTS: {"cleanup.policy": "compact,delete", "retention.ms": str(31 * 24 * 3600 * 1000)},
 }
-_ONE_PARTITION = frozenset({Topic.FREEZES, Topic.JOBS_SEALS, Topic.ACCESS_RECORDS})
+_ONE_PARTITION = frozenset({Topic.FREEZES, Topic.POLICIES, Topic.JOBS_SEALS, Topic.ACCESS_RECORDS})
 _TOPIC_ALREADY_EXISTS = 36
 _MIN_IN_SYNC = 2
 

@@ -339,6 +339,14 @@ class AsyncClient:
         more = {"everywhere": everywhere or None, "reason": reason}
         return await self._send(calls.freeze("/freezes/end", agent, tenant, tool, more))
 
+    async def policy(self) -> dict[str, Any]:
+        """{active, history}: the policy that decides and who activated it, and those before; raises ApiError."""
+        return await self._send(ApiCall("GET", "/policies"))
+
+    async def activate_policy(self, policy: str, *, reason: str | None = None) -> dict[str, Any]:
+        """Let another policy decide; `policy` is its text. Raises ApiError (Conflict: another came first)."""
+        return await self._send(calls.activate_policy(policy, reason))
+
     async def models(self) -> list[dict[str, Any]]:
         """The registered models; raises ApiError."""
         answer = await self._send(ApiCall("GET", "/models"))

@@ -335,6 +335,14 @@ class Client:
         more = {"everywhere": everywhere or None, "reason": reason}
         return self._send(calls.freeze("/freezes/end", agent, tenant, tool, more))
 
+    def policy(self) -> dict[str, Any]:
+        """{active, history}: the policy that decides and who activated it, and those before; raises ApiError."""
+        return self._send(ApiCall("GET", "/policies"))
+
+    def activate_policy(self, policy: str, *, reason: str | None = None) -> dict[str, Any]:
+        """Let another policy decide; `policy` is its text. Raises ApiError (Conflict: another came first)."""
+        return self._send(calls.activate_policy(policy, reason))
+
     def models(self) -> list[dict[str, Any]]:
         """The registered models; raises ApiError."""
         answer = self._send(ApiCall("GET", "/models"))

@@ -207,6 +207,11 @@ def freeze(path: str, agent: str | None, tenant: str | None, tool: str | None, m
     return ApiCall("POST", path, _given(agent=agent, tenant=tenant, tool=tool, **more))
 
 
+def activate_policy(policy: str, reason: str | None) -> ApiCall:
+    """POST /policies."""
+    return ApiCall("POST", "/policies", _given(policy=policy, reason=reason))
+
+
 def end_worker(worker_id: str, evidence: str, incarnation: str | None) -> ApiCall:
     """POST /workers/{worker_id}/end."""
     return ApiCall("POST", f"/workers/{worker_id}/end", _given(evidence=evidence, incarnation=incarnation))

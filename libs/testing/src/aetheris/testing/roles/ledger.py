@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from aetheris.ledger.core.decisions import Ask, Decision, Emit, Facts, Grant, Now
 from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
 from aetheris.ledger.core.partition import Partition
-from aetheris.ledger.core.policy import Policy
 from aetheris.ledger.settings import LedgerSettings
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.workers import Names
 from aetheris.protocol.messages.commands import Ended, RegistryEntry, StepCommand, ToolRequest
 from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
+from aetheris.protocol.planning.policy import Policy
 from aetheris.testing.topics import START, TopicReader, Topics
 
 

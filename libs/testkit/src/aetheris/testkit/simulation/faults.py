@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from aetheris.ledger.core.policy import PolicyEffect
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.state import KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages.commands import FreezeMark, WorkerEntry
 from aetheris.protocol.plan.graph import RUNNABLE
+from aetheris.protocol.planning.policy import PolicyEffect
 from aetheris.testkit.simulation.actors.human import Human
 from aetheris.testkit.simulation.checks import SimulationObserver
 from aetheris.testkit.simulation.external_system import CallFate, ExternalCall

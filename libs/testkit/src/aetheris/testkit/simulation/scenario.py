@@ -5,12 +5,12 @@ from enum import Enum, auto
 from typing import Any
 
 from aetheris.ledger.core.limits import LedgerLimits, QuarantineLimits
-from aetheris.ledger.core.policy import Policy, parse
 from aetheris.protocol.fold.state import PlanEntry
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
 from aetheris.protocol.plan.graph import Confirmation, DuplicateScope, JobOptions, TaskGraph, ToolPin
 from aetheris.protocol.plan.prompts import Brief, first_graph
 from aetheris.protocol.plan.prompts import Limits as AgentLimits
+from aetheris.protocol.planning.policy import Policy, parse
 from aetheris.protocol.planning.schemas import graph_json
 from aetheris.testkit.simulation.external_system import SETTLES_S
 from aetheris.testkit.simulation.tape import Tape

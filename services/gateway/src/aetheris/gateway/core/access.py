@@ -70,6 +70,8 @@ ROUTES: Mapping[str, Access] = {
     "GET /api/freezes": Access((Role.READ, Role.OPERATE, Role.ADMINISTER)),
     "POST /api/freezes": _FREEZE,
     "POST /api/freezes/end": _FREEZE,
+    "GET /api/policies": Access((Role.OPERATE, Role.AUDIT, Role.ADMINISTER)),
+    "POST /api/policies": Access((Role.ADMINISTER,)),
     "GET /api/models": ANYBODY,
     "GET /api/limits": ANYBODY,
     "GET /api/audit": _EVIDENCE,

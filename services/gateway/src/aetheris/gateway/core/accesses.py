@@ -29,6 +29,7 @@ ACTIONS: Mapping[str, AccessAction] = {
     "POST /api/jobs/{job_id}/signal": AccessAction.DECIDED,
     "POST /api/tools/{name}/release": AccessAction.CONFIGURED,
     "POST /api/workers/{worker_id}/end": AccessAction.CONFIGURED,
+    "POST /api/policies": AccessAction.CONFIGURED,
     "POST /api/freezes": AccessAction.CONFIGURED,
     "POST /api/freezes/end": AccessAction.CONFIGURED,
 }

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 
 from aetheris.gateway.access_history import AccessHistory
 from aetheris.gateway.access_log import AccessLog
+from aetheris.gateway.activated_policies import ActivatedPolicies
 from aetheris.gateway.commands import JobCommands, Reply
 from aetheris.gateway.core import bodies
 from aetheris.gateway.core.access import ROUTES, admitted
@@ -62,6 +63,7 @@ class Services:
     workers: WorkerDirectory
     tool_releases: ToolReleases
     freezes: OrderedFreezes
+    policies: ActivatedPolicies
     undos: Undos
     health: Health
     holds: Holds

@@ -12,7 +12,6 @@ from aetheris.ledger.core.decisions import DuplicateLine, Emit, Facts, Grant, No
 from aetheris.ledger.core.doubt import caught_up
 from aetheris.ledger.core.duplicate_index import claim, duplicate, scope_key
 from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob, Pending, Reopened, TimedDecision, Waiting
-from aetheris.ledger.core.policy import PolicyEffect, PolicyVerdict, Rule
 from aetheris.ledger.core.settlement import JobKey, written
 from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.ids import derived, execution_id
@@ -26,6 +25,7 @@ from aetheris.protocol.messages.event_values import Decision, DuplicateOf, Rejec
 from aetheris.protocol.plan.graph import AWAITED, RUNNABLE, Retry
 from aetheris.protocol.planning.continuation import done_before
 from aetheris.protocol.planning.invocation import Invocation, NotReady, blobs_needed, invocation
+from aetheris.protocol.planning.policy import PolicyEffect, PolicyVerdict, Rule
 
 LONGEST_RUN = 200
 """Nodes of a grant."""
@@ -53,6 +53,8 @@ def adjudicate(
         return TimedDecision()
     if job.state.paused is not None or is_frozen(job.state, entry.node.tool, context.freezes):
         return TimedDecision((), float("inf"))  # its end hurries it
+    if not context.may_judge(job):
+        return TimedDecision((), float("inf"))  # the next activation hurries it
     again_s = now.mono_s + context.limits.lease_ttl_s
     try:
         if any(ref.sha256 not in facts.blobs for ref in blobs_needed(job.state, entry)):
@@ -65,9 +67,11 @@ def adjudicate(
         return _leave(job_key, again_s)
     if entry.node.kind in AWAITED:
         return TimedDecision((waits.begun(job_key, call, now),), again_s)
-    verdict = context.policy.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(job.state, call))
+    verdict = context.rules.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(job.state, call))
     if verdict.effect is PolicyEffect.DENY:
-        refused = settlement.rejected(job_key, RejectReason.POLICY, verdict.detail, observed=verdict.observed)
+        refused = settlement.rejected(
+            job_key, RejectReason.POLICY, verdict.detail, observed=verdict.observed, by_policy=context.named
+        )
         return TimedDecision((refused,), again_s)
     hurdle = _hurdle(job_key, entry, call.content_key) or _done_elsewhere(
         job_key, entry, call.content_key, context, now
@@ -112,6 +116,8 @@ def again(
         return TimedDecision((settlement.failed(job_key, hurdle.detail),) if hurdle.final else (), again_s)
     if (free.after_proof or free.paced) and job_key.state.retry_due is None:
         return _schedule(job_key, free, context, now)
+    if not context.may_judge(job):
+        return TimedDecision((), float("inf"))  # the next activation hurries it
     if job_key.state.needs_yes and job_key.state.decision is None:
         return _ask_anew(job_key, context=context, facts=facts, now=now)
     if job_key.job.paused is not None or is_frozen(job_key.job, _entry(job_key).node.tool, context.freezes):
@@ -139,7 +145,7 @@ def _ask_anew(job_key: JobKey, *, context: DecisionContext, facts: Facts, now: N
     if any(ref.sha256 not in facts.blobs for ref in blobs_needed(job_key.job, entry)):
         return TimedDecision((), again_s)
     call = invocation(job_key.job, entry, facts.blobs)
-    verdict = context.policy.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(job_key.job, call))
+    verdict = context.rules.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(job_key.job, call))
     if verdict.effect is PolicyEffect.DENY:
         return TimedDecision((settlement.failed(job_key, f"{RejectReason.POLICY.value}: {verdict.detail}"),), again_s)
     return TimedDecision((ask_human(job_key, call, verdict.rule, None, context=context, now=now),), again_s)
@@ -296,7 +302,7 @@ def _within(
 
 def _over(job_key: JobKey, rule: Rule, cost: float | None, context: DecisionContext, now: Now) -> TimedDecision:
     detail = rule.name if cost is not None else f"{rule.name}: no such amount in the arguments"
-    rejected = settlement.rejected(job_key, RejectReason.BUDGET, detail)
+    rejected = settlement.rejected(job_key, RejectReason.BUDGET, detail, by_policy=context.named)
     return TimedDecision((rejected,), now.mono_s + context.limits.lease_ttl_s)
 
 
@@ -319,9 +325,9 @@ def _allow(
             return TimedDecision()
         asking = ask_human(job_key, call, rule, cost, context=context, now=now, observed=verdict.observed)
         return TimedDecision((asking,), again_s)
-    needs_word = call.entry.irreversible or context.policy.plain(call.entry.node.tool_name) is None
+    needs_word = call.entry.irreversible or context.rules.plain(call.entry.node.tool_name) is None
     if needs_word and not approved and version not in job_key.state.allowed_versions:
-        return TimedDecision((_policy_allows(job_key, call, verdict, cost),), again_s)
+        return TimedDecision((_policy_allows(job_key, call, verdict, cost, context),), again_s)
     elsewhere = _wait_for_another(job_key, call.node_id, pending, context)
     if elsewhere is not None:
         return TimedDecision(elsewhere, again_s)
@@ -365,7 +371,7 @@ def _rule_to_follow(job: JobState, node_id: str, context: DecisionContext) -> st
         return None
     if is_frozen(job, entry.node.tool, context.freezes):
         return None
-    return context.policy.plain(entry.node.tool_name)
+    return context.rules.plain(entry.node.tool_name)
 
 
 def _grant(
@@ -417,7 +423,9 @@ def _schedule(job_key: JobKey, free: Reopened, context: DecisionContext, now: No
     return TimedDecision((settlement.retry_scheduled(job_key, due.isoformat()),))
 
 
-def _policy_allows(job_key: JobKey, call: Invocation, verdict: PolicyVerdict, cost: float | None) -> Emit:
+def _policy_allows(
+    job_key: JobKey, call: Invocation, verdict: PolicyVerdict, cost: float | None, context: DecisionContext
+) -> Emit:
     """In the log before the grant: an irreversible call starts only behind it, and budgets count it."""
     rule, version = verdict.rule.name, call.entry.tool_version
     event = ev.PolicyAllowed(
@@ -429,5 +437,6 @@ def _policy_allows(job_key: JobKey, call: Invocation, verdict: PolicyVerdict, co
         rule=rule,
         observed=verdict.observed or None,
         cost=cost,
+        **context.named,
     )
     return settlement.emit(job_key, written(event, job_key.key, version, rule))

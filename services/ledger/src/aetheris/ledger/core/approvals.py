@@ -9,7 +9,6 @@ from aetheris.ledger.core.budgets import due_after
 from aetheris.ledger.core.decisions import Emit, IdentifiedEvent, Now
 from aetheris.ledger.core.duplicate_index import scope_key
 from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob, PendingApproval
-from aetheris.ledger.core.policy import PolicyEffect, PolicyVerdict, Rule
 from aetheris.ledger.core.settlement import JobKey, written
 from aetheris.ledger.core.waits import UNFIT
 from aetheris.protocol.base import recordable
@@ -34,6 +33,7 @@ from aetheris.protocol.planning.approvals import (
 )
 from aetheris.protocol.planning.continuation import done_before
 from aetheris.protocol.planning.invocation import Invocation, call_with
+from aetheris.protocol.planning.policy import PolicyEffect, PolicyVerdict, Rule
 from aetheris.protocol.planning.schemas import Schema
 
 _ACTIONS: Mapping[str, Mapping[str, str]] = {
@@ -174,6 +174,8 @@ def _edit(
 
     The new key comes before the old one's rejection, so that nobody takes the node for settled in between.
     """
+    if not context.may_judge(job):
+        return "the policy in force can't be used by this ledger yet: nothing is asked of it"
     requested = job_key.state.requested
     schema = _pinned_schema(entry, context)
     if requested is None or schema is None:
@@ -191,12 +193,12 @@ def _edit(
     if done is not None:
         return f"{done.node_id} of {done.job_id}, which the job continues, did just that"
     new = JobKey(job.state, call.key, KeyState(call.node_id))
-    verdict = context.policy.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(job.state, call))
+    verdict = context.rules.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(job.state, call))
     decided = votes.decided(job_key, requested, command, command_id, signed=signed, data=args)
     old = _rejected(job_key, RejectReason.EDITED, "a human edited the call", command_id)
     over = _refusal(job, job_key, call, verdict)
     if over is not None:
-        refused = _rejected(new, *over, command_id)
+        refused = _rejected(new, *over, command_id, context.named)
         return settlement.emit(job_key, decided, refused, old)
     rule = verdict.rule if verdict.effect is PolicyEffect.APPROVAL else _as_before(requested, context)
     cost = rule.budget.cost(call.args) if rule.budget is not None else 1.0 if rule.is_limited else None
@@ -234,7 +236,7 @@ def _refusal(
 
 def _as_before(requested: ev.ApprovalRequested, context: DecisionContext) -> Rule:
     """The rule that asked for the first approval: what a human has changed, a human approves."""
-    for rule in context.policy.rules:
+    for rule in context.rules.rules:
         if rule.name == requested.rule and rule.effect is PolicyEffect.APPROVAL:
             return rule
     return Rule(
@@ -275,7 +277,7 @@ def _requested(
         tool_version=call.entry.tool_version,
         **recorded(deciders),
         observed=observed or None,
-        policy_hash=context.policy.hash if deciders.signed else None,
+        **context.named,
         form=_form(request, job_key, call, context, created_at=form_at, expires_at=expires_at),
         expires_at=expires_at,
         edited_by=edited_by,
@@ -356,7 +358,13 @@ def _pinned_schema(entry: PlanEntry, context: DecisionContext) -> Schema | None:
     return found.schema_ if found is not None and found.schema_hash == entry.pin.schema_hash else None
 
 
-def _rejected(job_key: JobKey, reason: RejectReason, detail: str, caused_by: str | None) -> IdentifiedEvent:
+def _rejected(
+    job_key: JobKey,
+    reason: RejectReason,
+    detail: str,
+    caused_by: str | None,
+    by_policy: Mapping[str, Any] | None = None,
+) -> IdentifiedEvent:
     event = ev.InvocationRejected(
         job_id=job_key.job.job_id,
         caused_by=caused_by,
@@ -364,5 +372,6 @@ def _rejected(job_key: JobKey, reason: RejectReason, detail: str, caused_by: str
         idempotency_key=job_key.key,
         reason=reason,
         detail=detail,
+        **(by_policy or {}),
     )
     return written(event, job_key.key, reason)

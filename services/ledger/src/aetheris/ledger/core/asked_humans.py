@@ -22,7 +22,7 @@ class AskedHumans:
 
     def charge(self, job: LiveJob, event: ev.PolicyAllowed | ev.ApprovalRequested, at_s: float) -> None:
         """What a call takes of its rule's budget or rate, from the time of its event on."""
-        rule = self._live_jobs.context.policy.limited.get(event.rule)
+        rule = self._live_jobs.context.rules.limited.get(event.rule)
         if rule is not None and event.cost is not None:
             job.account(rule.name).take(rule, event.idempotency_key, event.cost, at_s)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from aetheris.ledger.core.decisions import Now
-from aetheris.ledger.core.policy import Rule
+from aetheris.protocol.planning.policy import Rule
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from aetheris.protocol.messages.commands import (
     FreezeAnswer,
     FreezeMark,
     LedgerRecord,
+    PolicyAnswer,
     ToolGrant,
     Verification,
 )
@@ -108,7 +109,14 @@ class Answered:
     message: FreezeAnswer
 
 
-Decision = Emit | Grant | Ask | Confirm | View | DuplicateLine | Mark | Answered
+@dataclass(frozen=True, slots=True)
+class PolicyTaken:
+    """The partition's answer to who activated a policy."""
+
+    message: PolicyAnswer
+
+
+Decision = Emit | Grant | Ask | Confirm | View | DuplicateLine | Mark | Answered | PolicyTaken
 
 
 @dataclass(slots=True)

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import Any
 
 from aetheris.ledger.core.budgets import Account
 from aetheris.ledger.core.decisions import Decision, Grant
 from aetheris.ledger.core.duplicate_index import DuplicateIndex
 from aetheris.ledger.core.limits import LedgerLimits
-from aetheris.ledger.core.policy import Policy
+from aetheris.ledger.core.policies import PolicyInForce
 from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
@@ -20,6 +21,7 @@ from aetheris.protocol.planning.approvals import deciders_of
 from aetheris.protocol.planning.confirmation import Tally
 from aetheris.protocol.planning.gate import Deciders
 from aetheris.protocol.planning.invocation import key_in_force
+from aetheris.protocol.planning.policy import Policy
 
 WorkerLife = tuple[str, str]
 """worker_id, incarnation"""
@@ -30,6 +32,7 @@ class DecisionContext:
     """What decisions follow; `fresh_id` and `jitter` (0 to 1) are the only things not derived."""
 
     policy: Policy
+    """The configured one: it holds until another is activated."""
     limits: LedgerLimits
     fresh_id: Callable[[], str]
     jitter: Callable[[], float]
@@ -42,6 +45,22 @@ class DecisionContext:
     """What is ordered, as far as this process has read it."""
     revocations: Revocations = NONE_REVOKED
     """Keys of services that count no more in jobs which carry that."""
+    policies: PolicyInForce = field(default_factory=PolicyInForce)
+    """What is activated, as far as this process has read it."""
+
+    @property
+    def rules(self) -> Policy:
+        """The policy that decides now."""
+        return self.policies.activated or self.policy
+
+    @property
+    def named(self) -> Mapping[str, Any]:
+        """How a decision names the policy that it goes by."""
+        return {"policy_hash": self.rules.hash, "activation": self.policies.number}
+
+    def may_judge(self, job: "LiveJob") -> bool:
+        """Whether it can be used, and none that is activated later has decided about this job before."""
+        return self.policies.unusable is None and job.activation <= self.policies.number
 
     def verifies(self, name: str, version: str) -> bool:
         """Whether what a tool did can be compared with the external system."""
@@ -55,7 +74,7 @@ def deciders(job: JobState, state: KeyState, context: DecisionContext) -> Decide
         return deciders_of(state.requested)
     entry, rule = job.entry(state.node_id), state.started.rule if state.started is not None else None
     irreversible = entry is not None and entry.irreversible
-    return context.policy.deciders(rule, irreversible=irreversible)
+    return context.rules.deciders(rule, irreversible=irreversible)
 
 
 @dataclass(slots=True)
@@ -192,6 +211,8 @@ class LiveJob:
     """What it must confirm before it goes on; None for a job that has not waited."""
     accepting: Deciders | None = None
     """Who was asked last to let pass what could not be confirmed."""
+    activation: int = 0
+    """The highest that a decision about it names."""
     accounts: dict[str, Account] = field(default_factory=dict)
     """Rule → what was charged to it."""
 

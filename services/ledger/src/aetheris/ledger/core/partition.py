@@ -19,6 +19,7 @@ from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob, LiveJobs, W
 from aetheris.ledger.core.node_requests import NodeRequests
 from aetheris.ledger.core.offers import Offers
 from aetheris.ledger.core.outdated_lines import OutdatedLines
+from aetheris.ledger.core.policy_answers import PolicyAnswers
 from aetheris.ledger.core.quarantine import Quarantine, TenantTool
 from aetheris.ledger.core.reactions import Reactions
 from aetheris.ledger.core.tool_failures import ToolFailures
@@ -55,6 +56,7 @@ class Partition:
         self._reactions = Reactions(live_jobs, self._due, self._requests, self._invocations, self._changes)
         self._freezes = self._reactions.freezes
         self._revocations = KeyRevocations(live_jobs)
+        self._policies = PolicyAnswers(live_jobs, self._due)
         self._commands = HumanCommands(live_jobs)
         self._judgement = Judgement(live_jobs, self._due, self._requests, self._offers, self._failures)
         self._forgotten = SealedNames()
@@ -162,6 +164,10 @@ class Partition:
         """A person has ordered a freeze, or its end, and this partition has not answered yet."""
         self._freezes.take(order, now)
 
+    def policy_activated(self, now: Now) -> None:
+        """Another policy decides, and this partition has not answered yet."""
+        self._policies.activated(now)
+
     def marked(self, mark: FreezeMark, offset: int) -> None:
         """The partition's mark was read: everything that is ordered lies in front of it."""
         self._live_jobs.folded = offset
@@ -211,6 +217,7 @@ class Partition:
         return [
             *self._revocations.decided(),
             *self._freezes.decided(),
+            *self._policies.decided(),
             *self._ends.decided(),
             *self._commands.decided(now),
             *self._invocations.findings.decided(),
@@ -234,6 +241,7 @@ class Partition:
             or self._cancels.given_up
             or self._offers.left
             or self._freezes.is_due
+            or self._policies.is_due
             or self._live_jobs.voted
             or self._revocations.is_due
         )

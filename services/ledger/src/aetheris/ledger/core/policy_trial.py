@@ -6,7 +6,6 @@ from typing import Any
 
 from aetheris.ledger.core.approvals import policy_facts
 from aetheris.ledger.core.budgets import Account
-from aetheris.ledger.core.policy import Policy, PolicyEffect, PolicyVerdict, Rule
 from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.references import UnresolvedReference
@@ -17,6 +16,7 @@ from aetheris.protocol.messages.event_values import Decision, RejectReason
 from aetheris.protocol.planning.approvals import matter_of, votes_as_recorded
 from aetheris.protocol.planning.gate import counted
 from aetheris.protocol.planning.invocation import Invocation, NotReady, invocation
+from aetheris.protocol.planning.policy import Policy, PolicyEffect, PolicyVerdict, Rule
 
 ALLOWED, DENIED, ASKED = "allow", "deny", "approval"
 _BY_POLICY = frozenset({RejectReason.POLICY, RejectReason.BUDGET})

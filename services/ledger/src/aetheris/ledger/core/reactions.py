@@ -32,6 +32,8 @@ class Reactions:
 
     def follow(self, job: LiveJob, event: Event, now: Now, at_s: float) -> None:
         """The event was folded; `at_s` is when it was appended, in seconds since 1970."""
+        if isinstance(event, (ev.PolicyAllowed, ev.ApprovalRequested, ev.InvocationRejected)):
+            job.activation = max(job.activation, event.activation or 0)
         match event:
             case ev.WorkerEnded():
                 self._invocations.end_worker(job, (event.worker_id, event.incarnation), now)

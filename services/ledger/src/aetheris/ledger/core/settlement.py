@@ -1,7 +1,7 @@
 """The events that the ledger writes about a key, as groups; every one names the invocation it judges."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -302,9 +302,11 @@ def rejected(
     reason: RejectReason,
     detail: str,
     duplicate_of: DuplicateOf | None = None,
+    *,
     observed: tuple[Observed, ...] = (),
+    by_policy: Mapping[str, Any] | None = None,
 ) -> Emit:
-    """The call is not to start."""
+    """The call is not to start; `by_policy` names the policy, where that says so."""
     event = ev.InvocationRejected(
         job_id=job_key.job.job_id,
         node_id=job_key.state.node_id,
@@ -313,6 +315,7 @@ def rejected(
         detail=detail,
         duplicate_of=duplicate_of,
         observed=observed or None,
+        **(by_policy or {}),
     )
     return emit(job_key, written(event, job_key.key, reason))
 

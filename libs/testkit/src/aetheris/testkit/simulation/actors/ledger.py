@@ -13,6 +13,7 @@ from aetheris.ledger.core.decisions import (
     Grant,
     Mark,
     Now,
+    PolicyTaken,
     ToFetch,
     View,
 )
@@ -194,7 +195,7 @@ class SimulatedLedger:
                 return WholeBatch(Topic.JOBS_EVENTS, ((self.around.fresh("mark-"), decision.message),))
             case Answered():
                 return WholeBatch(Topic.FREEZES, ((self.around.fresh("answer-"), decision.message),))
-            case View():
+            case View() | PolicyTaken():
                 return None
 
     def _ask_redis(self, wanted: ToFetch) -> Facts:

@@ -1,0 +1,107 @@
+"""A person's word that another policy decides: into `policies`, which every partition's ledger answers there."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from aetheris.gateway.command_writer import SOURCE, signed
+from aetheris.gateway.commands import Reply
+from aetheris.gateway.core import bodies, policies
+from aetheris.gateway.core.principal import Principal
+from aetheris.gateway.core.problems import ConflictProblem
+from aetheris.gateway.deadlines import Deadlines
+from aetheris.gateway.views import timestamp
+from aetheris.protocol.api_operations import ActivationView, PolicyBody, PolicyView
+from aetheris.protocol.base.allowed_signers import AllowedSigners
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.commands import PolicyActivation, PolicyAnswer
+from aetheris.protocol.messages.envelope import draft
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.base.fresh_ids import fresh_id
+from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
+from aetheris.runtime.log.interface import Appender
+from aetheris.runtime.log.policies import PolicyTable
+
+
+class ActivatedPolicies:
+    """What is activated, as far as this gateway has read; `partitions` says how many have to answer."""
+
+    def __init__(
+        self,
+        table: PolicyTable,
+        *,
+        partitions: Callable[[], Awaitable[int]],
+        appender: Appender,
+        deadlines: Deadlines,
+        clock: Clock,
+        answer_s: float,
+        signers: AllowedSigners,
+        keys: RecordKeys = UNSIGNED,
+    ) -> None:
+        self._table = table
+        self._activations = table.activations
+        self._partitions = partitions
+        self._appender = appender
+        self._deadlines = deadlines
+        self._clock = clock
+        self._answer_s = answer_s
+        self._signers = signers
+        self._keys = keys
+        self._news = asyncio.Event()
+        table.listen(self._changed)
+
+    async def view(self) -> PolicyView:
+        """What decides, and what did before; raises Unavailable."""
+        await self._caught_up()
+        return policies.view(self._activations, await self._count())
+
+    async def activate(self, caller: Principal, raw: bytes) -> Reply[ActivationView]:
+        """Let a policy decide; answered where every partition's ledger has. What decides already stays so.
+
+        Raises:
+            BadRequest (it is no policy, nothing was written), Conflict (somebody else's came first), Unavailable.
+        """
+        wanted = bodies.read(PolicyBody, raw)
+        policies.check(wanted, self._signers)
+        await self._caught_up()
+        last = self._activations.last
+        if last is None or last.policy_hash != policies.hash_of(wanted.policy):
+            at = timestamp(self._clock.now())
+            last = await self._write(policies.activation(wanted, self._activations.number + 1, caller, at))
+        return await self._answered(last)
+
+    async def _caught_up(self) -> None:
+        async with self._deadlines.deadline():
+            await self._table.caught_up()
+
+    async def _write(self, activation: PolicyActivation) -> PolicyActivation:
+        record = draft(Topic.POLICIES, activation, key=activation.key, id=fresh_id(), source=SOURCE, time=activation.at)
+        async with self._deadlines.deadline():
+            await self._appender.append([(signed(record, self._keys),)])
+            await self._table.caught_up()
+        return activation
+
+    async def _answered(self, activation: PolicyActivation) -> Reply[ActivationView]:
+        count = await self._count()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._answer_s):
+                while not self._is_answered(activation, count):
+                    await self._news.wait()
+        done = self._is_answered(activation, count)
+        return Reply(done, policies.shown(activation, self._activations, count))
+
+    def _is_answered(self, activation: PolicyActivation, count: int) -> bool:
+        """Raises Conflict where another is in force."""
+        last = self._activations.last
+        if last != activation:
+            by = f" by {last.by}" if last is not None else ""
+            raise ConflictProblem("activated_meanwhile", f"another policy was activated meanwhile{by}")
+        return len(self._activations.answers) >= count
+
+    async def _count(self) -> int:
+        async with self._deadlines.deadline():
+            return await self._partitions()
+
+    def _changed(self, _record: PolicyActivation | PolicyAnswer) -> None:
+        self._news.set()
+        self._news = asyncio.Event()

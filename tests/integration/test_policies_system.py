@@ -1,0 +1,110 @@
+"""A policy is activated on the whole system: behind its answer it decides in every partition, whoever dies."""
+
+import os
+import signal
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from aetheris.cli import token_files
+from aetheris.cli.app import app
+from aetheris.runtime.log.partitioning import partition_of
+from tests.testkit.attempts import fresh
+from tests.testkit.external_server import until
+from tests.testkit.policies import ALLOW_REST
+from tests.testkit.rig import Rig, poke, running_rig
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+
+PARTITIONS = 2
+DENY = '[[rules]]\nname = "no"\ntools = ["poke_probeable"]\neffect = "deny"\n' + ALLOW_REST
+
+
+@dataclass(frozen=True)
+class PolicyRig(Rig):
+    """Somebody administers it."""
+
+    def activate(self, policy: str, who: dict[str, str] | None = None) -> httpx.Response:
+        body = {"policy": policy, "reason": "a test"}
+        return self.system.api.post("/policies", json=body, headers=who or self.system.approver, timeout=60)
+
+    def shown(self) -> dict[str, Any]:
+        return self.system.api.get("/policies", headers=self.system.approver).json()
+
+    def submitted(self) -> list[tuple[str, str]]:
+        """Jobs in every partition, each with its tag."""
+        found: list[tuple[str, str]] = []
+        while len({partition_of(job, PARTITIONS) for job, _ in found}) < PARTITIONS:
+            tag = fresh("policy")
+            found.append((self.system.submit(poke("a", tag)), tag))
+        return found
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[PolicyRig]:
+    with running_rig(tmp_path_factory.mktemp("policies"), {"AETHERIS_PARTITIONS": str(PARTITIONS)}) as rig:
+        yield PolicyRig(rig.system, rig.external)
+
+
+def denied(rig: PolicyRig, number: int) -> None:
+    jobs = rig.submitted()
+    rig.system.wait_ended([job for job, _ in jobs])
+    for job, tag in jobs:
+        (rejected,) = rig.system.events(job, "invocation_rejected")
+        assert (rejected["data"]["activation"], rig.external.count(tag)) == (number, 0)
+
+
+def test_it_decides_in_every_partition_though_the_ledger_is_killed_before_it_answers(rig: PolicyRig) -> None:
+    before = rig.submitted()
+    rig.system.wait_ended([job for job, _ in before])
+    assert [rig.external.count(tag) for _, tag in before] == [1] * len(before)
+    assert rig.shown() == {"active": None, "history": []}
+    ledger = rig.system.pid("ledger-0")
+    os.kill(ledger, signal.SIGSTOP)
+    with ThreadPoolExecutor() as people:
+        answering = people.submit(rig.activate, DENY)
+        until(lambda: (rig.shown()["active"] or {}).get("answered") == 0, 20)
+        os.kill(ledger, signal.SIGKILL)
+        answer = answering.result()
+    until(lambda: rig.shown()["active"]["answered"] == PARTITIONS, 60)
+    assert answer.status_code in (200, 202), answer.text
+    again = rig.activate(DENY)
+    assert (again.status_code, again.json()["number"], again.json()["answered"]) == (200, 1, PARTITIONS), again.text
+    denied(rig, 1)
+    rig.system.kill("ledger-0")
+    rig.system.wait_ready()
+    denied(rig, 1)
+
+
+def test_what_is_refused_changes_nothing(rig: PolicyRig) -> None:
+    before = rig.shown()
+    broken = rig.activate('[[rules]]\nname = "x"\ntools = ["*"]\neffect = "alow"\n')
+    assert (broken.status_code, broken.json()["error"]["code"]) == (400, "bad_policy")
+    assert "line 4" in broken.json()["error"]["message"]
+    agent = {"Authorization": f"Bearer {token_files.saved(rig.system.data, token_files.AGENT)}"}
+    assert rig.activate(ALLOW_REST, agent).status_code == 403
+    assert rig.shown() == before
+
+
+def test_of_two_at_once_each_that_is_told_so_decides(rig: PolicyRig, tmp_path: Path) -> None:
+    number = (rig.shown()["active"] or {"number": 0})["number"]
+    texts = [f"# {fresh('at-once')}\n{ALLOW_REST}" for _ in range(2)]
+    with ThreadPoolExecutor(2) as people:
+        answers = list(people.map(rig.activate, texts))
+    codes = sorted(answer.status_code for answer in answers)
+    assert codes in ([200, 409], [200, 200]), [answer.text for answer in answers]
+    assert rig.shown()["active"]["number"] in (number + 1, number + 2)
+    file = tmp_path / "policy.toml"
+    file.write_text(DENY)
+    local = ["--data", str(rig.system.data), "--as", token_files.APPROVER]
+    told = CliRunner().invoke(app, ["policy", "activate", str(file), *local])
+    assert (told.exit_code, "2 of 2 partitions" in told.stdout) == (0, True), told.output
+    shown = CliRunner().invoke(app, ["policy", "show", *local])
+    assert "poke_probeable" in shown.stdout
+    denied(rig, rig.shown()["active"]["number"])

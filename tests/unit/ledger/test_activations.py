@@ -1,0 +1,104 @@
+"""A policy that is activated decides from then on, by its number; one that can't be used decides nothing."""
+
+import hashlib
+
+import pytest
+
+from aetheris.protocol.fold.policy_activations import MAX_POLICY_BYTES, PolicyActivations
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import PolicyActivation, PolicyAnswer
+from aetheris.protocol.planning.policy import parse
+from tests.testkit.histories import graph
+from tests.testkit.ledgers import ALLOW_ALL, Ledger, Surroundings
+
+DENY_ALL = ALLOW_ALL.replace("allow", "deny")
+NEWER = ALLOW_ALL + "\nsomething_new = true"
+PIN = {"effect_class": "probeable", "irreversible": True, "schema_hash": "pay-1"}
+PLAN = graph({"id": "a", "tool": "pay"}, {"id": "b", "tool": "pay", "args": {"n": 2}}, pay=PIN)
+
+
+def ledger_of(policy: str = ALLOW_ALL) -> Ledger:
+    return Surroundings(PLAN, parse(policy)).ledger()
+
+
+def decisions(ledger: Ledger) -> list[tuple[str, str | None, int | None]]:
+    kinds = (ev.PolicyAllowed, ev.ApprovalRequested, ev.InvocationRejected)
+    found = (event for event in ledger.surroundings.log if isinstance(event, kinds))
+    return [(event.event_type, event.policy_hash, event.activation) for event in found]
+
+
+def hash_of(policy: str) -> str:
+    return hashlib.sha256(policy.encode()).hexdigest()
+
+
+def test_each_decision_names_the_policy_and_its_activation() -> None:
+    ledger = ledger_of()
+    ledger.request("a", offset=1)
+    ledger.activate(1, DENY_ALL)
+    ledger.request("b", offset=2)
+    denied = ("invocation_rejected", hash_of(DENY_ALL), 1)
+    assert decisions(ledger) == [("policy_allowed", hash_of(ALLOW_ALL), 0), denied, denied]
+    assert ledger.policy_answers == [PolicyAnswer(number=1, partition=0)]
+
+
+def test_what_was_allowed_and_has_not_started_is_judged_by_what_decides_now() -> None:
+    ledger = ledger_of(ALLOW_ALL.replace('"allow"', '"approval"'))
+    ledger.request("a", offset=1)
+    assert [kind for kind, _, _ in decisions(ledger)] == ["approval_requested"]
+    ledger.activate(1, DENY_ALL)
+    ledger.request("a", offset=2)
+    assert decisions(ledger)[-1] == ("invocation_rejected", hash_of(DENY_ALL), 1)
+
+
+def test_a_policy_that_this_version_cant_read_holds_everything_until_the_next() -> None:
+    ledger = ledger_of()
+    ledger.activate(1, NEWER)
+    ledger.request("a", offset=1)
+    assert (decisions(ledger), ledger.grants, ledger.policy_answers) == ([], [], [])
+    assert "something_new" in str(ledger.policies.unusable)
+    ledger.activate(2, ALLOW_ALL)
+    assert decisions(ledger) == [("policy_allowed", hash_of(ALLOW_ALL), 2)]
+    assert (len(ledger.grants), ledger.policy_answers) == (1, [PolicyAnswer(number=2, partition=0)])
+
+
+def test_a_policy_that_asks_for_signatures_holds_everything_where_nobodys_count() -> None:
+    ledger = ledger_of()
+    ledger.activate(1, ALLOW_ALL.replace("allow", "approval") + "\nsigned = true")
+    ledger.request("a", offset=1)
+    assert (decisions(ledger), "AETHERIS_SIGNERS" in str(ledger.policies.unusable)) == ([], True)
+
+
+def test_a_ledger_that_has_not_read_an_activation_decides_nothing_about_a_job_that_names_it() -> None:
+    ledger = ledger_of()
+    ledger.activate(1, ALLOW_ALL)
+    ledger.request("a", offset=1)
+    behind = ledger.surroundings.ledger()
+    behind.request("b", offset=2)
+    assert [number for _, _, number in decisions(behind)] == [1]
+    behind.activate(1, ALLOW_ALL)
+    assert [number for _, _, number in decisions(behind)] == [1, 1]
+
+
+def activation(number: int, policy: str = ALLOW_ALL, **changes: str) -> PolicyActivation:
+    body = {"policy": policy, "policy_hash": hash_of(policy), "by": "olga", "at": ""} | changes
+    return PolicyActivation.model_validate({"number": number, **body})
+
+
+def test_of_two_with_one_number_the_first_counts_and_none_that_leaves_one_out() -> None:
+    found = PolicyActivations()
+    assert not found.take(activation(2))
+    assert found.take(activation(1))
+    assert not found.take(activation(1, DENY_ALL))
+    assert not found.take(activation(3))
+    assert (found.number, found.last and found.last.policy) == (1, ALLOW_ALL)
+    assert not found.answer(PolicyAnswer(number=2, partition=0))
+    assert found.answer(PolicyAnswer(number=1, partition=0))
+    assert found.take(activation(2, DENY_ALL))
+    assert (found.answers, [one.policy for one in found.history]) == ({}, ["", DENY_ALL])
+
+
+@pytest.mark.parametrize(
+    "strange", [activation(1, policy_hash="00"), activation(1, "#" * (MAX_POLICY_BYTES + 1))], ids=["hash", "size"]
+)
+def test_what_is_not_what_it_says_counts_for_nothing(strange: PolicyActivation) -> None:
+    assert not PolicyActivations().take(strange)
