@@ -101,6 +101,7 @@ def test_every_topic_has_dead_letters_and_the_facts_are_kept_for_ever() -> None:
         assert specs[topic].configs["cleanup.policy"] == "delete"
     assert {topic for topic in Topic if specs[topic].partitions == 1} == {
         Topic.FREEZES,
+        Topic.POLICIES,
         Topic.JOBS_SEALS,
         Topic.ACCESS_RECORDS,
     }
