@@ -8,7 +8,7 @@ import time
 
 from aetheris.sdk import ToolContext
 from aetheris.sdk.invoke import invoke
-from aetheris.sdk.isolation.hosts import Given
+from aetheris.sdk.isolation.hosts import HostSetup
 from aetheris.sdk.isolation.tools import isolated_tools
 from aetheris.sdk.loader import load
 from aetheris.sdk.tools import AnyTool
@@ -40,7 +40,7 @@ async def main(calls: int) -> None:
 async def elsewhere(calls: int) -> tuple[float, float]:
     """The median, and the CPU seconds of the module's process and its calls'."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    async with isolated_tools(None, MODULE, REPOSITORY, Given(), lambda *_said: None) as tools:
+    async with isolated_tools(None, MODULE, REPOSITORY, HostSetup(), lambda *_said: None) as tools:
         median = await median_ms(tools.get("returns", "1"), calls) if calls else 0.0
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return median, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from aetheris.cli import passkeys
+from aetheris.cli import passkey_signatures
 from aetheris.cli.page import passkey_page
 from aetheris.cli.page_server import PersonalPage, served
-from aetheris.cli.passkeys import KnownPasskey
+from aetheris.cli.passkey_signatures import KnownPasskey
 from aetheris.protocol.base.sshsig import read_key
 from tests.testkit.browser import running_chromium
 from tests.testkit.passkeys import Passkey
@@ -40,8 +40,8 @@ def opened(browser: Browser, arguments: Any, asked: list[str]) -> Page:
 
     own = [KnownPasskey("bob", read_key(KEY.key), "AA")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passkeys, "answer", page_of)
-        passkeys.signed(b'aetheris approval 1\nrule: "\xe2\x80\xaex"\n', arguments, own, opens=False)
+        patch.setattr(passkey_signatures, "answer", page_of)
+        passkey_signatures.signed(b'aetheris approval 1\nrule: "\xe2\x80\xaex"\n', arguments, own, opens=False)
     shown = browser.new_page()
     shown.on("request", lambda request: asked.append(request.url))
     with served(asks[0]) as page:

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page
 
 from tests.testkit.approvers import TENANTS
 from tests.testkit.attempts import fresh
-from tests.testkit.browser import Command, page_with_authenticator, running_chromium
+from tests.testkit.browser import PageCommand, page_with_authenticator, running_chromium
 from tests.testkit.external_server import until
 from tests.testkit.policies import ALLOW_REST, ruled_by
 from tests.testkit.rig import Rig, running_rig
@@ -56,8 +56,8 @@ class PasskeyRig(Rig):
         until(lambda: any(step.get("request_id") for step in self.system.job(job)["steps"]), 60.0)
         return job, self.system.job(job)["steps"][0]["request_id"]
 
-    def say(self, who: str, request: str, action: str = "approve", *argv: str) -> Command:
-        return Command(self.system.data, action, request, "--as", who, "--passkey", *argv)
+    def say(self, who: str, request: str, action: str = "approve", *argv: str) -> PageCommand:
+        return PageCommand(self.system.data, action, request, "--as", who, "--passkey", *argv)
 
     def rules(self, job: str, *argv: str) -> list[str]:
         shown = self.cli("verify", job, "--from-log", "--json", *argv)
@@ -66,7 +66,7 @@ class PasskeyRig(Rig):
 
 def made(page: Page, data: Path, name: str) -> str:
     """The line of a passkey that the browser makes."""
-    command = Command(data, "passkey", "add", name)
+    command = PageCommand(data, "passkey", "add", name)
     page.goto(command.url)
     page.locator("#use").click()
     code, said = command.ended()
@@ -161,7 +161,7 @@ def test_a_yes_to_another_request_is_none(rig: PasskeyRig, tmp_path: Path) -> No
 
 def test_who_was_not_verified_makes_no_passkey(browser: Browser, tmp_path: Path) -> None:
     page = page_with_authenticator(browser, is_verified=False)
-    command = Command(tmp_path, "passkey", "add", "bob")
+    command = PageCommand(tmp_path, "passkey", "add", "bob")
     page.goto(command.url)
     page.locator("#use").click()
     page.wait_for_function("document.getElementById('said').textContent !== ''")

@@ -42,7 +42,7 @@ def page_with_authenticator(browser: Browser, *, is_verified: bool = True) -> Pa
     return page
 
 
-class Command:
+class PageCommand:
     """An `aetheris` command that waits on its page."""
 
     def __init__(self, data: Path, *argv: str) -> None:

@@ -24,7 +24,7 @@ from aetheris.ledger.core.decisions import (
 from aetheris.ledger.core.limits import LedgerLimits, QuarantineLimits
 from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
 from aetheris.ledger.core.partition import Partition
-from aetheris.ledger.core.policies import PolicyInForce
+from aetheris.ledger.core.policy_in_force import PolicyInForce
 from aetheris.ledger.policy_file import load
 from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.base.canonical import digest

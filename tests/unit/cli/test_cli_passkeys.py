@@ -15,11 +15,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from aetheris.cli import new_passkey, page_server, passkeys
+from aetheris.cli import new_passkey, page_server, passkey_signatures
 from aetheris.cli.console import CommandError
 from aetheris.cli.page import exact
-from aetheris.cli.page_server import AnswerRefused, PersonalPage, answer, served
-from aetheris.cli.passkeys import KnownPasskey
+from aetheris.cli.page_server import PageAnswerRefused, PersonalPage, answer, served
+from aetheris.cli.passkey_signatures import KnownPasskey
 from aetheris.protocol.base.allowed_signers import parse_signers
 from aetheris.protocol.base.sshsig import read_key, read_signature, signed_bytes
 from aetheris.protocol.planning.approval_text import NAMESPACE
@@ -55,7 +55,7 @@ def made(
 
 
 def signature(body: bytes) -> str:
-    return passkeys.signature_of(body, MESSAGE, {BOB.credential: BOB.key})
+    return passkey_signatures.signature_of(body, MESSAGE, {BOB.credential: BOB.key})
 
 
 def test_what_a_browser_makes_becomes_an_ssh_signature() -> None:
@@ -85,13 +85,13 @@ def test_what_a_browser_makes_becomes_an_ssh_signature() -> None:
     ],
 )
 def test_what_was_not_asked_for_is_refused_on_the_page(body: bytes, why: str) -> None:
-    with pytest.raises(AnswerRefused, match=why):
+    with pytest.raises(PageAnswerRefused, match=why):
         signature(body)
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"id":"a","rawId":"a","type":"public-key","response":{}}'])
 def test_no_passkey_is_made_of_anything_else(body: bytes) -> None:
-    with pytest.raises(AnswerRefused):
+    with pytest.raises(PageAnswerRefused):
         new_passkey.made_of(body, "bob", b"c" * 32, "http://localhost:1")
 
 
@@ -102,15 +102,15 @@ def test_a_name_that_means_more_in_a_file_of_signers_is_refused(tmp_path: Path, 
 
 
 def test_the_file_is_read_as_it_was_written_and_its_lines_are_allowed_signers(tmp_path: Path) -> None:
-    (tmp_path / passkeys.FILE).write_text(BOB.line + "\n" + KnownPasskey("carol", BOB.key, "AA").line + "\n")
-    assert passkeys.known(tmp_path, "bob") == [BOB]
+    (tmp_path / passkey_signatures.FILE).write_text(BOB.line + "\n" + KnownPasskey("carol", BOB.key, "AA").line + "\n")
+    assert passkey_signatures.known(tmp_path, "bob") == [BOB]
     with pytest.raises(CommandError, match="passkey add dan"):
-        passkeys.known(tmp_path, "dan")
+        passkey_signatures.known(tmp_path, "dan")
     (line,) = parse_signers(BOB.line).lines
     assert (line.principals, line.key, line.namespaces) == (("bob",), BOB.key, (NAMESPACE,))
-    (tmp_path / passkeys.FILE).write_text(BOB.line.replace("AAAA", "AAAB") + "\n")
+    (tmp_path / passkey_signatures.FILE).write_text(BOB.line.replace("AAAA", "AAAB") + "\n")
     with pytest.raises(CommandError, match="line 1"):
-        passkeys.known(tmp_path, "bob")
+        passkey_signatures.known(tmp_path, "bob")
 
 
 def test_whatever_can_not_be_seen_is_written_out_and_reads_back() -> None:
@@ -140,7 +140,7 @@ def asking(page: PersonalPage) -> Ask:
 
 def taken(body: bytes) -> str:
     if body == b"bad":
-        raise AnswerRefused("not this")
+        raise PageAnswerRefused("not this")
     return body.decode()
 
 
@@ -228,8 +228,8 @@ def test_the_signing_page_names_who_signs_what_and_asks_for_his_keys_alone(monke
         pages.append(page.html("N"))
         return page.take(made()) if not opens else None
 
-    monkeypatch.setattr(passkeys, "answer", kept)
-    assert read_signature(passkeys.signed(MESSAGE, {"a": "<b>"}, [BOB], opens=False)).holds(MESSAGE)
+    monkeypatch.setattr(passkey_signatures, "answer", kept)
+    assert read_signature(passkey_signatures.signed(MESSAGE, {"a": "<b>"}, [BOB], opens=False)).holds(MESSAGE)
     assert "<b>" not in pages[0]
     assert "&lt;b&gt;" in pages[0]
     assert text(CHALLENGE) in pages[0]

@@ -193,7 +193,7 @@ class News:
         """Nobody has left."""
 
 
-class Listed:
+class ListedRecord:
     """The list, which says of a job that it runs."""
 
     async def job(self, job_id: str) -> Row:
@@ -203,7 +203,7 @@ class Listed:
 RUNS = Row("job-1", "t", "running", "h", "ann", "2026-01-01T00:00:00Z", birth=0)
 
 
-class Folding(ReadLog):
+class FoldedLog(ReadLog):
     """Folds as the gateway's reader does."""
 
     async def fold(self, _row: Row) -> JobSnapshot:
@@ -219,7 +219,7 @@ async def test_a_forged_end_ends_no_wait_for_it(job: SignedJob, true: bool) -> N
         job.write(Party.PLANNER, COMPLETED)
     else:
         forged(job, COMPLETED)
-    waits = EndWaits(*cast("Any", (Folding(job.records), Listed(), Anytime(), Ticking())))
+    waits = EndWaits(*cast("Any", (FoldedLog(job.records), ListedRecord(), Anytime(), Ticking())))
     wait = EndWait(5, asyncio.get_running_loop().create_future())
     news = cast("JobFeed", News(job.records[-1]))
     assert await waits.ended(news, RUNS, wait) == ("completed" if true else "running")

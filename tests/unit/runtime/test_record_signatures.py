@@ -26,7 +26,7 @@ from aetheris.protocol.messages.events import Event
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.keys.files import certified, load_key, load_service_key, make_installation, revoked
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys, RecordSigner
-from aetheris.runtime.keys.signing import CertificateEnded, KeyRevoked, Signer
+from aetheris.runtime.keys.signing import CertificateEnded, Signer, SigningKeyRevoked
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 SERVICES = (Party.PLANNER, Party.LEDGER, Party.PROBER, Party.AUDITOR)
@@ -313,7 +313,7 @@ def test_who_is_not_the_jobs_root_revokes_nothing(ours: Installation, others: In
 def test_whose_key_is_revoked_signs_nothing_more(ours: Installation) -> None:
     job, elsewhere = SignedJob(ours), SignedJob(ours, "job-2")
     job.judge(drafted(revocation(ours, Party.LEDGER)))
-    with pytest.raises(KeyRevoked, match="--new-key"):
+    with pytest.raises(SigningKeyRevoked, match="--new-key"):
         job.write(Party.LEDGER, allowed())
     assert elsewhere.write(Party.LEDGER, allowed("job-2")) == [COUNTS], "of other jobs it says nothing"
 

@@ -20,7 +20,7 @@ from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.keys.files import KeyUnusable, load_key, load_service_key, make_installation, revoked
 from aetheris.runtime.keys.records import RecordKeys, RecordSigner
 from aetheris.runtime.keys.revocations import load_revocations, read_one, written
-from aetheris.runtime.keys.signing import KeyRevoked, Signer
+from aetheris.runtime.keys.signing import Signer, SigningKeyRevoked
 from aetheris.runtime.process.record_keys import record_keys
 from aetheris.runtime.process.settings import SigningSettings
 
@@ -138,5 +138,5 @@ def test_a_service_does_not_start_with_a_key_that_is_revoked(ours: Services, tmp
     path.write_bytes(written(ours.told(Party.PLANNER)))
     assert record_keys(settings, Party.LEDGER).revocations
     path.write_bytes(written(ours.told(Party.PLANNER, Party.LEDGER)))
-    with pytest.raises(KeyRevoked, match="--new-key"):
+    with pytest.raises(SigningKeyRevoked, match="--new-key"):
         record_keys(settings, Party.LEDGER)

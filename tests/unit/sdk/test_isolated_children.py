@@ -77,14 +77,14 @@ from pathlib import Path
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.invoke import invoke
 from aetheris.sdk.isolation import kernel
-from aetheris.sdk.isolation.hosts import Given
+from aetheris.sdk.isolation.hosts import HostSetup
 from aetheris.sdk.isolation.tools import isolated_tools
 
 async def main():
     loot, module, folder, user, how = sys.argv[1:]
     if how == "unreadable":
         kernel.unreadable()
-    given = Given((), user or None)
+    given = HostSetup((), user or None)
     async with isolated_tools(None, module, Path(folder), given, print) as tools:
         came = await invoke(tools.get("pries", "1"), {"loot": loot}, ToolContext("k", 1, "i", "j", "n"))
         print(len(came.result))

@@ -17,7 +17,7 @@ from aetheris.runtime.process.lock import locked, opened
 from aetheris.sdk import ProbeContext, StateChange, ToolContext
 from aetheris.sdk.invoke import ask_probe, invoke, verify
 from aetheris.sdk.isolation import call_process, kernel
-from aetheris.sdk.isolation.hosts import Given
+from aetheris.sdk.isolation.hosts import HostSetup
 from aetheris.sdk.isolation.tools import given_secrets, isolated_tools
 from aetheris.sdk.loader import Toolbox, ToolboxError, load
 from aetheris.sdk.outcomes import Confirmed, Drifted, Found, InDoubt, NotFound, Outcome, Succeeded, Unknown
@@ -45,7 +45,7 @@ def _unreadable() -> Generator[None]:
     ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
 
 
-class Rig:
+class IsolatedTools:
     """The module's tools in processes of their own, and what they have said."""
 
     def __init__(self, toolbox: Toolbox, lines: list[Mapping[str, Any]], output: ToolOutput) -> None:
@@ -60,13 +60,13 @@ class Rig:
 
 
 @asynccontextmanager
-async def running(given: Given | None = None, redactor: Redactor = NOTHING) -> AsyncGenerator[Rig]:
+async def running(given: HostSetup | None = None, redactor: Redactor = NOTHING) -> AsyncGenerator[IsolatedTools]:
     lines: list[Mapping[str, Any]] = []
     output = ToolOutput(
         lambda level, event, fields: lines.append({"level": level, "event": event, **fields}), lambda: redactor
     )
-    async with isolated_tools(None, MODULE, REPOSITORY, given or Given(), output.relay) as toolbox:
-        yield Rig(toolbox, lines, output)
+    async with isolated_tools(None, MODULE, REPOSITORY, given or HostSetup(), output.relay) as toolbox:
+        yield IsolatedTools(toolbox, lines, output)
 
 
 def context() -> ToolContext:
@@ -135,7 +135,7 @@ async def test_a_tool_that_takes_all_it_can_read_finds_no_credential(
 async def test_only_variables_that_are_named_are_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SHOP_URL", "http://shop")
     monkeypatch.setenv("OTHER", "o-value-of-this-test")
-    async with running(Given(("SHOP_URL", "UNSET"))) as rig:
+    async with running(HostSetup(("SHOP_URL", "UNSET"))) as rig:
         await rig.call("pries", loot=str(tmp_path))
     assert b"http://shop" in taken(tmp_path)
     assert b"o-value-of-this-test" not in taken(tmp_path)
@@ -241,7 +241,7 @@ async def test_probes_and_verifiers_run_there_too() -> None:
 async def test_the_module_is_imported_there_alone_and_registered_as_if_it_were_here(tmp_path: Path) -> None:
     text = (REPOSITORY / "tests/testkit/isolated_tools.py").read_text()
     (tmp_path / "far_tools.py").write_text(text)
-    async with isolated_tools(None, "far_tools", tmp_path, Given(), _silent) as toolbox:
+    async with isolated_tools(None, "far_tools", tmp_path, HostSetup(), _silent) as toolbox:
         assert "far_tools" not in sys.modules
         there = toolbox.entries()
     assert there == load(MODULE, REPOSITORY).entries()
@@ -249,7 +249,7 @@ async def test_the_module_is_imported_there_alone_and_registered_as_if_it_were_h
 
 async def test_a_tool_can_ask_for_it_alone() -> None:
     here = load(MODULE, REPOSITORY)
-    async with isolated_tools(here, MODULE, REPOSITORY, Given(), _silent) as toolbox:
+    async with isolated_tools(here, MODULE, REPOSITORY, HostSetup(), _silent) as toolbox:
         assert len(toolbox) == len(here)
         came = await invoke(toolbox.get("asks_alone", "1"), {}, context())
         assert isinstance(came, Succeeded)
@@ -269,7 +269,7 @@ async def test_a_tool_can_ask_for_it_alone() -> None:
 async def test_a_module_that_cannot_be_loaded_is_named(text: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "broken_tools.py").write_text(text)
     with pytest.raises(ToolboxError, match=f"broken_tools.*{says}"):
-        async with isolated_tools(None, "broken_tools", tmp_path, Given(), _silent):
+        async with isolated_tools(None, "broken_tools", tmp_path, HostSetup(), _silent):
             pass
 
 
@@ -279,7 +279,7 @@ from pathlib import Path
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.inheritance import kept_by_children
 from aetheris.sdk.invoke import invoke
-from aetheris.sdk.isolation.hosts import Given
+from aetheris.sdk.isolation.hosts import HostSetup
 from aetheris.sdk.isolation.tools import isolated_tools
 from aetheris.runtime.process.lock import locked, opened
 
@@ -287,7 +287,7 @@ async def main():
     lock = opened(Path(sys.argv[1]))
     assert locked(lock)
     kept_by_children(lock)
-    async with isolated_tools(None, "tests.testkit.isolated_tools", Path(sys.argv[2]), Given(), print) as tools:
+    async with isolated_tools(None, "tests.testkit.isolated_tools", Path(sys.argv[2]), HostSetup(), print) as tools:
         ctx = ToolContext("k", 1, "i", "j", "n")
         await invoke(tools.get("ends", "1"), {"how": "sleeps", "where": sys.argv[3]}, ctx)
 

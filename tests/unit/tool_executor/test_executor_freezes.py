@@ -128,7 +128,7 @@ async def test_a_freeze_whose_mark_lies_below_what_is_read_is_known_before_the_p
 ) -> None:
     """The log of freezes is asked, until it answers; nothing that this partition reads would tell of it."""
     bench = HandlerBench(tmp_path)
-    told = Told()
+    told = ToldFreezes()
     bench.parts = dataclasses.replace(bench.parts, freezes=cast("FreezeTable", told))
     bench.handler = ExecutorHandler(bench.parts)
     with pytest.raises(LogUnreachable):
@@ -152,7 +152,7 @@ async def test_a_mark_that_no_ledger_signed_holds_nothing_where_a_root_is_known(
     assert not bench.tasks, "nobody has to look for its order"
 
 
-class Told:
+class ToldFreezes:
     """Has an order that it reads when the log answers, at the second time."""
 
     def __init__(self) -> None:

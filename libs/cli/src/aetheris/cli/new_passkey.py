@@ -12,8 +12,8 @@ from webauthn.helpers.exceptions import WebAuthnException
 
 from aetheris.cli.console import CommandError, Exit
 from aetheris.cli.page import passkey_page
-from aetheris.cli.page_server import HOST, AnswerRefused, PersonalPage, answer, served
-from aetheris.cli.passkeys import FILE, KnownPasskey, base64url, json_members
+from aetheris.cli.page_server import HOST, PageAnswerRefused, PersonalPage, answer, served
+from aetheris.cli.passkey_signatures import FILE, KnownPasskey, base64url, json_members
 from aetheris.protocol.base.sshsig import SshKey, SshSignatureInvalid, read_key
 
 _NAME = re.compile(r"[^\s,*?!\"#\\]+")
@@ -53,7 +53,7 @@ def add(name: str, data: Path, *, opens: bool) -> KnownPasskey:
 
 
 def made_of(body: bytes, name: str, challenge: bytes, origin: str) -> KnownPasskey:
-    """The passkey that a browser made for this challenge on this page; raises AnswerRefused."""
+    """The passkey that a browser made for this challenge on this page; raises PageAnswerRefused."""
     try:
         made = verify_registration_response(
             credential=json_members(body),
@@ -65,11 +65,11 @@ def made_of(body: bytes, name: str, challenge: bytes, origin: str) -> KnownPassk
         )
         public = decode_credential_public_key(made.credential_public_key)
     except (WebAuthnException, ValueError, TypeError, KeyError) as error:
-        raise AnswerRefused(f"the passkey can't be used: {error}") from None
+        raise PageAnswerRefused(f"the passkey can't be used: {error}") from None
     if not isinstance(public, DecodedEC2PublicKey):
-        raise AnswerRefused("the passkey can't be used: it is not of ES256")
+        raise PageAnswerRefused("the passkey can't be used: it is not of ES256")
     try:
         key = read_key(SshKey(b"\4" + public.x + public.y, HOST.encode()).blob)
     except SshSignatureInvalid as error:
-        raise AnswerRefused(f"the passkey can't be used: {error}") from None
+        raise PageAnswerRefused(f"the passkey can't be used: {error}") from None
     return KnownPasskey(name, key, base64url(made.credential_id))

@@ -29,13 +29,13 @@ _TRIES = 20
 _STALLED_S = 10.0
 
 
-class AnswerRefused(ValueError):
+class PageAnswerRefused(ValueError):
     """What the browser sent is not what was asked for; the message is shown on the page."""
 
 
 @dataclass(slots=True)
 class PersonalPage:
-    """What is served, to whom knows `secret`; `take` judges an answer, and raises `AnswerRefused`."""
+    """What is served, to whom knows `secret`; `take` judges an answer, and raises `PageAnswerRefused`."""
 
     html: Callable[[str], str]
     """The page, of a nonce that its script and style must have."""
@@ -159,7 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             self.served.answer = self.served.take(data)
-        except AnswerRefused as refused:
+        except PageAnswerRefused as refused:
             self._send(400, "text/plain", str(refused))
             return
         self._send(200, "text/plain", "Done: this page can be closed.")

@@ -5,7 +5,7 @@ import asyncio
 import structlog
 
 from aetheris.gateway.command_writer import CommandWriter
-from aetheris.gateway.core import bodies, submissions, undoing
+from aetheris.gateway.core import bodies, submissions, undo_plans
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import ConflictProblem, TooLarge
 from aetheris.gateway.deadlines import Deadlines
@@ -132,7 +132,7 @@ class Intake:
         async with self._deadlines.deadline():
             if await self._rows.listed(continuing) is not None:
                 return
-            undo = await self._rows.listed(job_id_of(caller.tenant, undoing.first_key(job_id)))
+            undo = await self._rows.listed(job_id_of(caller.tenant, undo_plans.first_key(job_id)))
         if undo is not None:
             raise ConflictProblem("undone", f"job {undo.job_id} undoes what it did", job_id=undo.job_id)
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from aetheris.gateway.core import bodies, undoing
+from aetheris.gateway.core import bodies, undo_plans
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem
-from aetheris.gateway.core.undoing import Effect, History, Standing, Undo
+from aetheris.gateway.core.undo_plans import Effect, Undo, UndoHistory, UndoStatus
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.intake import Intake
 from aetheris.gateway.job_histories import StoredResults
@@ -46,7 +46,7 @@ class UndoQuery:
         return [
             one
             for one in found
-            if self.tool in (None, one.tool) and (one.at_ms >= least_ms or one.standing is Standing.IN_DOUBT)
+            if self.tool in (None, one.tool) and (one.at_ms >= least_ms or one.standing is UndoStatus.IN_DOUBT)
         ]
 
 
@@ -117,18 +117,22 @@ class Undos:
         if looked.why is not None:
             raise ConflictProblem("not_undoable", looked.why)
         last = looked.undos[-1] if looked.undos else None
-        keys = undoing.first_key(job_id) if len(looked.undos) < 2 else undoing.next_key(job_id, looked.undos[-2].job_id)
+        keys = (
+            undo_plans.first_key(job_id)
+            if len(looked.undos) < 2
+            else undo_plans.next_key(job_id, looked.undos[-2].job_id)
+        )
         if last is not None and not last.is_over:
             return await self._standing(last, digest([keys, body]), job_id)
-        key = undoing.first_key(job_id) if last is None else undoing.next_key(job_id, last.job_id)
+        key = undo_plans.first_key(job_id) if last is None else undo_plans.next_key(job_id, last.job_id)
         query = UndoQuery(tool=wanted.tool, since=wanted.since)
-        effects = [one for one in query.among(looked.effects) if one.standing is Standing.UNDOABLE]
+        effects = [one for one in query.among(looked.effects) if one.standing is UndoStatus.UNDOABLE]
         if not effects:
             raise ConflictProblem("nothing_to_undo", "nothing that is meant can be undone, or is not undone yet")
-        if len(looked.undos) == undoing.MOST_UNDOS:
-            raise ConflictProblem("not_undoable", f"{undoing.MOST_UNDOS} jobs have tried: see why they failed")
+        if len(looked.undos) == undo_plans.MOST_UNDOS:
+            raise ConflictProblem("not_undoable", f"{undo_plans.MOST_UNDOS} jobs have tried: see why they failed")
         try:
-            plan = undoing.plan(effects, self._registry.newest())
+            plan = undo_plans.plan(effects, self._registry.newest())
         except InvalidPlan as error:
             raise BadRequestProblem("invalid_plan", error.field, error.rule) from None
         command = Submit(
@@ -164,14 +168,14 @@ class Undos:
         found = await self._history(row)
         if found is None:
             return _Looked([], (), "it has not begun")
-        if undoing.is_undo(found.ended.job):
+        if undo_plans.is_undo(found.ended.job):
             return _Looked([], ())  # what it did is told of the job that it undoes
         undos = await self._undos(caller, row.job_id)
         registry = self._registry.newest()
-        effects = await asyncio.to_thread(undoing.effects, found, undos, registry, self._blobs)
+        effects = await asyncio.to_thread(undo_plans.effects, found, undos, registry, self._blobs)
         return _Looked(effects, undos, await self._stands_against(caller, row, found))
 
-    async def _stands_against(self, caller: Principal, row: Row, found: History) -> str | None:
+    async def _stands_against(self, caller: Principal, row: Row, found: UndoHistory) -> str | None:
         if found.ended.job.terminal is None:
             return "it has not ended: `aetheris cancel ID --compensate` ends it, and undoes what it did"
         if found.ended.job.needs_upgrade:
@@ -184,16 +188,16 @@ class Undos:
             return f"job {continuing.job_id} continues it, and has not ended"
         return None
 
-    async def _history(self, row: Row) -> History | None:
+    async def _history(self, row: Row) -> UndoHistory | None:
         async with self._deadlines.deadline():
             records = await self._reader.records(row, await self._reader.end(row.job_id))
-        return await asyncio.to_thread(undoing.history, records)
+        return await asyncio.to_thread(undo_plans.history, records)
 
     async def _undos(self, caller: Principal, job_id: str) -> tuple[Undo, ...]:
         """The jobs that undo a job, in their order: none begins before the one before it is sealed."""
         found: list[Undo] = []
-        key = undoing.first_key(job_id)
-        while len(found) < undoing.MOST_UNDOS:
+        key = undo_plans.first_key(job_id)
+        while len(found) < undo_plans.MOST_UNDOS:
             async with self._deadlines.deadline():
                 row = await self._rows.listed(job_id_of(caller.tenant, key))
             if row is None:
@@ -202,7 +206,7 @@ class Undos:
             found.append(Undo(row.job_id, told.ended if told is not None else None))
             if not found[-1].is_over:
                 break
-            key = undoing.next_key(job_id, row.job_id)
+            key = undo_plans.next_key(job_id, row.job_id)
         return tuple(found)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aetheris.ledger.core.live_jobs import DecisionContext
-from aetheris.ledger.core.policies import PolicyInForce
+from aetheris.ledger.core.policy_in_force import PolicyInForce
 from aetheris.ledger.duplicate_table import DuplicateTable
 from aetheris.ledger.ended_workers import EndedWorkers
 from aetheris.ledger.handlers import LedgerDependencies, LedgerHandler

@@ -11,7 +11,7 @@ import structlog
 from aetheris.ledger.core.decisions import Answered, Confirm, Decision, Emit, Grant, Mark, Now, PolicyTaken, View
 from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
 from aetheris.ledger.core.partition import Partition
-from aetheris.ledger.core.policies import PolicyInForce
+from aetheris.ledger.core.policy_in_force import PolicyInForce
 from aetheris.ledger.core.quarantine import TenantTool
 from aetheris.ledger.duplicate_table import DuplicateTable
 from aetheris.ledger.ended_workers import EndedWorkers

@@ -26,7 +26,7 @@ from aetheris.runtime.telemetry.metrics import Metric, Metrics
 from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
 from aetheris.runtime.worker.unsigned import HeardMessages
 from aetheris.sdk.isolation import kernel
-from aetheris.sdk.isolation.hosts import Given
+from aetheris.sdk.isolation.hosts import HostSetup
 from aetheris.sdk.isolation.tools import isolated_tools
 from aetheris.sdk.loader import Toolbox, ToolboxError, load
 from aetheris.sdk.remains import of_the_engine, watch
@@ -144,7 +144,7 @@ async def _isolated(here: Toolbox | None, settings: ExecutorSettings, output: To
     Raises:
         ToolsRefused: their processes can't be started, or can't load them.
     """
-    given = Given(settings.tool_env, settings.tool_user or None)
+    given = HostSetup(settings.tool_env, settings.tool_user or None)
     modules = ",".join(settings.tools)
     async with AsyncExitStack() as closing:
         try:

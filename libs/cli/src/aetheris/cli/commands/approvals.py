@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from aetheris.cli import local, passkeys, signing
+from aetheris.cli import local, passkey_signatures, signing
 from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, fields, print_json, progress, shown, table
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import json_object
 from aetheris.cli.job_ids import whole_id
-from aetheris.cli.passkeys import NoBrowser
+from aetheris.cli.passkey_signatures import NoBrowser
 from aetheris.protocol.api import VoteCount
 from aetheris.protocol.planning.approvals import job_of
 from aetheris.sdk.client import Action, Approval, Client, HumanRequest, Job, Responded
@@ -175,8 +175,8 @@ def _say(client: Client, word: _Word, signs: _Signs, *, as_json: bool) -> None:
 def _signature(signs: _Signs, word: _Word, asked: HumanRequest, message: bytes) -> str:
     if signs.passkeys is None or asked.to_sign is None:
         return signing.signed(message, signs.key or Path())
-    own = passkeys.known(signs.passkeys, asked.to_sign.approver)
-    return passkeys.signed(message, signing.arguments(asked, word.data), own, opens=signs.opens_browser)
+    own = passkey_signatures.known(signs.passkeys, asked.to_sign.approver)
+    return passkey_signatures.signed(message, signing.arguments(asked, word.data), own, opens=signs.opens_browser)
 
 
 def _request_of(client: Client, given: str) -> str:

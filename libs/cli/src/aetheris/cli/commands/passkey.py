@@ -6,7 +6,7 @@ import typer
 
 from aetheris.cli import local, new_passkey
 from aetheris.cli.console import Json, errors_as_exits, print_json, progress
-from aetheris.cli.passkeys import NoBrowser
+from aetheris.cli.passkey_signatures import NoBrowser
 
 passkey = typer.Typer(name="passkey", help="Make passkeys by which approvers sign.", no_args_is_help=True)
 

@@ -16,7 +16,7 @@ from aetheris.protocol.fold.signed_messages import SignedMessages, message_place
 from aetheris.protocol.messages import envelope
 from aetheris.protocol.messages.events import BirthRepeated, Event, JobCreated
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.keys.signing import KeyRevoked, Signer
+from aetheris.runtime.keys.signing import Signer, SigningKeyRevoked
 
 _BIRTH, _REPEATED = JobCreated.event_type, BirthRepeated.event_type
 
@@ -47,7 +47,7 @@ class RecordSigner:
 
         Raises:
             CertificateEnded.
-            KeyRevoked: a job to be written to carries that.
+            SigningKeyRevoked: a job to be written to carries that.
         """
         if not any(self._signer(draft) is not None for group in groups for draft in group):
             return groups
@@ -147,7 +147,7 @@ class RecordKeys:
         return Provenance(self.roots, self.revocations)
 
     def signed(self, groups: Sequence[Group], provenance: KnowsSigners) -> Sequence[Group]:
-        """The groups, signed where that is asked for; raises CertificateEnded, KeyRevoked."""
+        """The groups, signed where that is asked for; raises CertificateEnded, SigningKeyRevoked."""
         if self.signer is None:
             return groups
         return self.signer.signed(groups, provenance, self.revocations)
@@ -177,7 +177,7 @@ class PartitionRecords:
         """The groups, signed where that is asked for.
 
         Raises:
-            CertificateEnded, KeyRevoked.
+            CertificateEnded, SigningKeyRevoked.
         """
         return self._keys.signed(groups, self._provenance)
 
@@ -193,9 +193,9 @@ class _ToSign:
     signer: Signer
 
 
-def _revoked(signer: Signer) -> KeyRevoked:
+def _revoked(signer: Signer) -> SigningKeyRevoked:
     held = signer.certificate
-    return KeyRevoked(
+    return SigningKeyRevoked(
         f"the root has revoked the key {held.key_id} of this {held.service}: "
         "give it another with `aetheris root certify --new-key`"
     )

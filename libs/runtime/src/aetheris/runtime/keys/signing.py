@@ -18,7 +18,7 @@ class CertificateEnded(StartRefused):
     code = "certificate_ended"
 
 
-class KeyRevoked(StartRefused):
+class SigningKeyRevoked(StartRefused):
     """The root has revoked the key: what is signed with it counts no more, and the process ends."""
 
     code = "key_revoked"

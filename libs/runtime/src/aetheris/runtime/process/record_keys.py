@@ -5,7 +5,7 @@ from aetheris.runtime.base.clock import Clock, SystemClock
 from aetheris.runtime.keys.files import KeyUnusable, read_service_key
 from aetheris.runtime.keys.records import RecordKeys, RecordSigner
 from aetheris.runtime.keys.revocations import load_revocations
-from aetheris.runtime.keys.signing import KeyRevoked, Signer
+from aetheris.runtime.keys.signing import Signer, SigningKeyRevoked
 from aetheris.runtime.process.settings import SigningSettings
 
 _LOOK_EVERY_S = 10.0
@@ -17,7 +17,7 @@ def record_keys(settings: SigningSettings, service: Party, clock: Clock | None =
     Raises:
         KeyUnusable: the key or its certificate is missing, another's, or of another root.
         CertificateEnded: it is not in force now.
-        KeyRevoked: its root says so.
+        SigningKeyRevoked: its root says so.
     """
     clock = clock or SystemClock()
     key, certificate, roots = settings.record_key, settings.record_cert, settings.installation
@@ -34,7 +34,7 @@ def record_keys(settings: SigningSettings, service: Party, clock: Clock | None =
     signer.check(clock.now())
     revocations = load_revocations(settings.revocations, roots)
     if revocations.revokes(held.certificate.installation, signer.key_id):
-        raise KeyRevoked(f"{key} is revoked: give this {service} another with `aetheris root certify --new-key`")
+        raise SigningKeyRevoked(f"{key} is revoked: give this {service} another with `aetheris root certify --new-key`")
     return RecordKeys(frozenset(roots), RecordSigner({service: signer}, clock), revocations)
 
 

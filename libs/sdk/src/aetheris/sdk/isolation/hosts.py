@@ -49,7 +49,7 @@ class HostFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class HostSetup:
     """What every process of tools is given: variables of the environment by name, and a user of the system."""
 
     env: Sequence[str] = ()
@@ -72,7 +72,7 @@ class Came:
 class Host:
     """The process of one module's tools."""
 
-    def __init__(self, source: str, folder: Path | None, given: Given, relay: Relay) -> None:
+    def __init__(self, source: str, folder: Path | None, given: HostSetup, relay: Relay) -> None:
         self._source = source
         self._folder = folder
         self._given = given

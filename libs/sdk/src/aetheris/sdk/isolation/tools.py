@@ -10,7 +10,7 @@ from aetheris.sdk.context import ProbeContext, ToolContext
 from aetheris.sdk.isolation import said
 from aetheris.sdk.isolation.errors import RaisedElsewhere
 from aetheris.sdk.isolation.frames import BadFrame
-from aetheris.sdk.isolation.hosts import Given, Host, HostFailed, Relay
+from aetheris.sdk.isolation.hosts import Host, HostFailed, HostSetup, Relay
 from aetheris.sdk.loader import Toolbox, ToolboxError, load, sources_of
 from aetheris.sdk.outcomes import Answer, Partial, Result, StateChange, Unknown, Verdict
 from aetheris.sdk.schema import DeclarationError, GivenSchema, given_schema
@@ -33,7 +33,7 @@ def given_secrets(values: Mapping[str, str]) -> Generator[None]:
 
 @asynccontextmanager
 async def isolated_tools(
-    here: Toolbox | None, modules: str, folder: Path | None, given: Given, relay: Relay
+    here: Toolbox | None, modules: str, folder: Path | None, given: HostSetup, relay: Relay
 ) -> AsyncGenerator[Toolbox]:
     """The tools of the modules, for as long as their processes are wanted: one for each module, and one for each call.
 

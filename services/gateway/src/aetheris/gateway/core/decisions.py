@@ -173,7 +173,7 @@ def signal(wanted: SignalBody, caller: Principal, job: JobSnapshot) -> Decision:
     return Send(command, lambda _, event: answers.answers_signal(name, payload, event), found)
 
 
-def _vote(tally: resolution_votes.Tally, command: JobCommand, found: Commanded) -> Decision:
+def _vote(tally: resolution_votes.VoteTally, command: JobCommand, found: Commanded) -> Decision:
     """A word where others must say the same; said again it stands."""
     found = found.model_copy(update={"votes": tally.count})
     if tally.stands:

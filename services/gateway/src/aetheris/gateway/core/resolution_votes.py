@@ -16,7 +16,7 @@ from aetheris.protocol.planning.resolutions import Verdict, verdict_of, words_on
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class VoteTally:
     """Who says the same with this word; `stands`: it was his last word already."""
 
     count: VoteCount
@@ -34,7 +34,7 @@ class Tally:
         return event.event_type != "resolution_voted" or not self.is_enough
 
 
-def on_parked(job: JobState, state: KeyState, who: RecordedPrincipal, verdict: str, result: Any) -> Tally | None:
+def on_parked(job: JobState, state: KeyState, who: RecordedPrincipal, verdict: str, result: Any) -> VoteTally | None:
     """Of a word on a parked call; None where it is enough by itself."""
     needed = resolvers(job, state).approvals
     if needed == 1 or verdict == "retry" or who.breaks_glass:
@@ -43,7 +43,7 @@ def on_parked(job: JobState, state: KeyState, who: RecordedPrincipal, verdict: s
     return _tally(words_on_parked(job, state), who, said, needed)
 
 
-def on_confirmation(job: JobState, who: RecordedPrincipal) -> Tally | None:
+def on_confirmation(job: JobState, who: RecordedPrincipal) -> VoteTally | None:
     """Of a word on what could not be confirmed; None where it is enough by itself."""
     asked = job.open_waits["confirmation", None]
     needed = deciders_of(asked).approvals
@@ -54,7 +54,7 @@ def _hash(result: Any) -> str:
     return hashlib.sha256(recordable.result(result)[1]).hexdigest()
 
 
-def _tally(words: Sequence[ResolutionVoted], who: RecordedPrincipal, said: Verdict, needed: int) -> Tally:
+def _tally(words: Sequence[ResolutionVoted], who: RecordedPrincipal, said: Verdict, needed: int) -> VoteTally:
     same = [word.by for word in words if verdict_of(word) == said and word.by not in who.names]
     stands = any(word.by == who.id and verdict_of(word) == said for word in words)
-    return Tally(VoteCount(given=(*same, who.id), needed=needed), stands)
+    return VoteTally(VoteCount(given=(*same, who.id), needed=needed), stands)

@@ -9,7 +9,7 @@ from aetheris.ledger.core.budgets import Account
 from aetheris.ledger.core.decisions import Decision, Grant
 from aetheris.ledger.core.duplicate_index import DuplicateIndex
 from aetheris.ledger.core.limits import LedgerLimits
-from aetheris.ledger.core.policies import PolicyInForce
+from aetheris.ledger.core.policy_in_force import PolicyInForce
 from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations

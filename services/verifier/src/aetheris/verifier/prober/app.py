@@ -17,7 +17,7 @@ from aetheris.runtime.process.runtime import runtime
 from aetheris.runtime.worker.handler import Cadence, Inputs
 from aetheris.runtime.worker.loop import Pace, PartitionWorker
 from aetheris.sdk.isolation import kernel
-from aetheris.sdk.isolation.hosts import Given
+from aetheris.sdk.isolation.hosts import HostSetup
 from aetheris.sdk.isolation.tools import isolated_tools
 from aetheris.sdk.loader import Toolbox, ToolboxError, load
 from aetheris.sdk.tool_output import ToolOutput
@@ -87,7 +87,7 @@ def _imported(settings: ProberSettings) -> Toolbox | None:
 
 @asynccontextmanager
 async def _isolated(here: Toolbox | None, settings: ProberSettings, output: ToolOutput) -> AsyncGenerator[Toolbox]:
-    given = Given(settings.tool_env, settings.tool_user or None)
+    given = HostSetup(settings.tool_env, settings.tool_user or None)
     modules = ",".join(settings.tools)
     async with AsyncExitStack() as closing:
         try:

@@ -36,7 +36,7 @@ MOST_UNDOS = 16
 """Jobs, each behind the one before it, that undo one job."""
 
 
-class Standing(StrEnum):
+class UndoStatus(StrEnum):
     """How an effect stands to being undone."""
 
     UNDOABLE = "undoable"
@@ -57,7 +57,7 @@ class Effect:
     at_ms: int
     at: str
     external_id: str | None
-    standing: Standing
+    standing: UndoStatus
     why: str | None = None
     job_id: str | None = None
     """The job that undoes it, or has."""
@@ -78,7 +78,7 @@ class Undo:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class UndoHistory:
     """A job with its seal, and by key where and when its success was recorded."""
 
     ended: EndedJob
@@ -100,7 +100,7 @@ def is_undo(job: JobState) -> bool:
     return (job.created.idempotency_key or "").startswith(first_key(""))
 
 
-def history(records: Sequence[Record]) -> History | None:
+def history(records: Sequence[Record]) -> UndoHistory | None:
     """A job of its records; None where it was never created."""
     found = ended(records)
     if found is None:
@@ -110,10 +110,12 @@ def history(records: Sequence[Record]) -> History | None:
         event = logged.event
         if isinstance(event, ToolInvocationFinished) and event.invocation_id in _settlers(found.job):
             told.setdefault(event.idempotency_key, logged)
-    return History(found, told)
+    return UndoHistory(found, told)
 
 
-def effects(found: History, undos: Sequence[Undo], registry: Mapping[str, RegistryEntry], blobs: Blobs) -> list[Effect]:
+def effects(
+    found: UndoHistory, undos: Sequence[Undo], registry: Mapping[str, RegistryEntry], blobs: Blobs
+) -> list[Effect]:
     """The effects of a job in the order in which they are undone: the last one first, what is in doubt before all.
 
     Args:
@@ -146,7 +148,7 @@ def _settlers(job: JobState) -> frozenset[str]:
 
 
 def _effect(
-    found: History, entry: PlanEntry, undos: Sequence[Undo], registry: Mapping[str, RegistryEntry], blobs: Blobs
+    found: UndoHistory, entry: PlanEntry, undos: Sequence[Undo], registry: Mapping[str, RegistryEntry], blobs: Blobs
 ) -> Effect | None:
     """How a step stands; None where it surely has had no effect, only reads, or undoes another."""
     job, node = found.ended.job, entry.node
@@ -157,7 +159,7 @@ def _effect(
         if unsure_call(job, node.id) is None:
             return None
         why = "nobody knows whether it took effect"
-        return Effect(node.id, node.tool_name, job.last_offset, 0, "", None, Standing.IN_DOUBT, why)
+        return Effect(node.id, node.tool_name, job.last_offset, 0, "", None, UndoStatus.IN_DOUBT, why)
     key, state = settled
     logged = found.told.get(key)
     record = logged.record if logged is not None else None
@@ -168,7 +170,7 @@ def _effect(
         record.timestamp_ms if record is not None else 0,
         text_of(record.header("ce_time")) if record is not None else "",
         state.external_id,
-        Standing.NOT_UNDOABLE,
+        UndoStatus.NOT_UNDOABLE,
     )
     return _standing(job, entry, told, undos) or _call(job, entry, told, registry, blobs)
 
@@ -177,20 +179,20 @@ def _standing(job: JobState, entry: PlanEntry, told: Effect, undos: Sequence[Und
     """What was done about it already; None where nothing was that counts."""
     node_id = entry.node.id
     if isinstance(job.terminal, JobFailed | JobCancelled) and node_id in (job.terminal.compensated or ()):
-        return _as(told, Standing.UNDONE, job_id=job.job_id)
+        return _as(told, UndoStatus.UNDONE, job_id=job.job_id)
     tried = [(job.job_id, job), *((one.job_id, one.job.job) for one in undos if one.job is not None)]
     for by, there in tried:
         if there.entry(undo_id(node_id)) is None:
             continue
         settled = there.settled_key(undo_id(node_id))
         if settled is not None and settled[1].outcome is Settled.SUCCESS and not settled[1].partial:
-            return _as(told, Standing.UNDONE, job_id=by)
+            return _as(told, UndoStatus.UNDONE, job_id=by)
         if there.terminal is not None and unsure_call(there, undo_id(node_id)) is not None:
-            return _as(told, Standing.IN_DOUBT, "nobody knows whether it was undone, or only a part of it was", by)
+            return _as(told, UndoStatus.IN_DOUBT, "nobody knows whether it was undone, or only a part of it was", by)
     if undos and not undos[-1].is_over:
         last = undos[-1]
         if last.job is None or last.job.job.entry(undo_id(node_id)) is not None:
-            return _as(told, Standing.UNDOING, job_id=last.job_id)
+            return _as(told, UndoStatus.UNDOING, job_id=last.job_id)
     return None
 
 
@@ -198,21 +200,23 @@ def _call(job: JobState, entry: PlanEntry, told: Effect, registry: Mapping[str, 
     """The call that undoes it, or why there is none."""
     undo = compensation_of(entry.node)
     if undo is None:
-        return _as(told, Standing.NOT_UNDOABLE, "its step declares no compensation (compensate_with)")
+        return _as(told, UndoStatus.NOT_UNDOABLE, "its step declares no compensation (compensate_with)")
     try:
         args = invocation(job, PlanEntry(0, undo, None), blobs).args
         if any(references(args)):
             return _as(
                 told,
-                Standing.NOT_UNDOABLE,
+                UndoStatus.NOT_UNDOABLE,
                 "a result that its compensation refers to would be taken for a part of the plan",
             )
         call = undo.model_copy(update={"args": args, "compensates": None})
         pinned(TaskGraph(nodes=(call,)), registry)
     except InvalidPlan as error:
-        return _as(told, Standing.NOT_UNDOABLE, f"{undo.tool_name}: {error.rule}")
+        return _as(told, UndoStatus.NOT_UNDOABLE, f"{undo.tool_name}: {error.rule}")
     except (NotReady, UnresolvedReference, InvalidArgs, KeyError, ValidationError):
-        return _as(told, Standing.NOT_UNDOABLE, "the arguments of its compensation don't follow from the job's results")
+        return _as(
+            told, UndoStatus.NOT_UNDOABLE, "the arguments of its compensation don't follow from the job's results"
+        )
     return Effect(
         told.node_id,
         told.tool,
@@ -220,10 +224,10 @@ def _call(job: JobState, entry: PlanEntry, told: Effect, registry: Mapping[str, 
         told.at_ms,
         told.at,
         told.external_id,
-        Standing.UNDOABLE,
+        UndoStatus.UNDOABLE,
         call=call,
     )
 
 
-def _as(told: Effect, standing: Standing, why: str | None = None, job_id: str | None = None) -> Effect:
+def _as(told: Effect, standing: UndoStatus, why: str | None = None, job_id: str | None = None) -> Effect:
     return Effect(told.node_id, told.tool, told.offset, told.at_ms, told.at, told.external_id, standing, why, job_id)

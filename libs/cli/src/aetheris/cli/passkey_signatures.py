@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from aetheris.cli.console import CommandError, Exit, progress
 from aetheris.cli.page import exact, passkey_page
-from aetheris.cli.page_server import HOST, AnswerRefused, PersonalPage, answer, served
+from aetheris.cli.page_server import HOST, PageAnswerRefused, PersonalPage, answer, served
 from aetheris.protocol.base.canonical import InvalidArgs, parse
 from aetheris.protocol.base.passkeys import Assertion
 from aetheris.protocol.base.sshsig import (
@@ -115,12 +115,12 @@ def _known(path: Path, number: int, line: str) -> KnownPasskey:
 
 
 def signature_of(body: bytes, message: bytes, keys: Mapping[str, SshKey]) -> str:
-    """An SSH signature of what the browser made, if it is just what was asked for; else raises AnswerRefused."""
+    """An SSH signature of what the browser made, if it is just what was asked for; else raises PageAnswerRefused."""
     said = json_members(body)
     response: Any = said.get("response")
     key = keys.get(str(said.get("id")))
     if key is None or not isinstance(response, dict):
-        raise AnswerRefused("another passkey signed than was asked")
+        raise PageAnswerRefused("another passkey signed than was asked")
     parts = cast("dict[str, Any]", response)
     data, client_data, der = (_bytes(parts.get(one)) for one in ("authenticatorData", "clientDataJSON", "signature"))
     try:
@@ -130,20 +130,20 @@ def signature_of(body: bytes, message: bytes, keys: Mapping[str, SshKey]) -> str
         made = assertion_signature(key, NAMESPACE, _HASH, assertion)
         good = read_signature(made).holds(message)
     except (ValueError, AttributeError, InvalidArgs) as error:
-        raise AnswerRefused(f"the signature can't be used: {error}") from None
+        raise PageAnswerRefused(f"the signature can't be used: {error}") from None
     if not good:
-        raise AnswerRefused("the passkey signed something else than was asked")
+        raise PageAnswerRefused("the passkey signed something else than was asked")
     return made
 
 
 def json_members(body: bytes) -> dict[str, Any]:
-    """What a page sent; raises AnswerRefused."""
+    """What a page sent; raises PageAnswerRefused."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise AnswerRefused("the answer is no JSON object")
+        raise PageAnswerRefused("the answer is no JSON object")
     return cast("dict[str, Any]", found)
 
 
@@ -151,7 +151,7 @@ def _bytes(text: object) -> bytes:
     try:
         return base64.b64decode(f"{text}{'=' * (-len(str(text)) % 4)}", altchars="-_", validate=True)
     except (binascii.Error, ValueError):
-        raise AnswerRefused("the answer is not base64url") from None
+        raise PageAnswerRefused("the answer is not base64url") from None
 
 
 def base64url(data: bytes) -> str:
