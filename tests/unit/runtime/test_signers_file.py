@@ -24,7 +24,7 @@ def test_a_rule_that_nobody_could_satisfy_stops_the_start() -> None:
     ("content", "why"),
     [
         (b"\n# ok\nbob cert-authority ssh-ed25519 AAAA\n", ":3: cert-authority"),
-        (b"bob ssh-rsa AAAA\n", ":1: holds no Ed25519 key"),
+        (b"bob ssh-rsa AAAA\n", ":1: holds neither an Ed25519 key nor a passkey"),
         (b"\xff\n", "is no UTF-8"),
         (b"#" * (1024 * 1024 + 1), "is larger than 1024 KiB"),
     ],
