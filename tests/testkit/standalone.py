@@ -26,7 +26,7 @@ def load() -> ModuleType:
 
 
 verify: Any = load()
-_ALSO_BY_THE_SCRIPT = ("unproven_report", "signed_creation")
+_ALSO_BY_THE_SCRIPT = ("unproven_report", "signed_creation", "activation_decreases")
 """The notes that the script has, too."""
 
 

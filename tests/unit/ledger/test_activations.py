@@ -3,13 +3,16 @@
 import hashlib
 
 import pytest
+from structlog.testing import capture_logs
 
+from aetheris.ledger.core.policy_in_force import PolicyInForce
+from aetheris.ledger.operator_log import report_activation
 from aetheris.protocol.fold.policy_activations import MAX_POLICY_BYTES, PolicyActivations
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import PolicyActivation, PolicyAnswer
 from aetheris.protocol.planning.policy import parse
-from tests.testkit.histories import graph
-from tests.testkit.ledgers import ALLOW_ALL, Ledger, Surroundings
+from tests.testkit.histories import graph, key_of
+from tests.testkit.ledgers import ALLOW_ALL, Behind, Ledger, Surroundings
 
 DENY_ALL = ALLOW_ALL.replace("allow", "deny")
 NEWER = ALLOW_ALL + "\nsomething_new = true"
@@ -77,6 +80,34 @@ def test_a_ledger_that_has_not_read_an_activation_decides_nothing_about_a_job_th
     assert [number for _, _, number in decisions(behind)] == [1]
     behind.activate(1, ALLOW_ALL)
     assert [number for _, _, number in decisions(behind)] == [1, 1]
+
+
+def test_what_a_replaced_ledger_had_allowed_counts_behind_a_later_activation() -> None:
+    """Kafka has no conditional append: so going back to an earlier activation is no violation, for the proofs."""
+    newer = ledger_of()
+    newer.activate(1, ALLOW_ALL)
+    newer.request("a", offset=1)
+    replaced = Behind(Surroundings(PLAN, parse(ALLOW_ALL)))
+    replaced.meanwhile = newer.surroundings.log[2:]
+    replaced.request("b", offset=2)
+    assert [number for _, _, number in decisions(replaced)] == [1, 0]
+    after = replaced.surroundings.ledger()
+    assert after.job.keys[key_of("b", {"n": 2}, "pay")].allowed_versions == {"1"}
+    after.activate(1, DENY_ALL)
+    after.request("b", offset=3)
+    assert (decisions(after)[-1], after.grants) == (("invocation_rejected", hash_of(DENY_ALL), 1), [])
+
+
+@pytest.mark.parametrize(("policy", "warns"), [(ALLOW_ALL, False), (DENY_ALL, True), (NEWER, True)])
+def test_that_the_configured_file_is_not_used_is_said_where_it_says_something_else(policy: str, warns: bool) -> None:
+    said, in_force = activation(1, policy), PolicyInForce()
+    in_force.take(said)
+    with capture_logs() as lines:
+        report_activation(said, in_force, parse(ALLOW_ALL))
+    (first, *rest) = lines
+    assert first["log_level"] == ("error" if policy == NEWER else "info")
+    text = "the configured policy file is not used: activation 1 decides"
+    assert [(line["event"], line["log_level"]) for line in rest] == ([(text, "warning")] if warns else [])
 
 
 def activation(number: int, policy: str = ALLOW_ALL, **changes: str) -> PolicyActivation:

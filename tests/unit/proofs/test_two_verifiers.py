@@ -26,6 +26,7 @@ VALUES: list[Any] = [None, True, False, 0, 1, 2, 3, 2**60, 1.5, "", "\ud800", []
 FIELDS = (
     "compensates compensate_with volatile effect_class irreversible depends_on kind tool id "
     "number scope tenant agent up_to_revision next_token compensated after result_ref via token approvers outcome "
+    "activation policy_hash "
 )
 TYPES = [
     b"job_completed.v1",
@@ -69,8 +70,14 @@ def grounds() -> list[list[RawRecord]]:
         frozen.add("job_unfrozen", scope={"tenant": frozen.tenant}, number=number, ordered=ordered, **who)
     frozen.add("job_stopping", by="me", reason="r", up_to_revision=0)
     frozen.add("job_failed", error="r")
+    judged = Log(node("a"), node("b"))
+    for number in (0, 2, 1, 2):
+        judged.about("policy_allowed", tool_version="1", activation=number, policy_hash=f"h{number}")
+    judged.about("invocation_rejected", name="b", reason="policy", activation=2, policy_hash="h2")
+    judged.step("n0")
+    judged.add("job_failed", error="r")
     streams = [list(streamfile.read(path).raw()) for path in sorted(FOLDER.glob("*.jsonl"))]
-    whole = [sealed(log).records for log in (clean(), waits, gone_on(), paused, frozen)]
+    whole = [sealed(log).records for log in (clean(), waits, gone_on(), paused, frozen, judged)]
     return [*whole, *(stream for stream in streams if stream)]
 
 

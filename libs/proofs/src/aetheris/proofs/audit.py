@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from aetheris.proofs.activations import activation_notes, activation_violations
 from aetheris.proofs.approver_signatures import TrustedSigner
 from aetheris.proofs.chain import ChainHead
 from aetheris.proofs.execution import LoadBlob, plan_violations
@@ -91,6 +92,7 @@ class Audit:
             *_identity(self.history.facts),
             *plan_violations(self.history),
             *gate_violations(validity, signers),
+            *activation_violations(self.history.facts),
             *ledger.violations,
             *replay.violations,
             *outcome.violations,
@@ -106,7 +108,7 @@ class Audit:
             event_count=count,
             seal=seal,
             violations=tuple(sorted(found)),
-            notes=tuple(sorted((*ledger.notes, *_other_births(self.history), *_untimely(self.history)))),
+            notes=tuple(sorted((*ledger.notes, *_notes(self.history)))),
             reopened_by_hand=reopenings(validity),
             glass_broken=emergencies(validity),
             signed=signed_words(validity, signers),
@@ -128,6 +130,7 @@ def violations_in(facts: Sequence[Fact]) -> tuple[Violation, ...]:
         *_identity(history.facts),
         *plan_violations(history),
         *gate_violations(validity),
+        *activation_violations(history.facts),
         *ledger_proof(validity).violations,
         *replay_proof(validity).violations,
     }
@@ -139,6 +142,12 @@ def _unproven(facts: Iterable[Fact]) -> Iterator[Violation]:
     for fact in facts:
         if fact.claims:
             yield violation("unproven_record", fact, f"{fact.claims} is not signed by who may write it")
+
+
+def _notes(history: History) -> Iterator[Violation]:
+    yield from _other_births(history)
+    yield from _untimely(history)
+    yield from activation_notes(history.facts)
 
 
 def _other_births(history: History) -> Iterator[Violation]:

@@ -11,11 +11,10 @@ import structlog
 from aetheris.ledger.core.decisions import Answered, Confirm, Decision, Emit, Grant, Mark, Now, PolicyTaken, View
 from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
 from aetheris.ledger.core.partition import Partition
-from aetheris.ledger.core.policy_in_force import PolicyInForce
 from aetheris.ledger.core.quarantine import TenantTool
 from aetheris.ledger.duplicate_table import DuplicateTable
 from aetheris.ledger.ended_workers import EndedWorkers
-from aetheris.ledger.operator_log import OperatorLog
+from aetheris.ledger.operator_log import OperatorLog, report_activation
 from aetheris.ledger.outbox import Outbox
 from aetheris.ledger.quarantines import ProcessQuarantines
 from aetheris.ledger.reconciler import Reconciler
@@ -145,7 +144,7 @@ class LedgerHandler(PartitionHandler):
             self._tool_released(release)
         for line in deps.duplicates.index.open_lines():
             self._line_read(line)
-        self._policies = context.policies
+        self._policies, self._configured = context.policies, context.policy
         deps.policies.listen(self._policy_activated)
         if deps.policies.activations.last is not None:
             self._policy_activated(deps.policies.activations.last)
@@ -323,7 +322,7 @@ class LedgerHandler(PartitionHandler):
         is_news = record.number > self._policies.number
         self._policies.take(record)
         if is_news:
-            _report(record, self._policies)
+            report_activation(record, self._policies, self._configured)
         if self._number not in self._deps.policies.activations.answers:
             self._partition.policy_activated(self._now())
             self._deps.wake_ups.call_at(self._number, self._deps.clock.monotonic())
@@ -432,12 +431,3 @@ class LedgerHandler(PartitionHandler):
 
 def _lease(grant: Grant) -> Lease:
     return Lease(grant.message.idempotency_key, grant.message.lease_id, grant.lease_ttl_s)
-
-
-def _report(activation: PolicyActivation, policies: PolicyInForce) -> None:
-    """For the operator's log."""
-    named = {"activation": activation.number, "policy_hash": activation.policy_hash, "by": activation.by}
-    if policies.unusable is None:
-        _log.info("a policy was activated", **named)
-    else:
-        _log.error("nothing is decided", why=policies.unusable, **named)

@@ -3,9 +3,12 @@
 import structlog
 
 from aetheris.ledger.core.partition import Partition
+from aetheris.ledger.core.policy_in_force import PolicyInForce
 from aetheris.ledger.outbox import Outbox
 from aetheris.ledger.quarantines import ProcessQuarantines
 from aetheris.protocol.base.principals import RecordedPrincipal
+from aetheris.protocol.messages.commands import PolicyActivation
+from aetheris.protocol.planning.policy import Policy
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
 from aetheris.runtime.worker.unjudged import report_unjudged
 
@@ -68,3 +71,15 @@ class OperatorLog:
             _log.error("somebody broke the glass: decided alone", job_id=event.job_id, what=event.event_type, by=by)
             self._metrics.count(Metric.GLASS_BROKEN, what=event.event_type)
         self._partition.emergencies.clear()
+
+
+def report_activation(activation: PolicyActivation, policies: PolicyInForce, configured: Policy) -> None:
+    """What decides from now on; and that the configured file does not, where it says something else."""
+    named = {"activation": activation.number, "policy_hash": activation.policy_hash, "by": activation.by}
+    if policies.unusable is None:
+        _log.info("a policy was activated", **named)
+    else:
+        _log.error("nothing is decided", why=policies.unusable, **named)
+    if activation.policy_hash != configured.hash:
+        warning = f"the configured policy file is not used: activation {activation.number} decides"
+        _log.warning(warning, configured=configured.hash, activated=activation.policy_hash)

@@ -356,6 +356,28 @@ def check_checkpoints(records: list[Record], roots: list[bytes]) -> list[Finding
     return found
 
 
+DECISIONS = ("policy_allowed", "approval_requested", "invocation_rejected")
+
+
+def check_activations(records: list[Record]) -> tuple[list[Finding], list[Record]]:
+    """Decisions that name another policy for an activation than one before; and those by an earlier one than before.
+
+    The configured file is 0, and may change. What a replaced ledger had decided comes late, and is no fault.
+    """
+    found: list[Finding] = []
+    late: list[Record] = []
+    policies: dict[int, str] = {}
+    last = -math.inf
+    for record in records:
+        number, policy = record.body.get("activation"), record.text("policy_hash")
+        if record.type not in DECISIONS or type(number) is not int:
+            continue
+        found += broken(record, activation_differs=number > 0 and policies.setdefault(number, policy) != policy)
+        late += [record] if number < last else []
+        last = max(last, number)
+    return found, late
+
+
 def check_records(records: list[Record]) -> list[Finding]:
     found: list[Finding] = [] if records else [("no_history", None)]
     last = -1
@@ -1984,6 +2006,8 @@ def judge(
     hashes = first(sealed if good else len(records))
     found = [*check_records(records), *job.found, *job.ledger, *job.replay, *hashes.unreadable]
     found += check_checkpoints(records, roots)
+    differing, late = check_activations(records)
+    found += differing
     found += [one for _, wrong in seals for one in wrong] + (check_after_seal(job, sealed) if good else [])
     places = {(record.at if record else 0, rule): record for rule, record in found}
     wrong = {record.at for _, record in found if record}
@@ -2010,6 +2034,7 @@ def judge(
         "unproven": [finding("unproven_record", record) for record in records if record.claims],
         "notes": [
             *(finding("unproven_report", record) for record in job.unproven),
+            *(finding("activation_decreases", record) for record in late),
             *(finding("signed_creation", record) for record in records if names_root(record) and not installation),
         ],
     }
