@@ -1,5 +1,6 @@
 """A policy is activated on the whole system: behind its answer it decides in every partition, whoever dies."""
 
+import hashlib
 import os
 import signal
 from collections.abc import Generator
@@ -14,6 +15,9 @@ from typer.testing import CliRunner
 
 from aetheris.cli import token_files
 from aetheris.cli.app import app
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import Party
+from aetheris.protocol.messages.commands import PolicyActivation, PolicyAnswer
 from aetheris.runtime.log.partitioning import partition_of
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
@@ -23,6 +27,7 @@ from tests.testkit.rig import Rig, poke, running_rig
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
 PARTITIONS = 2
+ROGUE = "/tool_executor/rogue"
 DENY = '[[rules]]\nname = "no"\ntools = ["poke_probeable"]\neffect = "deny"\n' + ALLOW_REST
 
 
@@ -90,6 +95,33 @@ def test_what_is_refused_changes_nothing(rig: PolicyRig) -> None:
     agent = {"Authorization": f"Bearer {token_files.saved(rig.system.data, token_files.AGENT)}"}
     assert rig.activate(ALLOW_REST, agent).status_code == 403
     assert rig.shown() == before
+
+
+def test_an_activation_is_the_gateways_and_an_answer_the_ledgers(rig: PolicyRig) -> None:
+    """By who may write to the topic: the next number, and answers of every partition to a true one."""
+    before = rig.shown()
+    number = (before["active"] or {"number": 0})["number"] + 1
+    policy = f"# {fresh('forged')}\n{ALLOW_REST}"
+    policy_hash = hashlib.sha256(policy.encode()).hexdigest()
+    forged = PolicyActivation(number=number, policy=policy, policy_hash=policy_hash, by="eve", at="now")
+    rig.system.forge(Topic.POLICIES, forged.key, forged, ROGUE)
+    rig.system.say_as(Party.LEDGER, Topic.POLICIES, forged.key, forged)
+    logs = [rig.system.data / "logs" / f"{service}-0.log" for service in ("gateway", "ledger")]
+    until(lambda: all(log.read_text().count('"policy_activation"') >= 2 for log in logs), 60)
+    assert rig.shown() == before
+    with rig.system.asleep("ledger-0"), ThreadPoolExecutor() as people:
+        answering = people.submit(rig.activate, DENY + "# again\n")
+        until(lambda: (rig.shown()["active"] or {}).get("number") == number, 20)
+        for partition in range(PARTITIONS):
+            answer = PolicyAnswer(number=number, partition=partition)
+            rig.system.forge(Topic.POLICIES, answer.key, answer, ROGUE)
+        until(lambda: '"policy_answer"' in logs[0].read_text(), 60)
+        shown = rig.shown()["active"]
+        assert (shown["answered"], shown["by"] != "eve") == (0, True)
+        os.kill(rig.system.pid("ledger-0"), signal.SIGCONT)
+        answered = answering.result()
+    assert (answered.status_code, answered.json()["answered"]) == (200, PARTITIONS), answered.text
+    denied(rig, number)
 
 
 def test_of_two_at_once_each_that_is_told_so_decides(rig: PolicyRig, tmp_path: Path) -> None:

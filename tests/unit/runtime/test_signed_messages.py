@@ -1,5 +1,6 @@
 """Commands and lines of tables: those count that their writer has signed, for what they say and nothing else."""
 
+import hashlib
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +26,8 @@ from aetheris.protocol.messages.commands import (
     JobCommand,
     Message,
     Pause,
+    PolicyActivation,
+    PolicyAnswer,
     Resolve,
     Submit,
     ToolRelease,
@@ -35,6 +38,7 @@ from aetheris.runtime.keys.files import load_service_key, make_installation
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys, RecordSigner
 from aetheris.runtime.keys.signing import CertificateEnded, Signer
 from aetheris.runtime.log.freezes import FreezeTable
+from aetheris.runtime.log.policies import PolicyTable
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.record_keys import while_in_force
 from aetheris.testkit.memory import MemoryLog
@@ -198,6 +202,34 @@ async def test_of_freezes_the_gateways_orders_and_the_ledgers_answers_count(ours
     read = FreezeTable(again, SignedMessages([ours.id]).counts)
     await again.load()
     assert dict(read.orders.answers(SCOPE)) == {0: ANSWER}
+
+
+ACTIVATION = PolicyActivation(number=1, policy="", policy_hash=hashlib.sha256(b"").hexdigest(), by="ann", at="now")
+TAKEN = PolicyAnswer(number=1, partition=0)
+
+
+async def test_of_policies_the_gateways_activations_and_the_ledgers_answers_count(ours: KeyFolder) -> None:
+    log = MemoryLog(1)
+    appender = log.appender()
+    await appender.start()
+    forged = drafted(ACTIVATION.model_copy(update={"by": "eve"}), Topic.POLICIES)
+    answer = drafted(TAKEN, Topic.POLICIES)
+    ledgers = _signed_by(Signer(*_held(ours, Party.LEDGER)), forged)
+    gateways = RecordSigner({Party.LEDGER: Signer(*_held(ours, Party.GATEWAY))}, KeyClock()).message(answer)
+    true = (ours.gateway.message(drafted(ACTIVATION, Topic.POLICIES)), ours.keys(Party.LEDGER).message(answer))
+    await appender.append([(one,) for one in (forged, ledgers, true[0], answer, gateways)])
+    read = await policies_of(log, ours.id)
+    assert (read.activations.history, dict(read.activations.answers)) == ([ACTIVATION], {})
+    await appender.append([(true[1],)])
+    read = await policies_of(log, ours.id)
+    assert (read.activations.history, dict(read.activations.answers)) == ([ACTIVATION], {0: TAKEN})
+
+
+async def policies_of(log: MemoryLog, *roots: str) -> PolicyTable:
+    table = Table(log, Topic.POLICIES)
+    policies = PolicyTable(table, SignedMessages(roots).counts)
+    await table.load()
+    return policies
 
 
 def test_a_certificate_that_has_ended_signs_nothing_and_ends_the_process(ours: KeyFolder) -> None:

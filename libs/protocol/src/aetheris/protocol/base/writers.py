@@ -136,7 +136,9 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
 }
 """(topic, type) → rule, of what is no event."""
 
-_ASKED = frozenset({"tool_release", "freeze_order", "freeze_answer", "freeze_mark"})
+_ASKED = frozenset(
+    {"tool_release", "freeze_order", "freeze_answer", "freeze_mark", "policy_activation", "policy_answer"}
+)
 
 SIGNED_MESSAGES = frozenset((topic, name) for topic, name in MESSAGES if topic == Topic.JOBS_COMMANDS or name in _ASKED)
 """Of these the signatures are asked for; the others count as they lie there."""
