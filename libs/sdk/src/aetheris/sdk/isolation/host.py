@@ -11,6 +11,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Collection
 from contextlib import suppress
@@ -70,8 +71,9 @@ class _Host:
             os.set_blocking(end, False)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        self._own = self._children()
-        """Children of the modules themselves, from their import: they live as long as this process."""
+        self._can_tell = True
+        self._own = set(self._children())
+        """Children of the module itself, from its import, that live: a call may have handed work to them."""
 
     def run(self) -> NoReturn:
         while True:
@@ -100,7 +102,7 @@ class _Host:
             pid = os.fork()
         except OSError:
             connection.close()
-            self._tell({"ended": call, "status": None, "all": True})
+            self._tell({"not_begun": call})
             return
         if pid == 0:
             try:
@@ -122,6 +124,7 @@ class _Host:
                 break
             if pid == 0:
                 break
+            self._own.discard(pid)
             if pid in self._calls:
                 over.append((self._calls.pop(pid), os.waitstatus_to_exitcode(status)))
         if over:
@@ -130,7 +133,10 @@ class _Host:
                 self._tell({"ended": call, "status": status, "all": nothing_lives})
 
     def _swept(self) -> bool:
-        """Kill every child that is no call's: a call adopts what it starts, so these are of calls that have ended."""
+        """Kill every child that is no call's: a call adopts what it starts, so these are of calls that have ended.
+
+        Returns whether nothing lives that could act for them, the module's own processes and threads among it.
+        """
         until_s = time.monotonic() + _SWEEP_WITHIN_S
         while left := [pid for pid in self._children() if pid not in self._calls and pid not in self._own]:
             if time.monotonic() > until_s:
@@ -141,10 +147,9 @@ class _Host:
                 with suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
             time.sleep(_PAUSE_S)
-        return self._can_tell
+        return self._can_tell and not self._own and threading.active_count() == 1
 
     def _children(self) -> Collection[int]:
-        self._can_tell = True
         try:
             return kernel.children()
         except OSError:

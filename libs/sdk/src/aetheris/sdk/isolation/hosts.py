@@ -80,12 +80,14 @@ class Host:
         self._starting = asyncio.Lock()
         self._numbers = count(1)
         self._life: _Life | None = None
+        self._described: str | None = None
+        """What it has loaded first, and is called by for as long as this process lives."""
 
     async def start(self) -> Sequence[Mapping[str, Any]]:
         """What it has loaded: a registry entry and a kind of each tool, in the module's own words.
 
         Raises:
-            HostFailed.
+            HostFailed: also where it has loaded something else before.
         """
         orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         loading, their_loading = socket.socketpair()
@@ -116,6 +118,13 @@ class Host:
         if loaded is None or loaded.get("faults") or not isinstance(loaded.get("tools"), list):
             life.end()
             raise HostFailed(_fault(self._source, loaded))
+        described = json.dumps(loaded["tools"], sort_keys=True)
+        if self._described not in (None, described):
+            life.end()
+            raise HostFailed(
+                f"{self._source}: has changed on disk since it was registered: restart its executor or prober"
+            )
+        self._described = described
         self._life = life
         return cast("Sequence[Mapping[str, Any]]", loaded["tools"])
 
@@ -133,7 +142,7 @@ class Host:
         """One call, in a process of its own, which is killed after `within_s`, and where whoever waits is cancelled.
 
         Raises:
-            NotExecuted: no process could be had, or the arguments are too large.
+            NotExecuted: no process could be had, it tells of other tools than before, or the arguments are too large.
             RaisedElsewhere: it has ended without a word, or was killed.
         """
         fields = {name: value for name, value in _fields(ctx).items() if name != "deadline"}
@@ -182,6 +191,8 @@ class Host:
             left -= self._relayed(frame.get("output"), left)
         life.kill(number)
         ended = await life.all_ended(number)
+        if life.was_not_begun(number):
+            raise NotExecuted("no process could be made for the call: the system has too many, or too little memory")
         raise RaisedElsewhere("ToolProcessDied", traceback=life.how(number), acts_no_more=ended)
 
     def _relayed(self, output: Any, left: int) -> int:
@@ -231,6 +242,7 @@ class _Life:
         self._loop = asyncio.get_running_loop()
         self._ends: dict[int, asyncio.Future[tuple[bool, str]]] = {}
         self._killed: set[int] = set()
+        self._not_begun: set[int] = set()
         self.is_over = False
         orders.setblocking(False)
         self._loop.add_reader(orders.fileno(), self._read)
@@ -280,6 +292,10 @@ class _Life:
         await asyncio.wait({ending}, timeout=KILL_WITHIN_S)
         return ending.done() and ending.result()[0]
 
+    def was_not_begun(self, number: int) -> bool:
+        """Whether its host says that it could make no process for a call."""
+        return number in self._not_begun
+
     def how(self, number: int) -> str:
         """How a call's process has ended, for the tool's author."""
         ending = self._ends.get(number)
@@ -309,6 +325,7 @@ class _Life:
 
     def _insist(self, number: int) -> None:
         self._killed.discard(number)
+        self._not_begun.discard(number)
         ending = self._ends.pop(number, None)
         if ending is not None and not ending.done():
             self.end()
@@ -325,8 +342,15 @@ class _Life:
             return
         with suppress(ValueError, TypeError, KeyError, RecursionError):
             said = json.loads(data)
-            ending = self._ends.get(said["ended"])
-            if ending is not None and not ending.done():
+            not_begun = "not_begun" in said
+            number = said["not_begun"] if not_begun else said["ended"]
+            ending = self._ends.get(number)
+            if ending is None or ending.done():
+                return
+            if not_begun:
+                self._not_begun.add(number)
+                ending.set_result((True, "it was not begun"))
+            else:
                 ending.set_result((said["all"] is True, f"its process ended by {said['status']}"))
 
 
