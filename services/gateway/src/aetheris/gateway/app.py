@@ -335,6 +335,7 @@ def _services(
             registry=registry,
             blobs=parts.blobs,
             deadlines=deadlines,
+            clock=clock,
             listed_for_s=settings.shown_in_lists_s,
         ),
         policies=ActivatedPolicies(

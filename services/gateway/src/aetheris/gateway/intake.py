@@ -7,7 +7,7 @@ import structlog
 from aetheris.gateway.command_writer import CommandWriter
 from aetheris.gateway.core import bodies, submissions, undo_plans
 from aetheris.gateway.core.principal import Principal
-from aetheris.gateway.core.problems import ConflictProblem, TooLarge
+from aetheris.gateway.core.problems import ConflictProblem, TooLarge, Unavailable
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.end_waits import EndWait, EndWaits
 from aetheris.gateway.feed import Feed
@@ -23,12 +23,16 @@ from aetheris.protocol.base.ids import derived, job_id_of
 from aetheris.protocol.base.principals import Role
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Submit
-from aetheris.protocol.planning.continuation import EndedJob, ended
+from aetheris.protocol.planning.continuation import MAX_CONTINUED, EndedJob, ended
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.redis.client import RedisUnavailable
 
 _log = structlog.get_logger(__name__)
+
+ENDED = frozenset({"completed", "failed", "cancelled"})
+_MOST_DEAD = 16
+"""Jobs behind each other that were to continue one, and were created on what is not so."""
 
 
 class Intake:
@@ -93,8 +97,9 @@ class Intake:
             BadRequest, NotFound, Conflict, TooMany, Unavailable.
         """
         before = await self._ended(caller, job_id)
-        continuing, key = await self._next(caller, job_id)
-        await self._check_not_undone(caller, job_id, continuing)
+        async with self._deadlines.deadline():
+            continuing, key = await self._next(caller.tenant, job_id)
+            await self._check_not_undone(caller.tenant, before, continuing)
         asked = submissions.SubmissionRequest(
             continuing, caller.id, caller.tenant, key, Role.RESOLVE in caller.roles, caller.recorded
         )
@@ -116,25 +121,31 @@ class Intake:
         """
         return (await self._taken(command))[0]
 
-    async def continued_by(self, tenant: str, job_id: str) -> Row | None:
-        """The job that continues one, if there is one that has begun.
+    async def living_continuation(self, tenant: str, job_id: str) -> Row | None:
+        """The job that has not ended among those that continue one, each the one before it; None where all have.
 
         Raises:
-            Unavailable.
+            Conflict: what continues it can't be found out.
+            ViewsLost, RedisUnavailable, LogError: within a deadline.
         """
-        key = f"continues {job_id}"
-        while await self._is_dead(job_id_of(tenant, key)):
-            key = f"continues {job_id} after {job_id_of(tenant, key)}"
-        return await self._rows.listed(job_id_of(tenant, key))
+        for _ in range(MAX_CONTINUED):
+            job_id, _ = await self._next(tenant, job_id)
+            row = await self._rows.listed(job_id)
+            if row is None or row.status not in ENDED:
+                return row
+        return None
 
-    async def _check_not_undone(self, caller: Principal, job_id: str, continuing: str) -> None:
-        """What was undone, or is about to be, is not adopted as done."""
-        async with self._deadlines.deadline():
-            if await self._rows.listed(continuing) is not None:
-                return
-            undo = await self._rows.listed(job_id_of(caller.tenant, undo_plans.first_key(job_id)))
-        if undo is not None:
-            raise ConflictProblem("undone", f"job {undo.job_id} undoes what it did", job_id=undo.job_id)
+    async def _check_not_undone(self, tenant: str, before: EndedJob, continuing: str) -> None:
+        """What was undone, or is about to be, is not adopted as done, whichever job before did it."""
+        if await self._rows.listed(continuing) is not None:
+            return
+        chain = before.job.created.continues
+        behind = [one.job_id for one in chain.adopted] if chain is not None else []
+        for job_id in dict.fromkeys((before.job.job_id, *behind)):
+            undo = await self._rows.listed(job_id_of(tenant, undo_plans.first_key(job_id)))
+            if undo is not None:
+                message = f"job {undo.job_id} undoes what job {job_id} did"
+                raise ConflictProblem("undone", message, job_id=undo.job_id)
 
     async def _ended(self, caller: Principal, job_id: str) -> EndedJob:
         """A job with its seal, where it has one.
@@ -150,19 +161,23 @@ class Intake:
             raise ConflictProblem("illegal_transition", "the job has not begun")
         return found
 
-    async def _next(self, caller: Principal, job_id: str) -> tuple[str, str]:
+    async def _next(self, tenant: str, job_id: str) -> tuple[str, str]:
         """(the id of the job that continues one, the key that it follows from).
 
         One that was created on what is not so has run nothing, and is in nobody's way: the next has an id of its own.
 
         Raises:
-            Unavailable.
+            Conflict: too many were created so.
+            ViewsLost, RedisUnavailable, LogError: within a deadline.
         """
         key = f"continues {job_id}"  # what no client can send: it has a space
-        async with self._deadlines.deadline():
-            while await self._is_dead(job_id_of(caller.tenant, key)):
-                key = f"continues {job_id} after {job_id_of(caller.tenant, key)}"
-        return job_id_of(caller.tenant, key), key
+        for _ in range(_MOST_DEAD):
+            following = job_id_of(tenant, key)
+            if not await self._is_dead(following):
+                return following, key
+            key = f"continues {job_id} after {following}"
+        message = f"{_MOST_DEAD} jobs that were to continue job {job_id} never began: see why they failed"
+        raise ConflictProblem("not_continuable", message)
 
     async def _is_dead(self, job_id: str) -> bool:
         row = await self._rows.listed(job_id)
@@ -175,22 +190,33 @@ class Intake:
         """(the row of a submission's job, whether it was taken now)."""
         async with self._deadlines.deadline():
             standing = await self._standing(command) if command.idempotency_key is not None else None
-            return (standing, False) if standing is not None else (await self._take(command), True)
+            if standing is not None:
+                return standing, False
+            await self._limits.take_job(command.tenant, command.by)  # who is refused has claimed nothing
+            is_first = command.idempotency_key is not None and await self._claim(command)
+            return await self._take(command, is_first=is_first), True
 
     async def _standing(self, command: Submit) -> Row | None:
         """The job that an Idempotency-Key already named; None where it must be submitted (again)."""
         row = await self._rows.listed(command.job_id)
-        if row is not None and row.request_hash == command.request_hash:
-            return row
-        held = row.request_hash if row is not None else await self._views.claim(command.job_id, command.request_hash)
-        if held != command.request_hash:
-            raise ConflictProblem(
-                "idempotency_conflict", "this Idempotency-Key came with another request", job_id=command.job_id
-            )
-        return None
+        if row is not None and row.request_hash != command.request_hash:
+            raise _came_otherwise(command)
+        return row
 
-    async def _take(self, command: Submit) -> Row:
-        await self._limits.take_job(command.tenant, command.by)
+    async def _claim(self, command: Submit) -> bool:
+        """Whether it is the first that comes under this id; raises Conflict where another request holds that."""
+        held = await self._views.claim(command.job_id, command.request_hash)
+        if held not in (None, command.request_hash):
+            raise _came_otherwise(command)
+        return held is None
+
+    async def _release(self, command: Submit) -> None:
+        try:
+            await self._views.release(command.job_id, command.request_hash)
+        except RedisUnavailable as error:
+            _log.warning("a key stays claimed", reason=error.code)
+
+    async def _take(self, command: Submit, *, is_first: bool) -> Row:
         _, since = self._feed.place_of(command.job_id)
         row = Row(
             job_id=command.job_id,
@@ -204,10 +230,17 @@ class Intake:
         )
         try:
             await self._writer.send(command, row.trace, derived("command", command.job_id, "submit"))
-        except TooLarge:
-            raise bodies.plan_too_large() from None
+        except (TooLarge, Unavailable) as error:  # surely not sent: who asks otherwise next is not in its way
+            if is_first:
+                await self._release(command)
+            raise bodies.plan_too_large() if isinstance(error, TooLarge) else error from None
         try:
             await self._index.announce(row)
         except RedisUnavailable as error:  # the command is in the log: it is taken, and will be shown
             _log.warning("submitted, not shown yet", reason=error.code)
         return row
+
+
+def _came_otherwise(command: Submit) -> ConflictProblem:
+    message = "this Idempotency-Key came with another request"
+    return ConflictProblem("idempotency_conflict", message, job_id=command.job_id)

@@ -23,13 +23,13 @@ from aetheris.protocol.base.ids import job_id_of
 from aetheris.protocol.base.principals import Role
 from aetheris.protocol.messages.commands import Submit
 from aetheris.protocol.plan.graph import InvalidPlan
+from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.blobs.store import Blobs
 
 LOOKED_THROUGH = 200
 """Lines of the list of jobs that one request looks through."""
 LOOKED_AT = 20
 """Jobs whose logs it reads."""
-_ENDED = frozenset({"completed", "failed", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,19 @@ class UndoQuery:
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """A job as far as it can be undone: its effects, the jobs that undo it, and why nothing of it can be now."""
+    """A job as far as it can be undone, the jobs that undo it, and why nothing of it can be now.
 
-    effects: list[Effect]
-    undos: tuple[Undo, ...]
+    No `found`: it has not begun, or what it did is told of the job that it undoes.
+    """
+
+    found: UndoHistory | None = None
+    undos: tuple[Undo, ...] = ()
     why: str | None = None
+
+    @property
+    def over(self) -> tuple[Undo, ...]:
+        """The jobs that undo it of which nothing changes any more."""
+        return self.undos if self.undos and self.undos[-1].is_over else self.undos[:-1]
 
 
 class Undos:
@@ -72,6 +80,7 @@ class Undos:
         registry: Registry,
         blobs: Blobs,
         deadlines: Deadlines,
+        clock: Clock,
         listed_for_s: float,
     ) -> None:
         self._reader = reader
@@ -81,6 +90,7 @@ class Undos:
         self._registry = registry
         self._blobs = StoredResults(blobs)
         self._deadlines = deadlines
+        self._clock = clock
         self._listed_for_ms = round(listed_for_s * 1000)
 
     async def preview(self, caller: Principal, query: UndoQuery, cursor: str | None) -> UndoPage:
@@ -90,18 +100,20 @@ class Undos:
             BadRequest, Unavailable.
         """
         listed = JobQuery(agent=query.agent)
-        async with self._deadlines.deadline():
-            page = await self._views.page(caller.tenant, listed, cursor, LOOKED_THROUGH)
         found: list[UndoJob] = []
-        following = page.cursor
-        for count, row in enumerate(rows := list(self._that_may_have(page.rows, query)), start=1):
-            looked = await self._look(caller, row)
-            effects = query.among(looked.effects)
-            if effects or (looked.why is not None and query.tool is None):
-                found.append(_shown(caller, row, looked, effects))
-            if count == LOOKED_AT and count < len(rows):
-                following = self._views.cursor_behind(row, listed)
-                break
+        async with self._deadlines.deadline():
+            no_more_s = self._clock.monotonic() + self._deadlines.request_s / 2
+            page = await self._views.page(caller.tenant, listed, cursor, LOOKED_THROUGH)
+            following = page.cursor
+            for count, row in enumerate(rows := list(self._that_may_have(page.rows, query)), start=1):
+                looked = await self._look(caller, row)
+                effects = query.among(await self._effects(looked, looked.undos))
+                if effects or (looked.why is not None and query.tool is None):
+                    found.append(_shown(caller, row, looked, effects))
+                is_late = self._clock.monotonic() > no_more_s
+                if (count == LOOKED_AT or is_late) and count < len(rows):
+                    following = self._views.cursor_behind(row, listed)
+                    break
         return UndoPage(jobs=tuple(found), cursor=following)
 
     async def undo(self, caller: Principal, job_id: str, raw: bytes) -> Submitted:
@@ -112,21 +124,18 @@ class Undos:
         """
         body, _ = bodies.parsed(raw)
         wanted = bodies.validated(UndoBody, body)
-        row = await self._reader.check(caller, job_id)
-        looked = await self._look(caller, row)
-        if looked.why is not None:
-            raise ConflictProblem("not_undoable", looked.why)
-        last = looked.undos[-1] if looked.undos else None
-        keys = (
-            undo_plans.first_key(job_id)
-            if len(looked.undos) < 2
-            else undo_plans.next_key(job_id, looked.undos[-2].job_id)
-        )
-        if last is not None and not last.is_over:
-            return await self._standing(last, digest([keys, body]), job_id)
-        key = undo_plans.first_key(job_id) if last is None else undo_plans.next_key(job_id, last.job_id)
-        query = UndoQuery(tool=wanted.tool, since=wanted.since)
-        effects = [one for one in query.among(looked.effects) if one.standing is UndoStatus.UNDOABLE]
+        async with self._deadlines.deadline():
+            row = await self._reader.row(caller, job_id)
+            looked = await self._look(caller, row)
+            if looked.why is not None:
+                raise ConflictProblem("not_undoable", looked.why)
+            told = await self._effects(looked, looked.over)
+        meant = UndoQuery(tool=wanted.tool, since=wanted.since).among(told)
+        effects = [one for one in meant if one.standing is UndoStatus.UNDOABLE]
+        key = undo_plans.key_behind(job_id, looked.over)
+        request_hash = digest([key, [one.node_id for one in effects]])
+        if looked.over != looked.undos:
+            return await self._standing(looked.undos[-1], request_hash, job_id)
         if not effects:
             raise ConflictProblem("nothing_to_undo", "nothing that is meant can be undone, or is not undone yet")
         if len(looked.undos) == undo_plans.MOST_UNDOS:
@@ -139,7 +148,7 @@ class Undos:
             job_id=job_id_of(caller.tenant, key),
             by=caller.id,
             tenant=caller.tenant,
-            request_hash=digest([key, body]),
+            request_hash=request_hash,
             plan=plan,
             idempotency_key=key,
         )
@@ -167,13 +176,17 @@ class Undos:
     async def _look(self, caller: Principal, row: Row) -> _Looked:
         found = await self._history(row)
         if found is None:
-            return _Looked([], (), "it has not begun")
+            return _Looked(why="it has not begun")
         if undo_plans.is_undo(found.ended.job):
-            return _Looked([], ())  # what it did is told of the job that it undoes
-        undos = await self._undos(caller, row.job_id)
+            return _Looked()
+        return _Looked(found, await self._undos(caller, row.job_id), await self._stands_against(caller, row, found))
+
+    async def _effects(self, looked: _Looked, undos: Sequence[Undo]) -> list[Effect]:
+        """Its effects, as they stood when no other jobs than these undid it."""
+        if looked.found is None:
+            return []
         registry = self._registry.newest()
-        effects = await asyncio.to_thread(undo_plans.effects, found, undos, registry, self._blobs)
-        return _Looked(effects, undos, await self._stands_against(caller, row, found))
+        return await asyncio.to_thread(undo_plans.effects, looked.found, undos, registry, self._blobs)
 
     async def _stands_against(self, caller: Principal, row: Row, found: UndoHistory) -> str | None:
         if found.ended.job.terminal is None:
@@ -182,31 +195,25 @@ class Undos:
             return "it holds records of a newer version than this one"
         if found.ended.seal is None:
             return "it is not sealed yet: ask again"
-        async with self._deadlines.deadline():
-            continuing = await self._intake.continued_by(caller.tenant, row.job_id)
-        if continuing is not None and continuing.status not in _ENDED:
-            return f"job {continuing.job_id} continues it, and has not ended"
-        return None
+        try:
+            continuing = await self._intake.living_continuation(caller.tenant, row.job_id)
+        except ConflictProblem as error:
+            return error.message
+        return f"job {continuing.job_id} continues it, and has not ended" if continuing is not None else None
 
     async def _history(self, row: Row) -> UndoHistory | None:
-        async with self._deadlines.deadline():
-            records = await self._reader.records(row, await self._reader.end(row.job_id))
+        records = await self._reader.records(row, await self._reader.end(row.job_id))
         return await asyncio.to_thread(undo_plans.history, records)
 
     async def _undos(self, caller: Principal, job_id: str) -> tuple[Undo, ...]:
         """The jobs that undo a job, in their order: none begins before the one before it is sealed."""
         found: list[Undo] = []
-        key = undo_plans.first_key(job_id)
-        while len(found) < undo_plans.MOST_UNDOS:
-            async with self._deadlines.deadline():
-                row = await self._rows.listed(job_id_of(caller.tenant, key))
+        while len(found) < undo_plans.MOST_UNDOS and (not found or found[-1].is_over):
+            row = await self._rows.listed(job_id_of(caller.tenant, undo_plans.key_behind(job_id, found)))
             if row is None:
                 break
             told = await self._history(row)
             found.append(Undo(row.job_id, told.ended if told is not None else None))
-            if not found[-1].is_over:
-                break
-            key = undo_plans.next_key(job_id, row.job_id)
         return tuple(found)
 
 

@@ -31,6 +31,7 @@ _LISTS, _ASKED = f"aetheris:gateway:{_JOBS}:", f"aetheris:gateway:{_REQUESTS}:"
 _OF_DROP = (_JOB, _LISTS, _ASKED)
 """What its script is told of keys."""
 _REQUEST = "aetheris:gateway:request:"
+_RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 _TURN = "aetheris:gateway:turn:"
 _ENDING = "aetheris:gateway:ending"
 """Jobs whose row ends, by when that is."""
@@ -269,8 +270,8 @@ class Views:
         found = tuple(known[request] for request in wanted if request in known)
         return OpenRequestPage(found, cursor_at(taken[-1], tenant, _REQUESTS) if len(places) > limit else None)
 
-    async def claim(self, job_id: str, request_hash: str) -> str:
-        """Remember what was asked for under a job_id; the request_hash that stands.
+    async def claim(self, job_id: str, request_hash: str) -> str | None:
+        """Remember what was asked for under a job_id; the request_hash that stood already, None where none did.
 
         Raises:
             RedisUnavailable: not within the deadline.
@@ -278,7 +279,15 @@ class Views:
         (held,) = await self._redis.pipeline(
             [("SET", _REQUEST + job_id, request_hash, "NX", "GET", "PX", REQUEST_TTL_MS)]
         )
-        return held.decode() if held is not None else request_hash
+        return held.decode() if held is not None else None
+
+    async def release(self, job_id: str, request_hash: str) -> None:
+        """Forget a claim that nothing came of.
+
+        Raises:
+            RedisUnavailable: not within the deadline.
+        """
+        await self._redis.pipeline([("EVAL", _RELEASE, 1, _REQUEST + job_id, request_hash)])
 
     async def take_turn(self, job_id: str, lasts_ms: int) -> bool:
         """Whether nobody has taken this job's turn in the time before; it is the caller's then, for as long.

@@ -10,11 +10,14 @@ from aetheris.protocol.base.principals import Role
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Any of the `roles` will do; `own`: or `submit`, for a job that the caller submitted himself; `also`: and this."""
+    """Any of the `roles` will do; `own`: or `submit`, for a job that the caller submitted himself.
+
+    `also`: and each of these.
+    """
 
     roles: tuple[Role, ...]
     own: bool = False
-    also: Role | None = None
+    also: tuple[Role, ...] = ()
 
 
 OPEN = Access(())
@@ -44,9 +47,9 @@ ROUTES: Mapping[str, Access] = {
     "GET /api/jobs/{job_id}/ledger": _READ_PAYLOADS,
     "GET /api/jobs/{job_id}/trace": _READ_PAYLOADS,
     "GET /api/effects": Access((Role.READ_PAYLOADS,)),
-    "POST /api/jobs/{job_id}/continue": Access((Role.READ_PAYLOADS,), own=True, also=Role.SUBMIT),
+    "POST /api/jobs/{job_id}/continue": Access((Role.READ_PAYLOADS,), own=True, also=(Role.SUBMIT,)),
     "GET /api/undo": Access((Role.OPERATE,)),
-    "POST /api/jobs/{job_id}/undo": Access((Role.OPERATE,), also=Role.SUBMIT),
+    "POST /api/jobs/{job_id}/undo": Access((Role.OPERATE,), also=(Role.READ_PAYLOADS, Role.SUBMIT)),
     "POST /api/jobs/{job_id}/cancel": _CANCEL,
     "POST /api/jobs/{job_id}/pause": _STEER,
     "POST /api/jobs/{job_id}/resume": _STEER,
@@ -90,8 +93,9 @@ def admitted(caller: Principal, access: Access) -> Principal:
     Raises:
         Forbidden: he has none of its roles.
     """
-    if access.also is not None and access.also not in caller.roles:
-        raise missing(access.also)
+    for role in access.also:
+        if role not in caller.roles:
+            raise missing(role)
     if not caller.roles.isdisjoint(access.roles):
         return caller
     if access.own and Role.SUBMIT in caller.roles:

@@ -90,9 +90,9 @@ def first_key(job_id: str) -> str:
     return f"undoes {job_id}"
 
 
-def next_key(job_id: str, before: str) -> str:
-    """The same of the one behind `before`."""
-    return f"undoes {job_id} after {before}"
+def key_behind(job_id: str, undos: Sequence[Undo]) -> str:
+    """The same of the one behind these, which undo it."""
+    return f"{first_key(job_id)} after {undos[-1].job_id}" if undos else first_key(job_id)
 
 
 def is_undo(job: JobState) -> bool:
