@@ -41,7 +41,7 @@ def say(ledger: Ledger, by: str, verdict: str = "happened", **fields: Any) -> No
     ledger.settle()
 
 
-def heard(ledger: Ledger, by: str, verdict: str = "happened", **fields: Any) -> None:
+def heard(ledger: Ledger, by: str, verdict: str = "happened", id_: str | None = None, **fields: Any) -> None:
     body = {
         "execution_id": execution_id(JOB, "a", key()),
         "verdict": verdict,
@@ -49,7 +49,7 @@ def heard(ledger: Ledger, by: str, verdict: str = "happened", **fields: Any) -> 
         "as_of": ledger.core.folded,
     }
     command = Resolve.model_validate({"job_id": JOB, **said_by(by), "tenant": TENANT} | body | fields)
-    ledger.core.hear(command, f"w-{by}-{verdict}", 9)
+    ledger.core.hear(command, id_ or f"w-{by}-{verdict}", 9)
 
 
 def settlement(ledger: Ledger) -> ev.ToolInvocationFinished:
@@ -59,7 +59,7 @@ def settlement(ledger: Ledger) -> ev.ToolInvocationFinished:
 
 
 def words(ledger: Ledger) -> list[tuple[str, str]]:
-    return [(vote.by, vote.verdict) for vote in state(ledger).resolutions]
+    return [(vote.by, vote.verdict) for _, vote in state(ledger).resolutions]
 
 
 @pytest.mark.parametrize(("verdict", "outcome"), [("happened", Settled.SUCCESS), ("not_executed", Settled.FAILED)])
@@ -119,6 +119,55 @@ def test_who_changes_his_mind_has_said_only_what_he_said_last() -> None:
     )
     say(ledger, "dan", "happened")
     assert (state(ledger).outcome, settlement(ledger).votes) == (Settled.SUCCESS, ("bob", "dan"))
+
+
+@pytest.mark.parametrize("id_", ["w-bob-happened", "another id, which nobody signs"])
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_repeat_of_a_word_that_its_person_took_back_does_not_bring_it_back(
+    id_: str, twice: bool, restarted: bool
+) -> None:
+    ledger = parked()
+    before = ledger.core.folded
+    say(ledger, "bob", "happened")
+    if twice:
+        before = ledger.core.folded
+        say(ledger, "bob", "happened")
+    say(ledger, "bob", "not_executed")
+    say(ledger, "carol", "happened")
+    ledger = ledger.surroundings.ledger() if restarted else ledger
+    heard(ledger, "bob", "happened", id_, as_of=before)
+    ledger.settle()
+    assert state(ledger).status is KeyStatus.PARKED
+    assert [one.why for one in ledger.core.ignored] == ["he has said something behind what its writer had read"]
+    say(ledger, "bob", "happened")
+    assert settlement(ledger).votes == ("carol", "bob"), "he may still change his mind"
+
+
+def test_all_words_read_again_come_to_the_same() -> None:
+    ledger = parked(THREE)
+    heard_at: list[tuple[str, str, int]] = []
+    for by, verdict in (("bob", "happened"), ("bob", "not_executed"), ("carol", "happened"), ("dan", "happened")):
+        heard_at.append((by, verdict, ledger.core.folded))
+        say(ledger, by, verdict)
+    said = words(ledger)
+    again = ledger.surroundings.ledger()
+    for by, verdict, as_of in heard_at:
+        heard(again, by, verdict, as_of=as_of)
+    again.settle()
+    assert (words(again), state(again).status) == (said, KeyStatus.PARKED)
+
+
+def test_a_repeat_that_another_ledger_wrote_late_is_void() -> None:
+    ledger = parked()
+    before = ledger.core.folded
+    say(ledger, "bob", "happened")
+    first = next(event for event in ledger.surroundings.log if isinstance(event, ev.ResolutionVoted))
+    assert first.as_of == before
+    say(ledger, "bob", "not_executed")
+    say(ledger, "carol", "happened")
+    ledger.add(first, first.model_copy(update={"as_of": None}))
+    assert (words(ledger)[-1], state(ledger).status) == (("carol", "happened"), KeyStatus.PARKED)
 
 
 def test_of_two_at_once_neither_was_the_last_and_it_is_settled_all_the_same() -> None:

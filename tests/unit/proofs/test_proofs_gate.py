@@ -318,8 +318,12 @@ TWO_MUST: dict[str, Any] = {"rule": "r", "approvals": 2}
 
 def said(log: Log, who: str, verdict: str = "happened", about: str = "n1", **fields: Any) -> None:
     principal = {"id": who, **WHO, "kind": "agent" if who == "robot" else "person"}
-    body: dict[str, Any] = {"verdict": verdict, "by": who, "principal": principal} | fields
+    body: dict[str, Any] = {"verdict": verdict, "by": who, "principal": principal, "as_of": last_offset(log)} | fields
     log.about("resolution_voted", about, **body)
+
+
+def last_offset(log: Log) -> int:
+    return log.records[-1].offset
 
 
 def settled_by(
@@ -383,6 +387,32 @@ def test_who_has_changed_his_mind_has_not_settled_it() -> None:
         said(log, who, verdict)
     end(log, "not_executed", ["ann", "bob"])
     assert rules(log) == ["votes_missing"]
+
+
+@pytest.mark.parametrize("first", ["happened", "not_executed"])
+def test_a_repeat_of_what_somebody_has_taken_back_is_no_word(first: str) -> None:
+    """Whoever makes the ledger say it again, the repeat was said before the last word."""
+    second = "not_executed" if first == "happened" else "happened"
+    log = parked(**TWO_MUST)
+    before = last_offset(log)
+    said(log, "bob", first, output_hash=HASHES[first])
+    said(log, "bob", second, output_hash=HASHES[second])
+    said(log, "ann", first, output_hash=HASHES[first])
+    for as_of in (before, before + 1, None, "9", True):
+        said(log, "bob", first, output_hash=HASHES[first], as_of=as_of)
+    end(log, first, ["ann", "bob"])
+    assert rules(log) == ["votes_missing"]
+
+
+def test_what_somebody_repeats_does_not_make_his_next_word_late() -> None:
+    log = parked(**TWO_MUST)
+    said(log, "bob", "not_executed")
+    read = last_offset(log)
+    said(log, "bob", "not_executed")
+    said(log, "bob", "happened", output_hash=HASHES["happened"], as_of=read)
+    said(log, "ann", "happened", output_hash=HASHES["happened"])
+    end(log, "happened", ["ann", "bob"])
+    assert rules(log) == []
 
 
 def test_one_may_end_it_in_an_emergency() -> None:

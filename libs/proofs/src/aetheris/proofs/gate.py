@@ -1,6 +1,6 @@
 """Whether humans decided what they were asked, and were those who may: the gate, from the log (docs/approvals.md)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -371,7 +371,24 @@ def _words_on(validity: Validity, settled: Fact) -> list[Fact]:
         return []
     about = (settled.key, settled.invocation_id)
     votes = (vote for vote in validity.history.resolution_votes if (vote.key, vote.invocation_id) == about)
-    return [vote for vote in votes if parked.at < vote.at < settled.at and not _accepts(vote)]
+    return _said_anew(vote for vote in votes if parked.at < vote.at < settled.at and not _accepts(vote))
+
+
+def _said_anew(votes: Iterable[Fact]) -> list[Fact]:
+    """Without those that their speaker said before, or had not read his last word for: repeats of others' making."""
+    last: dict[str, Fact] = {}
+    found: list[Fact] = []
+    for vote in votes:
+        before, as_of = last.get(vote.text("by")), vote.body.get("as_of")
+        is_late = not isinstance(as_of, int) or isinstance(as_of, bool) or (before and as_of < before.offset)
+        if not is_late and (before is None or _word(before) != _word(vote)):
+            last[vote.text("by")] = vote
+            found.append(vote)
+    return found
+
+
+def _word(vote: Fact) -> tuple[str, object]:
+    return vote.text("verdict"), vote.body.get("output_hash")
 
 
 def _too_few(
@@ -389,7 +406,7 @@ def _too_few(
         if voice & heard or any(entitled(validity, rule, vote, vote.text("by"))):
             continue
         heard |= voice
-        agreeing += (vote.text("verdict"), vote.body.get("output_hash")) == said and vote.text("by") in names
+        agreeing += _word(vote) == said and vote.text("by") in names
     if agreeing < needed:
         about = f"the call of key {settled.key}" if settled.key else "what could not be confirmed"
         message = f"{about} was settled by the words of {agreeing} of {needed} that are needed"

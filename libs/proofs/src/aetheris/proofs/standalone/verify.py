@@ -853,7 +853,11 @@ class Job:
         if vote.text("verdict") == "accepted":
             self.acceptances.append(vote)
         elif call.state == "parked" and vote.nonce == call.nonce and not call.settled:
-            call.words.append(vote)
+            last = next((one for one in reversed(call.words) if one.text("by") == vote.text("by")), None)
+            as_of, word = vote.body.get("as_of"), (vote.text("verdict"), vote.body.get("output_hash"))
+            said = last and (last.text("verdict"), last.body.get("output_hash")) == word
+            if type(as_of) is int and not said and (last is None or as_of >= last.offset):
+                call.words.append(vote)  # else a repeat, maybe of what he took back: said before his last word
 
     def check_agreed(self, end: Record, rule: Record | None, votes: list[Record], said: tuple[Any, ...]) -> None:
         """What a person's word settles where several must say it: the last words of as many are just this."""

@@ -209,23 +209,27 @@ def _resolution_voted(job: JobState, e: ev.ResolutionVoted, offset: int) -> bool
     """Kept for who counts them; what is said again by the same name is void."""
     if e.verdict == "accepted":
         waiting = job.open_waits.get(("confirmation", None))
-        if waiting is None or waiting.correlation_key != e.correlation_key or _is_said(job.acceptances, e):
+        if waiting is None or waiting.correlation_key != e.correlation_key or _has_accepted(job, e):
             return False
         job.acceptances += (e,)
         return True
     state = job.keys.get(e.idempotency_key or "")
     parked = state is not None and state.status is KeyStatus.PARKED and state.node_id == e.node_id
-    if state is None or not parked or e.invocation_id != state.current_invocation or _is_said(state.resolutions, e):
+    if state is None or not parked or e.invocation_id != state.current_invocation or not _is_news(state, e):
         return False
-    state.resolutions += (e,)
+    state.resolutions += ((offset, e),)
     return True
 
 
-def _is_said(votes: tuple[ev.ResolutionVoted, ...], e: ev.ResolutionVoted) -> bool:
-    """Whether it is his last word already."""
-    last = next((vote for vote in reversed(votes) if vote.by == e.by), None)
-    said = (e.verdict, e.output_hash, e.correlation_key)
-    return last is not None and (last.verdict, last.output_hash, last.correlation_key) == said
+def _has_accepted(job: JobState, e: ev.ResolutionVoted) -> bool:
+    return any((vote.by, vote.correlation_key) == (e.by, e.correlation_key) for vote in job.acceptances)
+
+
+def _is_news(state: KeyState, e: ev.ResolutionVoted) -> bool:
+    """Whether it is another word than his last one, and said behind that: a repeat of one that he took back is not."""
+    offset, last = state.last_word(e.by)
+    is_other = last is None or (last.verdict, last.output_hash) != (e.verdict, e.output_hash)
+    return is_other and e.as_of is not None and e.as_of >= offset
 
 
 def _rejected(job: JobState, e: ev.InvocationRejected, offset: int) -> bool:

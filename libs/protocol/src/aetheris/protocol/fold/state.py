@@ -93,8 +93,8 @@ class KeyState:
     requested: ev.ApprovalRequested | None = None
     votes: tuple[ev.ApprovalVoted, ...] = ()
     """Who has said yes to the open request, each once; nothing starts by that."""
-    resolutions: tuple[ev.ResolutionVoted, ...] = ()
-    """What people have said of the parked try, where several must; nothing is settled by that."""
+    resolutions: tuple[tuple[int, ev.ResolutionVoted], ...] = ()
+    """What people have said of the parked try, and where, if several must; nothing is settled by that."""
     asks: int = 1
     """The token that an approval must carry: a human's retry of what needed one needs another, under its own."""
     answered: tuple[tuple[ev.ApprovalRequested, ev.ApprovalDecided | None], ...] = ()
@@ -106,6 +106,10 @@ class KeyState:
     rejected_by: str | None = None
     """The human who refused to answer a form."""
     alarms: tuple[str, ...] = ()
+
+    def last_word(self, by: str) -> tuple[int, ev.ResolutionVoted | None]:
+        """Where somebody said last what became of the parked try, and what; -1, None: he has not."""
+        return next((said for said in reversed(self.resolutions) if said[1].by == by), (-1, None))
 
     @property
     def parked_because(self) -> str | None:

@@ -122,6 +122,8 @@ class ResolutionVoted(Event):
     correlation_key: str | None = None
     verdict: Literal["happened", "not_executed", "accepted"]
     by: str
+    as_of: int | None = None
+    """Of a word on a parked call: the offset that was read when it was said. It lies behind his word before."""
     principal: RecordedPrincipal | None = None
     evidence: Any = None
     result: Any = None

@@ -46,7 +46,8 @@ def agreed(deciders: Deciders, words: Sequence[ResolutionVoted]) -> tuple[Resolu
 
 def words_on_parked(job: JobState, state: KeyState) -> tuple[ResolutionVoted, ...]:
     """What counts of what was said of a parked call."""
-    return last_words(resolvers(job, state), job.created, state.resolutions, HumanAction.RESOLVE)
+    votes = [vote for _, vote in state.resolutions]
+    return last_words(resolvers(job, state), job.created, votes, HumanAction.RESOLVE)
 
 
 def words_on_confirmation(job: JobState, asked: JobWaiting) -> tuple[ResolutionVoted, ...]:

@@ -1,6 +1,6 @@
 """What becomes of what humans say and are asked: no word is ignored, an open request is listed and can be answered."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from aetheris.gateway.core import requests
 from aetheris.protocol.base.ids import execution_id
@@ -77,13 +77,15 @@ def _is_ignored(command: JobCommand, job: JobState) -> bool:
         case Resolve():
             state = _of(job, command.execution_id)
             return (
-                state is not None and state.status is KeyStatus.PARKED and not _has_voted(command.by, state.resolutions)
+                state is not None
+                and state.status is KeyStatus.PARKED
+                and not _has_voted(command.by, [vote for _, vote in state.resolutions])
             )
         case _:
             return False
 
 
-def _has_voted(by: str, votes: tuple[ResolutionVoted, ...]) -> bool:
+def _has_voted(by: str, votes: Sequence[ResolutionVoted]) -> bool:
     return any(vote.by == by for vote in votes)
 
 

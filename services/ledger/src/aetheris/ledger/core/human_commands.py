@@ -115,6 +115,8 @@ class HumanCommands:
         if may_not is not None:
             return self._turn_down(held, may_not)
         if resolutions.is_vote(job_key, command):
+            if command.as_of < job_key.state.last_word(command.by)[0]:
+                return self._turn_down(held, "he has said something behind what its writer had read")
             return [resolutions.voted(job_key, command, held.id)]
         return [_RESOLUTIONS[command.verdict](job_key, command, held.id)]
 

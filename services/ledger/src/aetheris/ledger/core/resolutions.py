@@ -32,6 +32,7 @@ def voted(job_key: JobKey, command: Resolve, command_id: str) -> Emit:
         invocation_id=job_key.invocation_id,
         verdict="happened" if command.verdict == "happened" else "not_executed",
         by=command.by,
+        as_of=command.as_of,
         principal=command.recorded_principal,
         evidence=command.evidence,
         output_hash=output_hash,
