@@ -1,19 +1,22 @@
 """What a module's process may do to its calls: helpers from its import, a changed file, no process left, floods."""
 
+import json
 import os
 import sys
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aetheris.sdk import ToolContext
-from aetheris.sdk.invoke import invoke
+from aetheris.protocol.base.canonical import canonical
+from aetheris.sdk import ProbeContext, StateChange, ToolContext
+from aetheris.sdk.invoke import ask_probe, invoke, verify
+from aetheris.sdk.isolation import call_process, frames
 from aetheris.sdk.isolation.hosts import HostSetup
 from aetheris.sdk.isolation.tools import isolated_tools
-from aetheris.sdk.outcomes import InDoubt, Outcome, Retryable, Succeeded
+from aetheris.sdk.outcomes import InDoubt, Outcome, Retryable, Succeeded, Unknown
 from aetheris.sdk.tool_output import ToolOutput
 
 PATIENCE_S = 30.0
@@ -120,3 +123,131 @@ async def test_a_call_for_which_no_process_can_be_made_has_had_no_effect(tmp_pat
         assert "no process could be made" in refused.reason
         os.remove(tmp_path / "full")
         assert isinstance(await rig.call("acts"), Succeeded)
+
+
+SAYS = """
+def connection():
+    return next(int(one) for one in os.listdir("/proc/self/fd") if int(one) > 2 and is_socket(int(one)))
+
+def is_socket(number):
+    try:
+        found = socket.socket(fileno=os.dup(number))
+    except OSError:
+        return False
+    with found:
+        return found.type == socket.SOCK_STREAM and os.get_blocking(number)
+
+def say(data, times=1):
+    with socket.socket(fileno=os.dup(connection())) as said:
+        said.sendall((len(data).to_bytes(4, "big") + data) * times)
+
+@tool("says", effect_class="opaque", irreversible=False, timeout_s=60)
+def says(how: str) -> None:
+    many = b"[]," * 5_000_000 + b"[]"
+    line = json.dumps({"output": {"level": 20, "what": "printed", "fields": {"line": "x"}}}).encode()
+    if how == "one line":
+        say(b'{"output":[' + many + b"]}")
+    if how == "last word":
+        say(b'{"said":[' + many + b"]}")
+    if how == "short lines":
+        frame = b'{"output":[' + b"[]," * 60_000 + b"[]]}"
+        for _ in range(10):
+            say(frame)
+    if how == "without end":
+        while True:
+            say(line, 1000)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", ["one line", "last word", "short lines", "without end"])
+async def test_what_a_process_says_holds_nobody_up_and_it_is_killed_and_named(how: str, tmp_path: Path) -> None:
+    async with running(tmp_path, f"{HEAD}import socket{SAYS}") as rig:
+        with parsed() as sizes:
+            came = await rig.call("says", how=how)
+        assert came == InDoubt("ToolProcessUnreadable", returned=True)
+        assert max(sizes, default=0) <= frames.LARGEST_OUTPUT, "nothing large is parsed before it is measured"
+        assert sum(sizes) <= call_process.MOST_OUTPUT + call_process.LAST_LINE
+        raised = next(line for line in rig.lines if line["event"] == "tool raised")
+        assert (raised["tool"], raised["error"]) == ("says@1", "ToolProcessUnreadable")
+        assert "refused" in raised["traceback"]
+
+
+@contextmanager
+def parsed() -> Generator[list[int]]:
+    """The bytes of each frame that is parsed here."""
+    sizes, real = list[int](), json.loads
+
+    def loads(data: Any) -> Any:
+        sizes.append(len(data))
+        return real(data)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json, "loads", loads)
+        yield sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [(b'["a,b","c\\",,"]', 2), (b'{"a\\\\":[],"b":{}}', 6), (b"[1,2,3]", 3), (b'["' + b"," * 50 + b'"]', 1)],
+)
+def test_values_are_counted_outside_of_texts(text: bytes, more: int) -> None:
+    assert not frames.has_more(text, more)
+    assert frames.has_more(text, more - 1)
+
+
+RESULTS = """
+@tool("gives", effect_class="opaque", irreversible=False, timeout_s=60)
+def gives(what: str) -> object:
+    return {"texts": "\\u20ac" * 5_500_000, "many": [0] * 600_000, "control": "\\x01" * 2_000_000}[what]
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "size"), [("texts", 3 * 5_500_000 + 2), ("many", 1_200_001), ("control", 6 * 2_000_000 + 2)]
+)
+async def test_a_large_result_is_recorded_or_named_by_its_size_but_never_lost(
+    what: str, size: int, tmp_path: Path
+) -> None:
+    async with running(tmp_path, HEAD + RESULTS) as rig:
+        came = await rig.call("gives", what=what)
+    assert isinstance(came, Succeeded)
+    if what == "many":
+        assert came.result["$left_out"]["bytes"] == size
+    else:
+        assert len(canonical(came.result)) == size
+
+
+RAISES = """
+@tool("divides", effect_class="pure")
+def divides() -> None:
+    1 / 0
+
+@tool("asked", effect_class="probeable", settles_within_s=0)
+def asked() -> None: ...
+
+@asked.probe
+def probe(external_key: str) -> Found | NotFound:
+    1 / 0
+
+@asked.verifier
+def verifier(change: object) -> object:
+    1 / 0
+"""
+
+
+async def test_what_is_raised_undeclared_is_in_the_log_as_if_it_were_raised_here(tmp_path: Path) -> None:
+    async with running(tmp_path, HEAD + RAISES) as rig:
+        assert await rig.call("divides") == Retryable("ZeroDivisionError")
+        tool, ctx = rig.tools.get("asked", "1"), ProbeContext("k", "k", "job-1", "n")
+        for role in ("probe", "verifier"):
+            with rig.output.of(tool, ctx, role):
+                if role == "probe":
+                    said: object = await ask_probe(tool, ctx, PATIENCE_S, rig.output.raised)
+                else:
+                    said = await verify(tool, StateChange("a", "b", "c"), ctx, PATIENCE_S, rig.output.raised)
+            assert said == Unknown("ZeroDivisionError")
+    assert [line["event"] for line in rig.lines] == ["tool raised", "probe raised", "verifier raised"]
+    for line in rig.lines:
+        assert line["error"] == "ZeroDivisionError"
+        assert "1 / 0" in line["traceback"]

@@ -116,7 +116,7 @@ async def _answer(call: Callable[[], Awaitable[Any]], raised: Raised) -> Any:
         return await call()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a probe raises, the external system didn't answer
         raised(error)
-        return Unknown(type(error).__name__)
+        return Unknown(recordable.text(_class_of(error), _LONGEST_CLASS))
 
 
 def _no_answer(answer: object) -> Unknown:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from aetheris.sdk.context import ProbeContext, ToolContext
 from aetheris.sdk.invoke import Raised, ask_probe, invoke, verify
 from aetheris.sdk.isolation import kernel
-from aetheris.sdk.isolation.frames import BadFrame, packed, receive
+from aetheris.sdk.isolation.frames import LARGEST_OUTPUT, BadFrame, packed, receive
 from aetheris.sdk.isolation.said import as_json
 from aetheris.sdk.loader import Toolbox
 from aetheris.sdk.outcomes import Answer, Outcome, StateChange, Unknown, Verdict
@@ -26,10 +26,12 @@ from aetheris.sdk.tool_output import ToolOutput
 from aetheris.sdk.tools import AnyTool
 
 MOST_OUTPUT = 4 * 1024 * 1024
-"""Characters of what a call prints and logs that are handed over; what comes behind is dropped."""
+"""Bytes of what a call prints and logs that are handed over; what comes behind is dropped."""
+LAST_LINE = 1024
+"""Bytes on top of them, in which a call says that more is left out."""
 _A_LINE = 100
-_LONGEST_LINE = 64 * 1024
-_LONGEST_TRACEBACK = 256 * 1024
+_LONGEST_LINE = 16 * 1024
+_LONGEST_TRACEBACK = 24 * 1024
 
 Role = Literal["tool", "probe", "verifier"]
 
@@ -53,9 +55,9 @@ class Request:
 _REQUEST = TypeAdapter(Request)
 
 
-def room_of(fields: Mapping[str, Any]) -> int:
-    """How much of `MOST_OUTPUT` a line takes."""
-    return sum(len(str(value)) for value in fields.values()) + _A_LINE
+def room_of(size: int) -> int:
+    """How much of `MOST_OUTPUT` a line's frame of so many bytes takes: each costs who reads it something."""
+    return max(size, _A_LINE)
 
 
 class _Output:
@@ -71,18 +73,21 @@ class _Output:
         with self._turn:
             if self._left <= 0:
                 return
-            self._left -= room_of(kept)
-            what = event.rpartition(" ")[2] if self._left > 0 else "said more, which is left out"
-            self._send({"output": {"level": level, "what": what, "fields": kept if self._left > 0 else {}}})
+            frame = packed({"output": {"level": level, "what": event.rpartition(" ")[2], "fields": kept}})
+            self._left -= room_of(len(frame))
+            if self._left <= 0 or len(frame) > LARGEST_OUTPUT:
+                what = "said more, which is left out"
+                frame = packed({"output": {"level": level, "what": what, "fields": {}}})
+            self._send(frame)
 
     def end(self, said: dict[str, Any], traceback: str) -> None:
         """The last word."""
         with self._turn:
-            self._send({"said": said, "traceback": traceback})
+            self._send(packed({"said": said, "traceback": traceback}))
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, frame: bytes) -> None:
         with suppress(OSError):  # nobody listens any more
-            self._connection.sendall(packed(message))
+            self._connection.sendall(frame)
 
 
 def serve(connection: socket.socket, toolbox: Toolbox, host: int) -> None:

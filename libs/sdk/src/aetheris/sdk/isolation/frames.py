@@ -1,6 +1,7 @@
 """Messages between an executor and its tools' processes: a length of four bytes, and so many bytes of JSON.
 
 Neither side believes the other: a frame that is too long, no JSON, nested too deep or no object ends the conversation.
+To parse one holds up the whole process that does it, so what a tool's process says is measured first.
 """
 
 import asyncio
@@ -12,6 +13,12 @@ from aetheris.protocol.base.recordable import MAX_DEPTH, is_deep
 
 LARGEST = 32 * 1024 * 1024
 """Bytes of a frame: a call's arguments, or what it came to."""
+LARGEST_OUTPUT = 256 * 1024
+"""Bytes of a frame that holds a line of what a call prints or logs."""
+MOST_VALUES = 600_000
+"""Values of a frame, each of which costs time to parse."""
+_VALUES_OF_OUTPUT = 32
+_LAST = b'{"said":'
 _LENGTH = 4
 _AROUND = 8
 """Levels that a frame has around a result."""
@@ -27,10 +34,20 @@ def packed(message: dict[str, Any]) -> bytes:
     Raises:
         BadFrame: it would be too long.
     """
-    data = json.dumps(message, separators=(",", ":")).encode()
+    data = json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "backslashreplace")
     if len(data) > LARGEST:
         raise BadFrame("too long")
     return len(data).to_bytes(_LENGTH, "big") + data
+
+
+def has_more(data: bytes, most: int) -> bool:
+    """Whether JSON holds more than so many values and keys; what texts hold doesn't count."""
+    if _delimiters(data) <= most:
+        return False
+    whole = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if whole.count(b'"') > 4 * most:
+        return True
+    return sum(map(_delimiters, whole.split(b'"')[::2])) > most
 
 
 def receive(connection: socket.socket) -> dict[str, Any] | None:
@@ -40,20 +57,52 @@ def receive(connection: socket.socket) -> dict[str, Any] | None:
         BadFrame.
     """
     head = _received(connection, _LENGTH)
-    return None if head is None else _read(_received(connection, _size(head)))
+    data = None if head is None else _received(connection, _size(head))
+    return None if data is None else _read(data)
 
 
 async def next_of(reader: asyncio.StreamReader) -> dict[str, Any] | None:
-    """The next frame; None where the other side has hung up.
+    """The next frame of what a module's process says; None where it has hung up.
 
     Raises:
         BadFrame.
     """
+    data = await _received_from(reader)
+    return None if data is None else _measured(data, MOST_VALUES)
+
+
+async def next_of_call(reader: asyncio.StreamReader) -> tuple[dict[str, Any], int] | None:
+    """The next frame of what a call says, and its bytes: its last word, or a line; None where it has hung up.
+
+    Raises:
+        BadFrame.
+    """
+    data = await _received_from(reader)
+    if data is None:
+        return None
+    if data.startswith(_LAST):
+        return _measured(data, MOST_VALUES), len(data)
+    if len(data) > LARGEST_OUTPUT:
+        raise BadFrame("a line is too long")
+    return _measured(data, _VALUES_OF_OUTPUT), len(data)
+
+
+async def _received_from(reader: asyncio.StreamReader) -> bytes | None:
     try:
         head = await reader.readexactly(_LENGTH)
-        return _read(await reader.readexactly(_size(head)))
+        return await reader.readexactly(_size(head))
     except (asyncio.IncompleteReadError, OSError):
         return None
+
+
+def _measured(data: bytes, most: int) -> dict[str, Any]:
+    if has_more(data, most):
+        raise BadFrame("too many values")
+    return _read(data)
+
+
+def _delimiters(data: bytes) -> int:
+    return data.count(b",") + data.count(b":") + data.count(b"[") + data.count(b"{")
 
 
 def _received(connection: socket.socket, size: int) -> bytes | None:
@@ -73,9 +122,7 @@ def _size(head: bytes) -> int:
     return size
 
 
-def _read(data: bytes | None) -> dict[str, Any] | None:
-    if data is None:
-        return None
+def _read(data: bytes) -> dict[str, Any]:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):

@@ -18,7 +18,7 @@ from typing import Any, cast
 from aetheris.sdk import inheritance, remains
 from aetheris.sdk.context import ProbeContext, ToolContext
 from aetheris.sdk.isolation import frames
-from aetheris.sdk.isolation.call_process import MOST_OUTPUT, Request, Role, room_of
+from aetheris.sdk.isolation.call_process import LAST_LINE, MOST_OUTPUT, Request, Role, room_of
 from aetheris.sdk.isolation.errors import RaisedElsewhere
 from aetheris.sdk.isolation.frames import BadFrame
 from aetheris.sdk.isolation.host import LARGEST_ORDER
@@ -163,12 +163,12 @@ class Host:
                 finally:
                     writer.close()
         except TimeoutError:
-            error_class = "TimeoutError"
-        except BadFrame:
-            error_class = "ToolProcessUnreadable"
+            error_class, why = "TimeoutError", ""
+        except BadFrame as error:
+            error_class, why = "ToolProcessUnreadable", f"what its process says is refused: {error}"
         finally:
             life.kill(number)  # also of one that has said all: no call outlives its answer
-        raise RaisedElsewhere(error_class, acts_no_more=await life.all_ended(number))
+        raise RaisedElsewhere(error_class, traceback=why, acts_no_more=await life.all_ended(number))
 
     async def close(self) -> None:
         """End it, and every call of it."""
@@ -181,31 +181,33 @@ class Host:
         with suppress(OSError):
             writer.write(asked)
             await writer.drain()
-        left = MOST_OUTPUT
-        while (frame := await frames.next_of(reader)) is not None:
+        left = MOST_OUTPUT + LAST_LINE
+        while (heard := await frames.next_of_call(reader)) is not None:
+            frame, size = heard
             if "said" in frame:
                 life.kill(number)
                 is_sure = isinstance(frame["said"], dict) and cast("Any", frame["said"]).get("kind") != "InDoubt"
                 ended = False if is_sure else await life.all_ended(number)
                 return Came(frame["said"], str(frame.get("traceback", "")), ended)
-            left -= self._relayed(frame.get("output"), left)
+            left -= room_of(size)
+            if left < 0:
+                raise BadFrame("more lines than there is room for")
+            self._relayed(frame.get("output"))
         life.kill(number)
         ended = await life.all_ended(number)
         if life.was_not_begun(number):
             raise NotExecuted("no process could be made for the call: the system has too many, or too little memory")
         raise RaisedElsewhere("ToolProcessDied", traceback=life.how(number), acts_no_more=ended)
 
-    def _relayed(self, output: Any, left: int) -> int:
-        """Pass on a line of what the call says, while there is room; how much of it that takes."""
-        if not isinstance(output, dict) or left <= 0:
-            return 0
+    def _relayed(self, output: Any) -> None:
+        """Pass on a line of what the call says."""
+        if not isinstance(output, dict):
+            return
         said = cast("dict[str, Any]", output)
         level, fields = said.get("level"), said.get("fields")
         if isinstance(level, int) and isinstance(fields, dict):
             texts = {str(name): str(value) for name, value in cast("dict[Any, Any]", fields).items()}
             self._relay(level, str(said.get("what")), texts)
-            return room_of(texts)
-        return room_of({})
 
     async def _living(self) -> "_Life":
         async with self._starting:

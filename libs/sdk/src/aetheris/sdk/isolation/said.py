@@ -1,6 +1,5 @@
 """What a call, a probe or a verifier came to, as JSON and back. What comes back is judged by whoever asked."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -11,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.canonical import canonical
 from aetheris.sdk.isolation.errors import RaisedElsewhere
-from aetheris.sdk.isolation.frames import BadFrame
+from aetheris.sdk.isolation.frames import BadFrame, has_more
 from aetheris.sdk.outcomes import (
     Answer,
     Confirmed,
@@ -33,6 +32,8 @@ from aetheris.sdk.outcomes import (
 
 LARGEST_RESULT = 16 * 1024 * 1024
 """JCS bytes of a result; of a larger one only its size and hash are handed over, for its effect has happened."""
+MOST_VALUES = 500_000
+"""Values and keys of a result; the same holds for one of more."""
 
 _KINDS: Mapping[str, TypeAdapter[Any]] = {
     one.__name__: TypeAdapter(one)
@@ -66,32 +67,39 @@ def outcome(value: Any, *, traceback: str, acts_no_more: bool) -> Result | Parti
         BadFrame: it is none of these.
     """
     said = _as(value, Outcome)
-    if isinstance(said, Retryable):
+    if isinstance(said, Retryable) and not traceback:
         raise NotExecuted(said.reason)
     if isinstance(said, Permanent):
         raise Failed(said.reason)
-    if isinstance(said, InDoubt):
-        raise RaisedElsewhere(said.error_class, traceback=traceback, acts_no_more=acts_no_more)
+    if isinstance(said, Retryable | InDoubt):
+        error_class = said.error_class if isinstance(said, InDoubt) else said.reason
+        raise RaisedElsewhere(error_class, traceback=traceback, acts_no_more=acts_no_more)
     result = Result(said.result, said.external_id, said.changes)
     return Partial(result) if said.partial else result
 
 
-def answer(value: Any) -> Answer:
-    """Raises: BadFrame."""
-    return _as(value, Answer)
+def answer(value: Any, *, traceback: str) -> Answer:
+    """Raises: BadFrame; RaisedElsewhere, as the probe has raised."""
+    return _not_raised(_as(value, Answer), traceback)
 
 
-def verdict(value: Any) -> Verdict:
-    """Raises: BadFrame."""
-    return _as(value, Verdict)
+def verdict(value: Any, *, traceback: str) -> Verdict:
+    """Raises: BadFrame; RaisedElsewhere, as the verifier has raised."""
+    return _not_raised(_as(value, Verdict), traceback)
+
+
+def _not_raised(said: Any, traceback: str) -> Any:
+    if isinstance(said, Unknown) and traceback:
+        raise RaisedElsewhere(said.reason, traceback=traceback)
+    return said
 
 
 def _effect(said: Succeeded | Found) -> dict[str, Any]:
     result, data = recordable.result(said.result)
-    if len(data) > LARGEST_RESULT:
-        result = {"$left_out": {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}}
+    if len(data) > LARGEST_RESULT or has_more(data, MOST_VALUES):
+        result = recordable.left_out(data)
         data = canonical(result)
-    changes = [asdict(one) for one in recordable.in_order(said.changes)]
+    changes = list(recordable.changes(one.payload() for one in said.changes))
     body: dict[str, Any] = {"result": json.loads(data), "external_id": said.external_id, "changes": changes}
     return body | ({"partial": said.partial} if isinstance(said, Succeeded) else {"evidence": said.evidence})
 

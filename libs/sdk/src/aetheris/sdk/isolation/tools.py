@@ -135,7 +135,7 @@ def _probe(host: Host, key: str) -> Callable[..., Any]:
     async def asks(external_key: str, ctx: ProbeContext) -> Answer:  # noqa: ARG001 - the context has it
         came = await host.ask("probe", key, ctx, ctx.remaining())
         try:
-            return said.answer(came.said)
+            return said.answer(came.said, traceback=came.traceback)
         except BadFrame:
             return Unknown("the probe's process says what is no answer")
 
@@ -146,7 +146,7 @@ def _verifier(host: Host, key: str) -> Callable[..., Any]:
     async def verifies(change: StateChange, ctx: ProbeContext) -> Verdict:
         came = await host.ask("verifier", key, ctx, ctx.remaining(), change=change.payload())
         try:
-            return said.verdict(came.said)
+            return said.verdict(came.said, traceback=came.traceback)
         except BadFrame:
             return Unknown("the verifier's process says what is no verdict")
 
