@@ -2,7 +2,9 @@
 
 import base64
 import hashlib
+import inspect
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,11 +33,19 @@ def said(tail: bytes = b',"crossOrigin":false}', kind: bytes = b"webauthn.get", 
     return client_data_of(challenge, ORIGIN, tail, kind)
 
 
+def nested(depth: int, by: bytes = b"[]") -> bytes:
+    """A member that is so deep, in an object that is one more."""
+    inside = b"[" * depth + b"]" * depth if by == b"[]" else b'{"b":' * depth + b"1" + b"}" * depth
+    return b',"a":' + inside + b"}"
+
+
 def good() -> Iterator[tuple[str, str]]:
     yield "as browsers do", KEY.sign(MESSAGE)
     yield "sha256", KEY.sign(MESSAGE, algorithm="sha256")
     yield "no crossOrigin", KEY.sign(MESSAGE, tail=b"}")
     yield "what a browser adds", KEY.sign(MESSAGE, tail=b',"crossOrigin":false,"other_keys":{"a":[1,null]}}')
+    yield "eight deep", KEY.sign(MESSAGE, tail=nested(7))
+    yield "brackets in a string", KEY.sign(MESSAGE, tail=b',"a":"' + b'[{\\\\\\"[' * 9 + b'","b":"[[[[[[[[[[\\\\"}')
     yield "the scheme's own port", KEY.sign(MESSAGE, origin=b"http://localhost")
     yield "https", KEY.sign(MESSAGE, origin=b"https://localhost:8443")
     yield "a counter", KEY.sign(MESSAGE, counter=2**32 - 1)
@@ -86,6 +96,11 @@ def hostile_client_data() -> Iterator[tuple[str, bytes]]:
     yield "more behind", said(b"}}")
     yield "a line behind", said(b"}\n")
     yield "deep", said(b',"a":' + b"[" * 1_200 + b"]" * 1_200 + b"}")
+    yield "nine deep", said(nested(8))
+    yield "nine deep, objects", said(nested(8, b"{}"))
+    yield "deep by the caller's measure", said(nested(940))
+    yield "deep behind a string", said(b',"x":"\\"]]]]"' + nested(8))
+    yield "deep, closed more often before", said(b',"x":1}]]' + nested(9))
     yield "no text", said(b',"a":"\xff"}')
     yield "a control character", said(b',"a":"\x01"}')
     yield "an origin goes on", said(b"@evil.example").replace(ORIGIN + b'"', ORIGIN) + b'"}'
@@ -250,3 +265,16 @@ def test_no_signature_holds_with_any_byte_changed(where: int, change: int) -> No
     blob[where % len(blob)] ^= change
     found: set[Any] = {reads.signer(armored(bytes(blob)), MESSAGE) for reads in EVERY}
     assert found == {None}
+
+
+@ALL
+@pytest.mark.parametrize("depth", [7, 8, 100, 300])
+def test_what_is_taken_does_not_depend_on_how_deep_its_reader_is_called(reads: Reads, depth: int) -> None:
+    text = KEY.sign(MESSAGE, tail=nested(depth))
+
+    def called(below: int) -> str | None:
+        return called(below - 1) if below else reads.signer(text, MESSAGE)
+
+    room = sys.getrecursionlimit() - len(inspect.stack())
+    found = {called(below) for below in (0, room // 2, room - 150)}
+    assert found == {KEY.fingerprint if depth < 8 else None}

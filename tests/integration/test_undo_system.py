@@ -136,7 +136,8 @@ def test_what_was_surely_not_undone_is_undone_by_the_next_one_and_nothing_twice(
     asked = system.wait_asked(first)
     assert rig.standings(job) == {"a": "undoing", "b": "undoing"}
     assert rig.undone_by(job) == first
-    other = rig.undo(job, tool="poke_probeable")
+    assert rig.undone_by(job, tool="poke_probeable") == first, "the same effects"
+    other = rig.undo(job, since="2999-01-01T00:00:00Z")
     assert (other.status_code, other.json()["error"]["details"]["job_id"]) == (409, first)
     said = {"request_id": asked["request_id"], "action": "reject"}
     assert system.api.post("/ecs/respond", json=said, headers=system.approver).status_code == 200

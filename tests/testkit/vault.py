@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -26,6 +26,10 @@ class Vault:
     status: int = 200
     delay_s: float = 0
     body: bytes | None = None
+    trickles: bytes = b""
+    """Sent byte by byte for as long as anybody listens, in place of an answer."""
+    left: Event = field(default_factory=Event)
+    """Somebody has gone while it did."""
     asked: list[tuple[str, str, dict[str, str]]] = field(default_factory=list[tuple[str, str, dict[str, str]]])
 
     def answer(self, method: str, path: str, headers: dict[str, str], given: dict[str, Any]) -> tuple[int, Any]:
@@ -66,11 +70,22 @@ def running_vault() -> Generator[Vault]:
             headers = {name.lower(): value for name, value in self.headers.items()}
             status, body = vault.answer(self.command, self.path, headers, json.loads(given) if given else {})
             time.sleep(vault.delay_s)
+            if vault.trickles:
+                self.trickle()
+                return
             data = json.dumps(body).encode() if vault.body is None else vault.body
             self.send_response(status)
             self.send_header("content-length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
+
+        def trickle(self) -> None:
+            try:
+                for byte in vault.trickles:
+                    self.wfile.write(bytes([byte]))
+                    time.sleep(0.05)
+            except OSError:
+                vault.left.set()
 
         do_GET = do_POST = handle_any  # noqa: N815
 

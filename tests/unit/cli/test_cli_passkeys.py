@@ -6,10 +6,12 @@ import http.client
 import json
 import socket
 import threading
+import webbrowser
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -234,3 +236,25 @@ def test_the_signing_page_names_who_signs_what_and_asks_for_his_keys_alone(monke
     assert "&lt;b&gt;" in pages[0]
     assert text(CHALLENGE) in pages[0]
     assert "AQID" in pages[0]
+
+
+def test_what_a_browser_is_called_with_does_not_tell_others_where_the_page_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = PersonalPage(lambda _nonce: "", bytes)
+    called: list[str] = []
+
+    def opened(url: str) -> bool:
+        called.append(url)
+        leads = Path(urlsplit(url).path)
+        assert page.url in leads.read_text()
+        assert (leads.stat().st_mode & 0o777, leads.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        page.answer = b"good"
+        page.answered.set()
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", opened)
+    with served(page):
+        assert answer(page, opens=True, within_s=10) == b"good"
+    (url,) = called
+    assert url.startswith("file:///")
+    assert page.secret not in url
+    assert not Path(urlsplit(url).path).exists()

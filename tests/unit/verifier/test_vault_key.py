@@ -1,5 +1,6 @@
 """A sealing key that stays in a Vault: what the URI may say, and a Vault that is away, slow, another, or lies."""
 
+import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -104,6 +105,24 @@ def test_another_key_under_the_same_name_is_none(vault: Vault, uri: str) -> None
     vault.versions[0] = Ed25519PrivateKey.generate()
     with pytest.raises(KeyAway, match="another one"):
         key.sign(b"by whom?")
+    asked = len(vault.asked)
+    with pytest.raises(KeyAway, match="a moment ago"):
+        key.sign(b"and now?")
+    assert len(vault.asked) == asked
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\nx-long: ", b"HTTP/1.1 200 OK\r\ncontent-length: 9000\r\n\r\n"])
+def test_one_that_says_little_at_a_time_is_away_when_the_call_s_time_is_over(
+    vault: Vault, uri: str, monkeypatch: pytest.MonkeyPatch, head: bytes
+) -> None:
+    key = VaultKey(VaultUri.parse(uri))
+    monkeypatch.setattr(vault_key, "ANSWERS_WITHIN_S", 0.2)
+    vault.trickles = head + b" " * 2_000
+    began_s = time.monotonic()
+    with pytest.raises(KeyAway, match="asked"):
+        key.sign(b"x")
+    assert time.monotonic() - began_s < 30, "each byte came in time, and all of them take 100 s"
+    assert vault.left.wait(30)
 
 
 @pytest.mark.parametrize(

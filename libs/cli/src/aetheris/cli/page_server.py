@@ -8,12 +8,14 @@ import errno
 import secrets
 import socket
 import socketserver
+import tempfile
 import threading
 import webbrowser
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from aetheris.cli.console import CommandError, Exit, progress
@@ -75,11 +77,25 @@ def answer(page: PersonalPage, *, opens: bool, within_s: float = WITHIN_S) -> An
         CommandError: nobody did in time.
     """
     progress("open", page.url)
-    if opens:
-        webbrowser.open(page.url)
-    if not page.answered.wait(within_s):
-        raise CommandError(Exit.FAILED, "no_answer", f"nobody answered on the page within {within_s:.0f} s")
+    with ExitStack() as stack:
+        if opens:
+            webbrowser.open(stack.enter_context(_leading(page)))
+        if not page.answered.wait(within_s):
+            raise CommandError(Exit.FAILED, "no_answer", f"nobody answered on the page within {within_s:.0f} s")
     return page.answer
+
+
+@contextmanager
+def _leading(page: PersonalPage) -> Generator[str]:
+    """The URL of a file of one's own that leads there: every user of the machine sees what a browser is called with."""
+    with tempfile.TemporaryDirectory(prefix="aetheris-") as folder:
+        leads = Path(folder, "open.html")
+        leads.touch(0o600)
+        leads.write_text(
+            '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+            f'<meta http-equiv="refresh" content="0; url={page.url}"><a href="{page.url}">Open the page</a>\n'
+        )
+        yield leads.as_uri()
 
 
 def _servers(page: PersonalPage) -> Sequence[ThreadingHTTPServer]:

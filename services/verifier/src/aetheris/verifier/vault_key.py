@@ -7,12 +7,14 @@ import base64
 import binascii
 import ipaddress
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from cryptography.exceptions import InvalidSignature
@@ -27,7 +29,8 @@ SCHEMES = ("vault+https:", "vault+http:")
 _QUERY = frozenset({"token-source", "ca", "namespace"})
 _TRIAL = b"aetheris: which key signs here?"
 ANSWERS_WITHIN_S = 3.0
-"""For a connection, and for each wait for more of an answer; no call takes longer than twice that."""
+"""For a connection, and for each wait for more of an answer. After twice that a call's connection is shut, whatever
+has come by then."""
 AWAY_S = 1.0
 """So long a Vault that has failed isn't asked again, and then by one call at a time."""
 _LARGEST_ANSWER = 1024 * 1024
@@ -139,11 +142,12 @@ class VaultKey:
         except KeyAway:
             self._away_until_s = self._monotonic() + AWAY_S
             raise
-        self._away_until_s = None
         try:
             self._public.verify(signature, data)
         except InvalidSignature:
+            self._away_until_s = self._monotonic() + AWAY_S
             raise KeyAway(f"vault: the key {self._uri.name!r} is another one now") from None
+        self._away_until_s = None
         return signature
 
     def _asked(self, method: str, what: str, body: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -153,17 +157,22 @@ class VaultKey:
         """
         import httpx  # noqa: PLC0415  an extra
 
-        uri, until_s = self._uri, time.monotonic() + 2 * ANSWERS_WITHIN_S
+        uri = self._uri
         headers = {"X-Vault-Token": uri.token(), "X-Vault-Request": "true"}
         if uri.namespace is not None:
             headers["X-Vault-Namespace"] = uri.namespace
         found = bytearray()
         try:
             path = f"/v1/{quote(uri.mount)}/{what}/{quote(uri.name, safe='')}"
-            with self._client.stream(method, path, json=body, headers=headers) as answer:
+            with (
+                _Deadline(2 * ANSWERS_WITHIN_S) as deadline,
+                self._client.stream(
+                    method, path, json=body, headers=headers, extensions={"trace": deadline.hears}
+                ) as answer,
+            ):
                 for piece in answer.iter_bytes():
                     found += piece
-                    if len(found) > _LARGEST_ANSWER or time.monotonic() > until_s:
+                    if len(found) > _LARGEST_ANSWER:
                         raise KeyAway("vault: its answer has no end")
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, UnicodeError) as error:
             raise KeyAway(f"vault: it can't be asked: {type(error).__name__}") from None
@@ -173,6 +182,44 @@ class VaultKey:
             return _object(_object(json.loads(found))["data"])
         except (ValueError, KeyError, RecursionError):
             raise KeyAway("vault: its answer can't be read") from None
+
+
+class _Deadline:
+    """Shuts a call's connection when its time is over: in TLS, in the headers and in the body alike."""
+
+    def __init__(self, within_s: float) -> None:
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._socket: socket.socket | None = None
+        self._timer = threading.Timer(within_s, self._shut)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        with self._lock:
+            if self._socket is not None:
+                self._socket.close()
+                self._socket = None
+
+    def hears(self, event: str, info: Mapping[str, Any]) -> None:
+        """Learns of the connection, by the client's `trace` extension."""
+        if event != "connection.connect_tcp.complete":
+            return
+        with self._lock:
+            self._socket = info["return_value"].get_extra_info("socket").dup()  # TLS takes the other one over
+        if self._is_over:
+            self._shut()
+
+    def _shut(self) -> None:
+        self._is_over = True
+        with self._lock:
+            if self._socket is not None:
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
 
 
 def _client(uri: VaultUri) -> "httpx.Client":
@@ -188,7 +235,9 @@ def _client(uri: VaultUri) -> "httpx.Client":
     except (OSError, ssl.SSLError):
         raise TokenKeyUnusable(f"ca: {uri.ca} can't be read") from None
     # past any proxy, and never redirected: a token goes to the address that the URI names, and nowhere else
-    return httpx.Client(base_url=uri.address, timeout=ANSWERS_WITHIN_S, verify=tls, trust_env=False)
+    # a connection for each call: what a call's deadline shuts is no other's
+    alone = httpx.Limits(max_keepalive_connections=0)
+    return httpx.Client(base_url=uri.address, timeout=ANSWERS_WITHIN_S, verify=tls, trust_env=False, limits=alone)
 
 
 def _newest(name: str, data: Mapping[str, Any]) -> tuple[int, Ed25519PublicKey]:

@@ -40,6 +40,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -1364,6 +1365,10 @@ class PasskeySignature:
         flags = self.flagged[0]  # somebody was there (1) and verified (4); no data of a new key (64); extensions (128)
         if kind != b"webauthn-" + PASSKEY or flags & 0x45 != 0x05 or bool(flags & 0x80) != bool(extensions):
             raise ValueError("not by a passkey, or by nobody")
+        outside = re.sub(rb'"(?:[^"\\]|\\.)*"?', b"", self.client_data, flags=re.DOTALL)
+        depths = accumulate((one in b"[{") - (one in b"]}") for one in outside)
+        if max(depths, default=0) > 8:  # how deep a parser gets is its caller's matter
+            raise ValueError("too deep")
         said = STRICT.decode(self.client_data.decode())
         if not isinstance(said, dict) or self.client_data[:1] + self.client_data[-1:] != b"{}":
             raise ValueError("no client data")
