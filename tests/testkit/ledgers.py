@@ -125,13 +125,16 @@ class Surroundings:
 class Ledger:
     """A process: folds the world's log, carries decisions out until nothing more follows from them."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
+    def __init__(self, surroundings: Surroundings, activated: tuple[int, str] | None = None) -> None:
+        """`activated`: number and policy that it knows before it reads the log."""
         self.surroundings = surroundings
         fresh = count()
         tools = surroundings.tools
         ids = (lambda: f"id-{id(self)}-{next(fresh)}", lambda: 1.0)
         self.freezes = FreezeOrders()
         self.policies = PolicyInForce(surroundings.signers)
+        if activated is not None:
+            self.policies.take(_activation(*activated))
         self.policy_answers: list[PolicyAnswer] = []
         context = DecisionContext(
             surroundings.policy,
@@ -211,9 +214,7 @@ class Ledger:
 
     def activate(self, number: int, policy: str) -> None:
         """Somebody lets another policy decide."""
-        policy_hash = hashlib.sha256(policy.encode()).hexdigest()
-        said = PolicyActivation(number=number, policy=policy, policy_hash=policy_hash, by="olga", at="")
-        self.policies.take(said)
+        self.policies.take(_activation(number, policy))
         self.core.policy_activated(self.surroundings.now())
         self.settle()
 
@@ -363,3 +364,8 @@ def answered(asked: Verification, text: str) -> dict[str, Any]:
         "ask": asked.ask,
         "answer": Answer(text),
     }
+
+
+def _activation(number: int, policy: str) -> PolicyActivation:
+    policy_hash = hashlib.sha256(policy.encode()).hexdigest()
+    return PolicyActivation(number=number, policy=policy, policy_hash=policy_hash, by="olga", at="")

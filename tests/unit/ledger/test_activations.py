@@ -10,8 +10,8 @@ from aetheris.ledger.operator_log import report_activation
 from aetheris.protocol.fold.policy_activations import MAX_POLICY_BYTES, PolicyActivations
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import PolicyActivation, PolicyAnswer
-from aetheris.protocol.planning.policy import parse
-from tests.testkit.histories import graph, key_of
+from aetheris.protocol.planning.policy import PolicyError, parse
+from tests.testkit.histories import JOB, graph, key_of
 from tests.testkit.ledgers import ALLOW_ALL, Behind, Ledger, Surroundings
 
 DENY_ALL = ALLOW_ALL.replace("allow", "deny")
@@ -133,3 +133,37 @@ def test_of_two_with_one_number_the_first_counts_and_none_that_leaves_one_out() 
 )
 def test_what_is_not_what_it_says_counts_for_nothing(strange: PolicyActivation) -> None:
     assert not PolicyActivations().take(strange)
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 5_000, "a = " + "1" * 5_000, ".".join("a" * 50_000) + " = 1"])
+def test_a_text_that_no_parser_takes_is_a_policy_error_and_holds_everything(text: str) -> None:
+    with pytest.raises(PolicyError):
+        parse(text)
+    in_force = PolicyInForce()
+    in_force.take(activation(1, text))
+    assert "can't read the policy of activation 1" in str(in_force.unusable)
+
+
+def test_a_lowered_budget_counts_what_was_spent_before_also_by_a_ledger_that_starts_again() -> None:
+    few = ALLOW_ALL + "\nbudget = {calls = 2}"
+    ledger = ledger_of(few)
+    ledger.request("a", offset=1)
+    ledger.request("b", offset=2)
+    ledger.activate(1, few.replace("2", "1"))
+    again = ledger.surroundings.ledger()
+    again.activate(1, few.replace("2", "1"))
+    late = Ledger(ledger.surroundings, activated=(1, few.replace("2", "1")))
+    name = ALLOW_ALL.split('name = "')[1].split('"')[0]
+    found = [one.core.jobs[JOB].account(name) for one in (ledger, again, late)]
+    assert [(one.spent, sorted(one.taken)) for one in found] == [(2.0, sorted(found[0].taken))] * 3
+    assert [all(charge.is_within for charge in one.taken.values()) for one in found] == [True] * 3
+
+
+def test_an_activation_that_a_job_names_and_nobody_has_read_is_known_to_be_missing() -> None:
+    ledger = ledger_of()
+    ledger.activate(1, ALLOW_ALL)
+    ledger.request("a", offset=1)
+    behind = ledger.surroundings.ledger()
+    assert (ledger.core.unknown_activation, behind.core.unknown_activation) == (0, 1)
+    behind.activate(1, ALLOW_ALL)
+    assert behind.core.unknown_activation == 0

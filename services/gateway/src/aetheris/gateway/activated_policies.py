@@ -62,7 +62,7 @@ class ActivatedPolicies:
             BadRequest (it is no policy, nothing was written), Conflict (somebody else's came first), Unavailable.
         """
         wanted = bodies.read(PolicyBody, raw)
-        policies.check(wanted, self._signers)
+        await asyncio.to_thread(policies.check, wanted, self._signers)
         await self._caught_up()
         last = self._activations.last
         if last is None or last.policy_hash != policies.hash_of(wanted.policy):

@@ -148,4 +148,6 @@ def _policy_report(configured: Policy, in_force: PolicyInForce) -> dict[str, Any
     """Which policy decides; and why nothing is decided, where it can't be used."""
     policy = in_force.activated or configured
     found: dict[str, Any] = {"activation": in_force.number, "policy_hash": policy.hash}
+    if in_force.missing:
+        found["missing"] = max(in_force.missing.values())
     return found | ({"unusable": in_force.unusable} if in_force.unusable is not None else {})

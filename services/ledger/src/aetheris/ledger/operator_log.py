@@ -83,3 +83,14 @@ def report_activation(activation: PolicyActivation, policies: PolicyInForce, con
     if activation.policy_hash != configured.hash:
         warning = f"the configured policy file is not used: activation {activation.number} decides"
         _log.warning(warning, configured=configured.hash, activated=activation.policy_hash)
+
+
+def report_missing(partition: int, activation: int, policies: PolicyInForce, metrics: Metrics) -> None:
+    """Jobs whose decisions name an activation that is not in its topic are held until it is."""
+    _log.error(
+        "jobs are held: their decisions name an activation that the topic of policies does not have",
+        partition=partition,
+        activation=activation,
+        known=policies.number,
+    )
+    metrics.count(Metric.UNJUDGED, error="UnknownActivation")

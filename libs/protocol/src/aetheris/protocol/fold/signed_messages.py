@@ -19,8 +19,8 @@ _REVOCABLE = frozenset({Topic.JOBS_COMMANDS, Topic.TOOLS_REGISTRY})
 class SignedMessages:
     """Judges messages; `roots`: key ids of the roots whose services are believed. Where there are none, all are.
 
-    What a key of `revocations` has signed counts no more, whenever it did; but for freezes, their marks and activations of
-    policies, which would end by that.
+    What a key of `revocations` has signed counts no more, whenever it did; but for freezes, their marks and activations
+    of policies, which would end by that.
     """
 
     def __init__(self, roots: Collection[str] = (), revocations: Revocations = NONE_REVOKED) -> None:

@@ -1,6 +1,7 @@
 """The policy: rules in order, the first that matches decides (docs/policy.md)."""
 
 import hashlib
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +15,20 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from aetheris.protocol.base.conditions import Condition
 from aetheris.protocol.base.faults import StrangeKey, first_fault, only_array, toml_error_line, toml_line
 from aetheris.protocol.base.principals import PrincipalKind, Role
+from aetheris.protocol.fold.policy_activations import MAX_POLICY_BYTES
 from aetheris.protocol.messages.event_values import Observed
 from aetheris.protocol.planning.approvals import unnamed
 from aetheris.protocol.planning.gate import Deciders
 
 MOST_APPROVALS = 20
+
+MAX_KEY_PARTS = 16
+"""Of a dotted key."""
+MAX_CALLS = 10**12
+MAX_EXPIRES_S = 100 * 366 * 86400.0
+
+_LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"(?:[^"\\\n]|\\.){0,100}+"|'[^'\n]{0,100}+')[ \t]*+\.[ \t]*+){16}""")
+"""Wherever it stands, also in a string: tomllib takes minutes over a key of many parts."""
 
 _ABOUT_HUMANS = frozenset(
     {"approvers", "approver_roles", "approver_kinds", "persons", "approvals", "expires_s", "self_approval", "signed"}
@@ -55,7 +65,7 @@ class _Strict(BaseModel):
 class Budget(_Strict):
     """What the calls of one job under one rule may come to: so many calls, or so much of an argument."""
 
-    calls: int | None = Field(default=None, ge=0)
+    calls: int | None = Field(default=None, ge=0, le=MAX_CALLS)
     amount: str | None = Field(default=None, min_length=1, description="The argument that is summed; dots go inside")
     most: float | None = Field(default=None, ge=0, description="The largest sum")
 
@@ -85,7 +95,7 @@ class Budget(_Strict):
 class Rate(_Strict):
     """How many calls of one job may begin under one rule within `per_s` seconds; the next one waits."""
 
-    calls: int = Field(ge=1)
+    calls: int = Field(ge=1, le=MAX_CALLS)
     per_s: float = Field(gt=0)
 
 
@@ -101,7 +111,7 @@ class Rule(_Strict):
         default=None, description="With effect observe: what it would have done"
     )
     approvers: tuple[str, ...] | None = Field(default=None, min_length=1, description="Patterns of who may approve")
-    expires_s: float | None = Field(default=None, gt=0, description="How long an answer is awaited")
+    expires_s: float | None = Field(default=None, gt=0, le=MAX_EXPIRES_S, description="How long an answer is awaited")
     approver_roles: tuple[Role, ...] | None = Field(
         default=None, min_length=1, description="Roles of who may approve: any of them will do"
     )
@@ -282,6 +292,21 @@ def parse(text: str) -> Policy:
     Raises:
         PolicyError: naming the rule.
     """
+    if len(text.encode(errors="surrogatepass")) > MAX_POLICY_BYTES:
+        raise PolicyError(f"larger than {MAX_POLICY_BYTES // 1024} KiB")
+    long = _LONG_KEY.search(text)
+    if long is not None:
+        line = text.count("\n", 0, long.start()) + 1
+        raise PolicyError(f"more than {MAX_KEY_PARTS} names with dots between them", line)
+    try:
+        return _parse(text)
+    except RecursionError:
+        raise PolicyError("the policy is nested too deep") from None
+    except ValueError as error:
+        raise PolicyError(f"the policy can't be read ({type(error).__name__}): a number may be too long") from None
+
+
+def _parse(text: str) -> Policy:
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -21,10 +21,16 @@ class AskedHumans:
         self._due = due
 
     def charge(self, job: LiveJob, event: ev.PolicyAllowed | ev.ApprovalRequested, at_s: float) -> None:
-        """What a call takes of its rule's budget or rate, from the time of its event on."""
-        rule = self._live_jobs.context.rules.limited.get(event.rule)
-        if rule is not None and event.cost is not None:
-            job.account(rule.name).take(rule, event.idempotency_key, event.cost, at_s)
+        """What a call takes of its rule's budget or rate, from the time of its event on.
+
+        What another activation has decided it counts without a limit: which one held then is not known any more.
+        """
+        if event.cost is None:
+            return
+        context = self._live_jobs.context
+        decided = context.policies.number == (event.activation or 0)
+        rule = context.rules.limited.get(event.rule) if decided else None
+        job.account(event.rule).take(rule, event.idempotency_key, event.cost, at_s)
 
     def begin(self, job: LiveJob, event: ev.ApprovalRequested, now: Now) -> None:
         """The log waits from here on; the request's due time is in the event."""

@@ -28,12 +28,12 @@ class Account:
     spent: float = 0.0
     coming: dict[str, Charge] = field(default_factory=dict)
 
-    def take(self, rule: Rule, key: str, cost: float, at_s: float) -> None:
-        """Fold a charge; the first of a key counts."""
+    def take(self, rule: Rule | None, key: str, cost: float, at_s: float) -> None:
+        """Fold a charge; the first of a key counts. Without a rule nothing limits it."""
         self.coming.pop(key, None)
         if key in self.taken:
             return
-        is_within = rule.budget is None or self.spent + cost <= rule.budget.limit
+        is_within = rule is None or rule.budget is None or self.spent + cost <= rule.budget.limit
         self.taken[key] = Charge(cost, at_s, is_within)
         if is_within:
             self.spent += cost

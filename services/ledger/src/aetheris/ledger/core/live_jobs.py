@@ -256,6 +256,8 @@ class LiveJobs:
     is_restored: bool = False
     """Whether history was read: before that nothing is due, and nothing is decided."""
     restored_at: int = -1
+    activation: int = 0
+    """The highest that a decision about any of them names."""
     voted: dict[tuple[str, str | None], None] = field(default_factory=dict)
     """Jobs, and keys of parked calls, of which something was said that may be the last word that is needed."""
     unjudged: Unjudged = field(default_factory=Unjudged)

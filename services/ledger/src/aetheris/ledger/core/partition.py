@@ -168,6 +168,15 @@ class Partition:
         """Another policy decides, and this partition has not answered yet."""
         self._policies.activated(now)
 
+    @property
+    def unknown_activation(self) -> int:
+        """The highest that a live job's decisions name and this process has not read; 0: none. They are held."""
+        live_jobs = self._live_jobs
+        number = live_jobs.context.policies.number
+        if live_jobs.activation <= number:
+            return 0
+        return max((job.activation for job in self.jobs.values() if job.activation > number), default=0)
+
     def marked(self, mark: FreezeMark, offset: int) -> None:
         """The partition's mark was read: everything that is ordered lies in front of it."""
         self._live_jobs.folded = offset

@@ -7,6 +7,8 @@ from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.messages.commands import PolicyActivation
 from aetheris.protocol.planning.policy import Policy, PolicyError, parse
 
+_LONGEST_WHY = 500
+
 
 class PolicyInForce:
     """Of a process: all its partitions decide by the same."""
@@ -18,6 +20,8 @@ class PolicyInForce:
         """Of the activation; 0: the configured one."""
         self.unusable: str | None = None
         """Why nothing is decided."""
+        self.missing: dict[int, int] = {}
+        """Partition → the activation that decisions there name, and that the topic, read to its end, does not have."""
         self._signers = signers or AllowedSigners()
 
     def take(self, activation: PolicyActivation) -> None:
@@ -27,8 +31,9 @@ class PolicyInForce:
         self.number, self.unusable = activation.number, None
         try:
             self.activated = parse(activation.policy)
-        except PolicyError as error:
-            self.unusable = f"this version can't read the policy of activation {self.number}: {error}"
+        except Exception as error:  # noqa: BLE001 - whatever it is, another ledger that starts would meet it again
+            why = str(error)[:_LONGEST_WHY] if isinstance(error, PolicyError) else type(error).__name__
+            self.unusable = f"this version can't read the policy of activation {self.number}: {why}"
             return
         if self.activated.signed is not None and not self._signers.lines:
             rule = f"rule {self.activated.signed!r} asks for signatures"

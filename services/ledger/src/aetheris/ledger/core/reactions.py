@@ -34,6 +34,7 @@ class Reactions:
         """The event was folded; `at_s` is when it was appended, in seconds since 1970."""
         if isinstance(event, (ev.PolicyAllowed, ev.ApprovalRequested, ev.InvocationRejected)):
             job.activation = max(job.activation, event.activation or 0)
+            self._live_jobs.activation = max(self._live_jobs.activation, job.activation)
         match event:
             case ev.WorkerEnded():
                 self._invocations.end_worker(job, (event.worker_id, event.incarnation), now)
