@@ -42,7 +42,13 @@ from tests.testkit.rig import Rig, poke
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(900), kubectl_needed]
 
 PAGE = Path(__file__).parents[2] / "docs/threat-model.md"
-SIGNERS = {"gateway": Party.GATEWAY, "planner": Party.PLANNER, "ledger": Party.LEDGER, "verifier": Party.AUDITOR}
+SIGNERS = {
+    "gateway": Party.GATEWAY,
+    "planner": Party.PLANNER,
+    "ledger": Party.LEDGER,
+    "prober": Party.PROBER,
+    "verifier": Party.AUDITOR,
+}
 Attempt = tuple[Topic, str, Message, Callable[[], bool]]
 """Where it is written, under which key, what, and whether it has come to anything."""
 
@@ -65,7 +71,7 @@ class Forger:
 
 FORGERS = (
     Forger("executor", "aetheris-tool-executor"),
-    Forger("prober", "aetheris-prober"),
+    Forger("prober, its key", "aetheris-prober", Party.PROBER),
     Forger("planner, its key", "aetheris-planner", Party.PLANNER),
     Forger("ledger, its key", "aetheris-ledger", Party.LEDGER),
     Forger("gateway, its key", "aetheris-gateway", Party.GATEWAY),
@@ -129,7 +135,7 @@ def fight(tmp_path_factory: pytest.TempPathFactory) -> Generator[Fight]:
     authority, keys, now = Authority(folder / "authority"), folder / "keys", datetime.now(UTC)
     root = make_installation(keys, SIGNERS.values(), now - timedelta(1), now + timedelta(1))
     rooted = {"AETHERIS_INSTALLATION": root}
-    told = dict.fromkeys(("tool_executor", "prober"), rooted) | {
+    told = {"tool_executor": rooted} | {
         service: {
             **rooted,
             "AETHERIS_RECORD_KEY": str(keys / f"{party}.pem"),

@@ -11,7 +11,7 @@ import pytest
 from aetheris.cli.given import SETTINGS
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.telemetry.metrics import Metric
-from aetheris.verifier.apart import KEYS
+from aetheris.verifier.apart import KEYS, OTHERS_KEYS
 from tests.deploy.manifests import (
     DEPLOY,
     OVERLAYS,
@@ -171,7 +171,7 @@ def test_no_pod_has_keys_and_tools(overlay: str) -> None:
         secrets = {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
         assert "aetheris-seal" not in secrets or service == "verifier"
         if service in {"prober", "tool-executor"}:
-            assert not set(KEYS) & env(pod).keys()
+            assert not set(OTHERS_KEYS if service == "prober" else KEYS) & env(pod).keys()
             assert not any("internal" in one or "seal" in one or "tokens" in one for one in secrets)
         image = pod["containers"][0]["image"]
         assert image.partition(":")[0] == f"aetheris/{service}", (
@@ -234,7 +234,7 @@ def test_the_effect_store_speaks_tls_alone_and_each_service_is_a_user_of_its_own
 
 
 RECORDS = "aetheris-records-"
-SIGNING = {"planner": "planner", "ledger": "ledger", "verifier": "auditor", "gateway": "gateway"}
+SIGNING = {"planner": "planner", "ledger": "ledger", "prober": "prober", "verifier": "auditor", "gateway": "gateway"}
 """Service → as whom its key is certified."""
 
 

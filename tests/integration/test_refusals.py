@@ -7,14 +7,17 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
+from aetheris.protocol.base.writers import Party
 from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.kafka.admin import ensure_topics
 from aetheris.runtime.kafka.tls import TlsUnusable, tls_context
+from aetheris.runtime.keys.files import make_installation
 from aetheris.runtime.process.settings import RuntimeSettings
 from aetheris.runtime.redis.client import Redis
 from aetheris.runtime.redis.store_check import StoreRefused, check_store
@@ -53,6 +56,16 @@ def test_a_prober_with_a_key(setting: str) -> None:
     code, kind, reason = start("prober", **{setting: "/s3cret"})
     assert (code, kind) == (REFUSED, "key_beside_tools")
     assert reason.startswith(f"{setting}: the prober runs tools' probes")
+
+
+def test_a_prober_with_the_key_of_who_seals(tmp_path: Path) -> None:
+    """A key of its own signs its answers; one that is certified as the auditor's is none of its."""
+    now = datetime.now(UTC)
+    root = make_installation(tmp_path, [Party.AUDITOR], now - timedelta(days=1), now + timedelta(days=1))
+    files = {"AETHERIS_RECORD_KEY": "auditor.pem", "AETHERIS_RECORD_CERT": "auditor.cert.json"}
+    given = {name: str(tmp_path / file) for name, file in files.items()}
+    code, kind, _ = start("prober", AETHERIS_INSTALLATION=root, **given)
+    assert (code, kind) == (REFUSED, "key_unusable")
 
 
 @pytest.mark.parametrize("setting", ["AETHERIS_TOOLS", "AETHERIS_SECRETS", "AETHERIS_MCP"])

@@ -38,6 +38,7 @@ from aetheris.protocol.messages.commands import (
     Respond,
     Signal,
     Submit,
+    Verification,
 )
 from aetheris.protocol.messages.events import Event
 from aetheris.runtime.keys.files import certified, load_key
@@ -295,10 +296,10 @@ def test_who_has_the_ledgers_key_permits_and_who_has_another_does_not(rig: Rig) 
 def test_each_key_is_its_owners_alone(rig: Rig) -> None:
     files = {path.name: stat.S_IMODE(path.stat().st_mode) for path in keys_of(rig).iterdir()}
     assert set(files.values()) == {0o600}
-    assert set(files) >= {"root.pem", "gateway.pem", "planner.pem", "ledger.pem", "auditor.pem"}
+    assert set(files) >= {"root.pem", "gateway.pem", "planner.pem", "ledger.pem", "prober.pem", "auditor.pem"}
     for name, part in {one.name: one for one in Plan.load(rig.system.data).parts}.items():
         named = {variable for variable in ("AETHERIS_RECORD_KEY", "AETHERIS_RECORD_CERT") if part.env.get(variable)}
-        signs = name.rpartition("-")[0] in ("gateway", "planner", "ledger", "verifier")
+        signs = name.rpartition("-")[0] in ("gateway", "planner", "ledger", "prober", "verifier")
         assert (len(named) == 2) == signs, name
 
 
@@ -354,3 +355,30 @@ def replace_key(rig: Rig, party: str, revocation: Path) -> None:
 def root(*argv: str) -> None:
     done = CliRunner().invoke(app, ["root", *argv])
     assert done.exit_code == 0, done.output
+
+
+def test_nobody_says_for_the_prober_what_became_of_a_call_nor_has_it_asked(rig: Rig, tmp_path: Path) -> None:
+    """A call that was reset before it was sent, while its prober sleeps: found, says a forger, and asks himself."""
+    tag = fresh("probed")
+    once = tmp_path / tag
+    once.touch()
+    with rig.system.asleep("prober-0"):
+        job = rig.system.submit({"id": "a", "tool": "poke_reset", "args": {"tag": tag, "once": str(once)}})
+        until(lambda: rig.system.types(job, "invocation_in_doubt") != [], PATIENCE_S)
+        (started,) = rig.system.data_of(job, "tool_invocation_started")
+        named = {name: started[name] for name in ("job_id", "node_id", "idempotency_key", "invocation_id")}
+        own = named | {"external_key": started["external_key"], "ask": "q"}
+        for answer in ("found", "not_found"):
+            rig.system.append(ev.InvocationProbed.model_validate(own | {"answer": answer}), ROGUE)
+        asked_of = own | {"birth": 0, "tool_name": started["tool_name"], "tool_version": started["tool_version"]}
+        rig.system.forge(Topic.VERIFICATIONS, job, Verification.model_validate(asked_of), ROGUE)
+        until(lambda: len(_rogue(rig, job)) == 2, PATIENCE_S)
+        rig.system.completed(poke("b", fresh("after"), tool="poke_pure"))
+        assert rig.system.types(job, "tool_invocation_finished", "invocation_reopened") == []
+    rig.system.wait_ended([job], PATIENCE_S)
+    rig.system.wait_sealed(job)
+    assert (rig.external.count(tag), rig.system.job(job)["status"]) == (1, "completed")
+    answers = [one for one in rig.system.events(job, "invocation_probed") if one["source"] != ROGUE]
+    assert "not_found" in {one["data"]["answer"] for one in answers}
+    assert "q" not in {one["data"]["ask"] for one in answers}, "only the ledger has it asked"
+    assert {one["event_id"] for one in rig.system.verified(job)["unproven"]} == _rogue(rig, job)

@@ -16,10 +16,10 @@ from aetheris.cli.embedded.ports import Ports, free_port
 from aetheris.cli.embedded.probes import redis_answers
 from aetheris.cli.embedded.processes import end, spawn
 from aetheris.cli.embedded.valkey import server_binary
-from aetheris.verifier.apart import KEYS, TOOLS
+from aetheris.verifier.apart import KEYS, OTHERS_KEYS, TOOLS
 
 SERVICES = ("planner", "ledger", "tool_executor", "prober", "verifier", "gateway")
-_WITHHELD = {"tool_executor": KEYS, "prober": KEYS, "verifier": TOOLS}
+_WITHHELD = {"tool_executor": KEYS, "prober": OTHERS_KEYS, "verifier": TOOLS}
 
 
 def module_of(service: str) -> str:

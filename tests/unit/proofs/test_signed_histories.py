@@ -28,7 +28,7 @@ from aetheris.runtime.keys.records import RecordKeys, RecordSigner
 from aetheris.runtime.keys.signing import Signer
 from tests.testkit import standalone
 
-PARTIES = (Party.PLANNER, Party.LEDGER, Party.AUDITOR)
+PARTIES = (Party.PLANNER, Party.LEDGER, Party.PROBER, Party.AUDITOR)
 HISTORIES = 400
 JOB = "job-1"
 KEY = "k" * 64

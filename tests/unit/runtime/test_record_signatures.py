@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from aetheris.protocol.base.canonical import canonical
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.signing import born_of
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.base.writers import SIGNING, KnownBy, Party, rule_of, signed_types
-from aetheris.protocol.fold.provenance import REMEMBERED, Provenance, Standing, place_of, writer_of
+from aetheris.protocol.base.writers import KnownBy, Party, rule_of, signed_types
+from aetheris.protocol.fold.provenance import REMEMBERED, JobSigners, Provenance, Standing, place_of, writer_of
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.messages.event_values import Outcome, Via
@@ -30,7 +30,7 @@ from aetheris.runtime.keys.signing import CertificateEnded, Signer, SigningKeyRe
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 SERVICES = (Party.PLANNER, Party.LEDGER, Party.PROBER, Party.AUDITOR)
-SIGNED = sorted(signed_types(Party.LEDGER) | signed_types(Party.AUDITOR))
+SIGNED = sorted(signed_types(Party.LEDGER) | signed_types(Party.PROBER) | signed_types(Party.AUDITOR))
 COUNTS, VOID, UNKNOWN_ROOT = Standing.COUNTS, Standing.VOID, Standing.UNKNOWN_ROOT
 
 
@@ -216,12 +216,27 @@ def test_without_a_signature_it_is_void(ours: Installation, event_type: str) -> 
     assert job.judge(replace(drafted(event), value=drafted(event).value[:-1] + b',"sig":{"key":"x"}}'), event) is VOID
 
 
+@dataclass(frozen=True)
+class Told:
+    """Knows of every job the same."""
+
+    job: JobSigners
+
+    def signers_of(self, job_id: str) -> JobSigners:  # noqa: ARG002
+        return self.job
+
+
 @pytest.mark.parametrize("event_type", sorted(signed_types(Party.PROBER)))
-def test_who_signs_nothing_yet_is_not_asked_for_it(ours: Installation, event_type: str) -> None:
-    """The table names him as its writer; what is his counts as it lies there until he has a key."""
-    assert Party.PROBER not in SIGNING
-    event = example(event_type)
-    assert SignedJob(ours).judge(drafted(event), event) is COUNTS
+def test_who_reads_no_job_signs_by_what_he_is_told_of_it(ours: Installation, event_type: str) -> None:
+    """The prober: it knows of the job what its question says, and has its certificate with each answer."""
+    job, event = SignedJob(ours), example(event_type)
+    known = job.provenance.signers_of(event.job_id)
+    assert known is not None
+    for born, expected in ((known.born, COUNTS), ("0" * 64, VOID), (known.born, COUNTS)):
+        told = Told(JobSigners(known.installation, born))
+        ((signed,),) = ours.keys(Party.PROBER).signed([(drafted(event),)], told)
+        assert b'"certificate":' in signed.value
+        assert job.judge(signed, event) is expected
 
 
 @pytest.mark.parametrize("event_type", SIGNED)

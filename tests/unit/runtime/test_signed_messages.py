@@ -2,6 +2,7 @@
 
 import hashlib
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from aetheris.protocol.messages.commands import (
     Resolve,
     Submit,
     ToolRelease,
+    Verification,
 )
 from aetheris.protocol.messages.envelope import Envelope, decode_message, draft
 from aetheris.runtime.base.clock import Clock
@@ -93,7 +95,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> KeyFolder:
 
 
 def drafted(body: Message, topic: Topic = Topic.JOBS_COMMANDS) -> Draft:
-    key = body.job_id if isinstance(body, JobCommand) else getattr(body, "key", "")
+    key = body.job_id if isinstance(body, JobCommand | Verification) else getattr(body, "key", "")
     return draft(topic, body, key=key, id="1", source="s", time="t")
 
 
@@ -176,6 +178,29 @@ def test_a_release_is_signed_as_well(ours: KeyFolder) -> None:
     one = ours.gateway.message(drafted(RELEASE, Topic.TOOLS_REGISTRY))
     assert counts(one, ours.id, name="tool_release")
     assert not counts(drafted(RELEASE, Topic.TOOLS_REGISTRY), ours.id, name="tool_release")
+
+
+QUESTION = Verification(
+    job_id="job-1",
+    birth=0,
+    node_id="a",
+    idempotency_key="k",
+    invocation_id="n",
+    external_key="e",
+    tool_name="pay",
+    tool_version="1",
+    ask="1",
+)
+
+
+def test_what_the_prober_is_asked_the_ledger_has_signed(ours: KeyFolder) -> None:
+    plain = drafted(QUESTION, Topic.VERIFICATIONS)
+    one = ours.keys(Party.LEDGER).message(plain)
+    assert counts(one, ours.id, name="verification")
+    assert not counts(plain, ours.id, name="verification")
+    assert not counts(replace(one, value=one.value.replace(b'"e"', b'"f"')), ours.id, name="verification")
+    assert not counts(one, ours.id, key=b"job-2", name="verification")
+    assert not counts(ours.gateway.message(plain), ours.id, name="verification")
 
 
 SCOPE = FreezeScope(tenant="t", tool="pay")

@@ -39,8 +39,8 @@ SIGNED_BY: Mapping[str, str] = {
 }
 """Event type → the service whose signature it must have; `signer` tells waits and doubts apart."""
 
-SIGNING = frozenset({"planner", "ledger", "auditor"})
-"""The services whose signatures are asked for; the others sign nothing yet."""
+SIGNING = frozenset({"planner", "ledger", "prober", "auditor"})
+"""The services whose signatures are asked for."""
 
 PLANNERS_WAITS = frozenset({"upgrade", "resolve"})
 OWN_WORD = frozenset({"executor", "late", "catch_up"})

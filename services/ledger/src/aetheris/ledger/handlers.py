@@ -8,7 +8,7 @@ from typing import Protocol
 
 import structlog
 
-from aetheris.ledger.core.decisions import Answered, Confirm, Decision, Emit, Grant, Mark, Now, PolicyTaken, View
+from aetheris.ledger.core.decisions import Answered, Ask, Confirm, Decision, Emit, Grant, Mark, Now, PolicyTaken, View
 from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
 from aetheris.ledger.core.partition import Partition
 from aetheris.ledger.core.quarantine import TenantTool
@@ -20,10 +20,10 @@ from aetheris.ledger.quarantines import ProcessQuarantines
 from aetheris.ledger.reconciler import Reconciler
 from aetheris.ledger.releases import Releases
 from aetheris.ledger.stores import Stores
-from aetheris.protocol.base.records import Group, Record
+from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.job_log import text_of
-from aetheris.protocol.fold.provenance import Standing
+from aetheris.protocol.fold.provenance import JobSigners, Standing
 from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.messages.commands import (
     ContentRecord,
@@ -403,10 +403,18 @@ class LedgerHandler(PartitionHandler):
             self._reach(decisions)
 
     def _group(self, decision: Decision, now: Now) -> Group:
+        if isinstance(decision, Ask):
+            return (self._question(decision.message, self._records.signers_of(decision.message.job_id), now),)
         group = self._outgoing.group(decision, now)
         return (
             tuple(map(self._deps.keys.message, group)) if isinstance(decision, Mark | Answered | PolicyTaken) else group
         )
+
+    def _question(self, asked: Verification, job: JobSigners | None, now: Now) -> Draft:
+        """Signed, and with what its answer is signed for: nobody else has the prober answer."""
+        if job is not None:
+            asked = asked.model_copy(update={"installation": job.installation, "born": job.born})
+        return self._deps.keys.message(self._outgoing.question(asked, now))
 
     async def _waits_for_blobs(self, decision: Decision, now: Now) -> bool:
         """Whether what it refers to is not in the store yet: it is written by itself once that is."""
@@ -445,9 +453,9 @@ class LedgerHandler(PartitionHandler):
         self._partition.nothing_changed(asked.job_id, asked.idempotency_key, self._now())
         self._deps.wake_ups.call_at(self._number, self._deps.clock.monotonic())
 
-    async def _ask(self, questions: Sequence[Verification]) -> None:
+    async def _ask(self, questions: Sequence[Verification], job: JobSigners | None) -> None:
         now = self._now()
-        await self._deps.writer.append([(self._outgoing.question(one, now),) for one in questions])
+        await self._deps.writer.append([(self._question(one, job, now),) for one in questions])
 
     def _now(self) -> Now:
         return Now(self._deps.clock.monotonic(), self._deps.clock.now())

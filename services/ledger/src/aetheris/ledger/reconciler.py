@@ -1,14 +1,17 @@
 """Reading what jobs did from the log, and asking the verifier about it; also of jobs that are sealed."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from aetheris.ledger.core.records import record_of
 from aetheris.protocol.base.ids import derived
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.signing import born_of
 from aetheris.protocol.fold.job_log import logged_events
+from aetheris.protocol.fold.provenance import JobSigners
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import LedgerRecord, Reconcile, Verification
@@ -20,7 +23,8 @@ _log = structlog.get_logger(__name__)
 
 READ_WITHIN_S = 30.0
 
-Send = Callable[[Sequence[Verification]], Awaitable[None]]
+Send = Callable[[Sequence[Verification], JobSigners | None], Awaitable[None]]
+"""Questions about one job, and by what its records are known, if they are signed."""
 
 
 @dataclass(slots=True)
@@ -81,7 +85,7 @@ class Reconciler:
         found = await self._effects(command.job_id, command.birth, command.as_of + 1)
         if found is None:
             return
-        job, effects = found
+        job, effects, signers = found
         questions = [
             question(
                 job,
@@ -94,13 +98,13 @@ class Reconciler:
             for effect, started in to_ask(effects, self._verifies)
         ]
         self._expect(job, questions)
-        await self._send(questions)
+        await self._send(questions, signers)
 
     async def _complete(self, asked: Verification, until: int, empty: Callable[[], None]) -> None:
         found = await self._effects(asked.job_id, asked.birth, until)
         if found is None:
             return
-        job, effects = found
+        job, effects, signers = found
         changes = next((effect.changes for effect in effects if effect.key == asked.idempotency_key), ())
         if not changes:
             empty()
@@ -108,21 +112,28 @@ class Reconciler:
         resources = tuple(change.model_dump(mode="json") for change in changes)
         whole = asked.model_copy(update={"resources": resources})
         self._expect(job, [whole])
-        await self._send([whole])
+        await self._send([whole], signers)
 
     async def _effects(
         self, job_id: str, creation_offset: int, until: int
-    ) -> tuple[JobState, list[RecordedEffect]] | None:
-        """The job at `until`, and its effects; None where the log can't be read now."""
+    ) -> tuple[JobState, list[RecordedEffect], JobSigners | None] | None:
+        """The job at `until`, its effects, and by what its records are known; None where the log can't be read now."""
         try:
             records = await self._history.read_job(job_id, self._partition, creation_offset, until, READ_WITHIN_S)
         except LogError as error:
             _log.error("not confirmed: the job could not be read", job_id=job_id, error=type(error).__name__)
             return None
         job, effects = await asyncio.to_thread(lambda: recorded_effects(logged_events(records)))
-        return (job, effects) if job is not None else None
+        return (job, effects, _signers(job, records)) if job is not None else None
 
     def _expect(self, job: JobState, questions: Sequence[Verification]) -> None:
         for one in questions:
             record = record_of(job, one.idempotency_key, job.last_offset)
             self._open[one.ask] = _Open(record, Tally())
+
+
+def _signers(job: JobState, records: Iterable[Record]) -> JobSigners | None:
+    """From the log alone: a job that is sealed may be forgotten by whoever judges what is new."""
+    root = job.created.installation
+    birth = next((one.value for one in records if one.offset == job.creation_offset), None)
+    return JobSigners(root, born_of(birth)) if root is not None and birth is not None else None

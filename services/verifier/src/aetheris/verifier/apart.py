@@ -1,4 +1,4 @@
-"""What verifier and prober must not be given: a key and the code of tools never meet in one process."""
+"""What verifier and prober must not be given: the key that seals and the code of tools never meet in one process."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,15 +7,18 @@ from aetheris.runtime.base.refusal import StartRefused
 RECORD_KEYS = ("AETHERIS_RECORD_KEY", "AETHERIS_RECORD_CERT")
 """Settings of who signs its records: the private key, and the root's certificate for it."""
 
-KEYS = ("AETHERIS_SEAL_KEY", "AETHERIS_SEAL_KEY_URI", "AETHERIS_INTERNAL_KEY", "AETHERIS_HTTP_KEY", *RECORD_KEYS)
-"""Settings that name a private key; what loads tools is given none."""
+OTHERS_KEYS = ("AETHERIS_SEAL_KEY", "AETHERIS_SEAL_KEY_URI", "AETHERIS_INTERNAL_KEY", "AETHERIS_HTTP_KEY")
+"""Settings that name a private key of verifier or gateway; the prober's only key is the one for its records."""
+
+KEYS = (*OTHERS_KEYS, *RECORD_KEYS)
+"""Settings that name a private key; the executor is given none."""
 
 TOOLS = ("AETHERIS_TOOLS", "AETHERIS_SECRETS", "AETHERIS_MCP", "AETHERIS_MODELS", "AETHERIS_SHELL_PROGRAMS")
 """Settings that name tools, or what they are given; what holds the sealing key is given none."""
 
 
 class KeyBesideTools(StartRefused):
-    """A prober was told where a private key is."""
+    """A prober was told where a private key is that is not for its records."""
 
     code = "key_beside_tools"
 
@@ -27,10 +30,10 @@ class ToolsBesideKey(StartRefused):
 
 
 def refuse_keys(environment: Mapping[str, str]) -> None:
-    """Raises: KeyBesideTools, if a setting names a key; it is for who loads tools."""
-    if found := _set(environment, KEYS):
+    """Raises: KeyBesideTools, if a setting names a key that is another's; it is for who asks with tools' code."""
+    if found := _set(environment, OTHERS_KEYS):
         raise KeyBesideTools(
-            f"{found}: the prober runs tools' probes, which can read whatever it can; keys are for verifier and gateway"
+            f"{found}: the prober runs tools' probes, which can read what it can; these are verifier's and gateway's"
         )
 
 

@@ -409,6 +409,7 @@ SIGNED_BY = {
     "ledger": "policy_allowed approval_requested approval_voted approval_decided resolution_voted "
     "invocation_rejected invocation_cancel_requested retry_scheduled invocation_parked invocation_reopened "
     "worker_ended job_waiting wait_completed signal_received job_frozen job_unfrozen",
+    "prober": "invocation_probed effect_confirmed confirmation_failed",
     "auditor": "violation_found job_sealed",
 }
 WRITERS = {name: service for service, names in SIGNED_BY.items() for name in names.split()}

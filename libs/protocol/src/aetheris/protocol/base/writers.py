@@ -25,9 +25,8 @@ class Party(StrEnum):
     ADMINISTRATOR = "administrator"
 
 
-SIGNING = frozenset({Party.PLANNER, Party.LEDGER, Party.AUDITOR})
-"""Whose signatures are asked for, of what they write into a signed job. The others sign nothing yet: what the table
-says of them is not asked for, and what is theirs counts as it lies there."""
+SIGNING = frozenset({Party.PLANNER, Party.LEDGER, Party.PROBER, Party.AUDITOR})
+"""Whose signatures are asked for, of what they write into a signed job."""
 
 
 class KnownBy(StrEnum):
@@ -119,7 +118,7 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
     },
     (Topic.TOOLS_REQUESTS.value, "tool_request"): WriterRule(Party.PLANNER, KnownBy.FOLLOWS),
     (Topic.TOOLS_GRANTS.value, "tool_grant"): WriterRule(Party.LEDGER, KnownBy.FOLLOWS),
-    (Topic.VERIFICATIONS.value, "verification"): WriterRule(Party.LEDGER, KnownBy.FOLLOWS),
+    (Topic.VERIFICATIONS.value, "verification"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.JOBS_INDEX.value, "job_index"): WriterRule(Party.PLANNER, KnownBy.SIGNATURE),
     (Topic.JOBS_INDEX.value, "job_behind"): WriterRule(Party.PLANNER, KnownBy.SIGNATURE),
     (Topic.WORKERS.value, "worker"): WriterRule(Party.SUPERVISOR, KnownBy.SIGNATURE),
@@ -137,7 +136,10 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
 """(topic, type) → rule, of what is no event."""
 
 _ASKED = frozenset(
-    {"tool_release", "freeze_order", "freeze_answer", "freeze_mark", "policy_activation", "policy_answer"}
+    {
+        *("tool_release", "verification", "policy_activation", "policy_answer"),
+        *("freeze_order", "freeze_answer", "freeze_mark"),
+    }
 )
 
 SIGNED_MESSAGES = frozenset((topic, name) for topic, name in MESSAGES if topic == Topic.JOBS_COMMANDS or name in _ASKED)

@@ -13,7 +13,7 @@ from aetheris.protocol.base.writers import MESSAGES, SIGNED_MESSAGES, Party
 from aetheris.protocol.fold.provenance import is_certified_under, last_certificate
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
 
-_REVOCABLE = frozenset({Topic.JOBS_COMMANDS, Topic.TOOLS_REGISTRY})
+_REVOCABLE = frozenset({Topic.JOBS_COMMANDS, Topic.TOOLS_REGISTRY, Topic.VERIFICATIONS})
 
 
 class SignedMessages:

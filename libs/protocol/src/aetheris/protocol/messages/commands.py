@@ -182,6 +182,10 @@ class Verification(Message):
     mode: ConfirmationMode = "reconcile"
     resources: tuple[dict[str, Any], ...] = ()
     caused_by: str | None = None
+    installation: str | None = None
+    """Of a signed job: the root that its creation names."""
+    born: str | None = None
+    """Of a signed job: hex SHA-256 of its creation's value. Who answers reads no job, and signs for this one."""
 
 
 class OpenRequest(BaseModel):

@@ -173,6 +173,10 @@ class PartitionRecords:
         """What the next record is worth, of which `event` is the payload."""
         return self._provenance.judge(record, event)
 
+    def signers_of(self, job_id: str) -> JobSigners | None:
+        """By what the records of a signed job are known; None for any other."""
+        return self._provenance.signers_of(job_id)
+
     def signed(self, groups: Sequence[Group]) -> Sequence[Group]:
         """The groups, signed where that is asked for.
 

@@ -9,6 +9,7 @@ from aetheris.ledger.core.probe_findings import ProbeFindings
 from aetheris.ledger.core.timer_queue import Item
 from aetheris.ledger.core.tool_failures import ToolFailures
 from aetheris.ledger.core.worker_ends import WorkerEnds
+from aetheris.protocol.fold.state import KeyState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Answer
 
@@ -85,7 +86,7 @@ class Invocations:
             self.findings.take(job.state.job_id, event)
             return
         invocation = job.keys.get(event.idempotency_key)
-        if not isinstance(invocation, CurrentInvocation):
+        if not isinstance(invocation, CurrentInvocation) or not _is_about(job.state.keys[event.idempotency_key], event):
             return
         if invocation.ask is not None and invocation.ask[0] == event.ask:
             if event.answer is Answer.NOT_FOUND:
@@ -103,3 +104,9 @@ class Invocations:
 def _worker_gone(invocation: CurrentInvocation, now: Now) -> None:
     invocation.ended_s = now.mono_s if invocation.ended_s is None else invocation.ended_s
     invocation.cause = invocation.cause or WORKER_ENDED
+
+
+def _is_about(state: KeyState, answer: ev.InvocationProbed) -> bool:
+    """Whether it is about what the call sent; an answer about any other key says nothing of it."""
+    asked = state.invocations.get(answer.invocation_id)
+    return asked is not None and asked.external_key == answer.external_key

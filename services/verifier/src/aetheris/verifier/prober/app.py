@@ -1,7 +1,7 @@
-"""The prober's composition root: everything that it consists of is made here, and none of it is a key."""
+"""The prober's composition root: everything that it consists of is made here; its one key signs its answers."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
@@ -9,10 +9,12 @@ from typing import Any
 import structlog
 
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import Party
 from aetheris.runtime.base.refusal import ToolsRefused
 from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.names import living
+from aetheris.runtime.process.record_keys import record_keys, while_in_force
 from aetheris.runtime.process.runtime import runtime
 from aetheris.runtime.worker.handler import Cadence, Inputs
 from aetheris.runtime.worker.loop import Pace, PartitionWorker
@@ -43,10 +45,12 @@ async def serve(settings: ProberSettings, stop: asyncio.Event) -> None:
 
     Raises:
         ToolsRefused: what the settings name can't be used.
+        KeyUnusable, CertificateEnded, KeyRevoked: the key that signs its answers can't be used, or no more.
         WorkerIdTaken: another process lives under this name.
         Exception: whatever escaped; the next process restores from the log.
     """
     kernel.unreadable()
+    keys = record_keys(settings, Party.PROBER)
     here = _imported(settings)
     output = ToolOutput(_say, partial(known, settings.secrets), reported=settings.tool_output)
     async with (
@@ -57,7 +61,7 @@ async def serve(settings: ProberSettings, stop: asyncio.Event) -> None:
         prober = Prober(toolbox, parts.blobs, settings.probe_timeout_s, settings.probes_at_once, output)
 
         def handler(_partition: int) -> ProberPartition:
-            return ProberPartition(ProberDependencies(parts, worker, prober))
+            return ProberPartition(ProberDependencies(parts, worker, prober, keys))
 
         worker = PartitionWorker(
             parts.log,
@@ -72,7 +76,21 @@ async def serve(settings: ProberSettings, stop: asyncio.Event) -> None:
         worker.show(parts.health, parts.metrics)
         freeze_memory()
         with output.installed(toolbox):
-            await worker.run(stop)
+            await _while_it_may_sign(worker.run(stop), while_in_force(keys, parts.clock))
+
+
+async def _while_it_may_sign(work: Coroutine[Any, Any, None], in_force: Coroutine[Any, Any, None]) -> None:
+    """An answer that can't be signed is one question that stays open: the process ends with its certificate."""
+    ends = asyncio.create_task(in_force)
+    working = asyncio.create_task(work)
+    try:
+        done, _ = await asyncio.wait({ends, working}, return_when=asyncio.FIRST_COMPLETED)
+        for one in done:
+            one.result()
+    finally:
+        for one in (ends, working):
+            one.cancel()
+        await asyncio.gather(ends, working, return_exceptions=True)
 
 
 def _imported(settings: ProberSettings) -> Toolbox | None:

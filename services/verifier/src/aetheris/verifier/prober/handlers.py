@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.provenance import JobSigners
 from aetheris.protocol.messages import envelope
 from aetheris.protocol.messages.commands import Verification
 from aetheris.protocol.messages.envelope import Envelope, Undecodable
 from aetheris.protocol.messages.events import Event
+from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
 from aetheris.runtime.process.runtime import Runtime
 from aetheris.runtime.telemetry.tracer import Traced
 from aetheris.runtime.worker.handler import PartitionHandler
 from aetheris.runtime.worker.loop import PartitionWorker
+from aetheris.runtime.worker.unsigned import HeardMessages
 from aetheris.verifier.prober.probes import Prober
 
 SOURCE = "aetheris/prober"
@@ -27,6 +30,21 @@ class ProberDependencies:
     runtime: Runtime
     worker: PartitionWorker
     prober: Prober
+    keys: RecordKeys = UNSIGNED
+
+
+@dataclass(frozen=True)
+class _AskedFor:
+    """What a question says of its job, of which the prober reads nothing: each answer has its certificate with it."""
+
+    question: Verification
+
+    def signers_of(self, job_id: str) -> JobSigners | None:
+        """None where its records are not signed."""
+        asked = self.question
+        if asked.installation is None or asked.born is None or job_id != asked.job_id:
+            return None
+        return JobSigners(asked.installation, asked.born)
 
 
 class ProberPartition(PartitionHandler):
@@ -34,6 +52,7 @@ class ProberPartition(PartitionHandler):
 
     def __init__(self, deps: ProberDependencies) -> None:
         self._deps = deps
+        self._questions = HeardMessages(deps.keys.messages, deps.runtime.metrics)
         self._came: list[tuple[Verification, Record]] = []
         """Not asked yet."""
         self._open: dict[int, str] = {}
@@ -74,9 +93,9 @@ class ProberPartition(PartitionHandler):
         except Undecodable as reason:
             self._deps.worker.quarantine(record, str(reason))
             return None
-        if isinstance(decoded, Envelope) and isinstance(decoded.body, Verification):
-            return decoded.body
-        return None
+        if not isinstance(decoded, Envelope) or not isinstance(decoded.body, Verification):
+            return None
+        return decoded.body if self._questions.counts(record, Verification.type_name) else None
 
     def _ask(self) -> None:
         came, self._came = self._came, []
@@ -94,7 +113,7 @@ class ProberPartition(PartitionHandler):
         cause = f"{question.invocation_id} {question.ask}"
         group = tuple(self._draft(one, f"{cause} {place}" if place else cause) for place, one in enumerate(reported))
         if group:
-            await self._deps.runtime.withheld.append([group])
+            await self._deps.runtime.withheld.append(self._deps.keys.signed([group], _AskedFor(question)))
         del self._open[record.offset]
 
     async def _asked_external_system(self, question: Verification, traceparent: bytes | None) -> Sequence[Event]:

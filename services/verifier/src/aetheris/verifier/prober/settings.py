@@ -4,10 +4,10 @@ from pathlib import Path
 
 from pydantic import Field
 
-from aetheris.runtime.process.settings import ToolSettings
+from aetheris.runtime.process.settings import SigningSettings, ToolSettings
 
 
-class ProberSettings(ToolSettings):
+class ProberSettings(ToolSettings, SigningSettings):
     """How long a probe may take, and what of it is told."""
 
     probe_timeout_s: float = Field(10.0, gt=0, description="Time that a tool's probe has to answer")
