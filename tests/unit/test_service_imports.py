@@ -11,7 +11,7 @@ UNWANTED = {
     "planner": NOBODY + NOT_ON_THE_HOT_PATH,
     "ledger": NOBODY + NOT_ON_THE_HOT_PATH,
     "tool_executor": NOBODY + NOT_ON_THE_HOT_PATH,
-    "verifier.prober": (*NOBODY, *NOT_ON_THE_HOT_PATH, "cryptography"),
+    "verifier.prober": NOBODY + NOT_ON_THE_HOT_PATH,
     "verifier": (*NOBODY, "httpx", "obstore", "mcp", "pydantic_ai", "aetheris.sdk", "aetheris.verifier.prober"),
     "gateway": (*NOBODY, "obstore", "mcp", "pydantic_ai"),
 }

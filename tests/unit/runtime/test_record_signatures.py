@@ -217,7 +217,7 @@ def test_without_a_signature_it_is_void(ours: Installation, event_type: str) -> 
 
 
 @dataclass(frozen=True)
-class Told:
+class EveryJob:
     """Knows of every job the same."""
 
     job: JobSigners
@@ -233,7 +233,7 @@ def test_who_reads_no_job_signs_by_what_he_is_told_of_it(ours: Installation, eve
     known = job.provenance.signers_of(event.job_id)
     assert known is not None
     for born, expected in ((known.born, COUNTS), ("0" * 64, VOID), (known.born, COUNTS)):
-        told = Told(JobSigners(known.installation, born))
+        told = EveryJob(JobSigners(known.installation, born))
         ((signed,),) = ours.keys(Party.PROBER).signed([(drafted(event),)], told)
         assert b'"certificate":' in signed.value
         assert job.judge(signed, event) is expected
