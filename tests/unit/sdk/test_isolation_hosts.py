@@ -66,7 +66,7 @@ def acts() -> str:
 """
 
 
-class Rig:
+class HostRig:
     def __init__(self, tools: Any, lines: list[Mapping[str, Any]], output: ToolOutput) -> None:
         self.tools = tools
         self.lines = lines
@@ -80,7 +80,7 @@ class Rig:
 
 
 @asynccontextmanager
-async def running(folder: Path, text: str, name: str = "far_module") -> AsyncGenerator[Rig]:
+async def running(folder: Path, text: str, name: str = "far_module") -> AsyncGenerator[HostRig]:
     """The tools of a module with this text in a process of its own, and its log."""
     (folder / f"{name}.py").write_text(text)
     lines: list[Mapping[str, Any]] = []
@@ -90,7 +90,7 @@ async def running(folder: Path, text: str, name: str = "far_module") -> AsyncGen
 
     output = ToolOutput(say)
     async with isolated_tools(None, name, folder, HostSetup(), output.relay) as tools:
-        yield Rig(tools, lines, output)
+        yield HostRig(tools, lines, output)
 
 
 @pytest.mark.parametrize(("text", "acts_no_more"), [(HELPER, False), (THREAD, False), (BRIEF_HELPER, True)])
