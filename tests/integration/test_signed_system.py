@@ -311,7 +311,7 @@ def test_with_a_certificate_that_has_ended_the_system_does_not_start_and_says_wh
     public = raw_public_key(load_key(keys / "ledger.pem"))
     over = certified(load_key(keys / "root.pem"), Party.LEDGER, public, now - timedelta(2), now - timedelta(1))
     (keys / "ledger.cert.json").write_text(json.dumps(over.to_json()))
-    with pytest.raises(RefusedError, match="ledger-0 refuses to run: the certificate of this ledger is in force from"):
+    with pytest.raises(RefusedError, match="ledger-0 refuses to run: the certificate of this ledger was in force from"):
         lifecycle.up(folder, progress=lambda _part, _state: None)
 
 

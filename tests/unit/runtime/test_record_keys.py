@@ -73,13 +73,22 @@ def test_with_anything_else_it_does_not_start(tmp_path: Path, wrong: str) -> Non
     assert "PRIVATE" not in str(refused.value)
 
 
-@pytest.mark.parametrize(("begin", "end"), [(NOW - 2 * DAY, NOW - DAY), (NOW + DAY, NOW + 2 * DAY)])
-def test_a_certificate_out_of_its_time_is_refused_in_words(tmp_path: Path, begin: datetime, end: datetime) -> None:
-    ours = Installed(tmp_path, begin, end)
+def test_a_certificate_that_is_over_is_refused_in_words(tmp_path: Path) -> None:
+    ours = Installed(tmp_path, NOW - 2 * DAY, NOW - DAY)
     with pytest.raises(StartRefused, match="renew it with `aetheris root certify`") as refused:
         record_keys(ours.settings(), Party.LEDGER)
     assert refused.value.code == "certificate_ended"
+    assert not refused.value.passes
     assert refusal(ExceptionGroup("a running service", [refused.value])) is not None, "the process ends with 78"
+
+
+def test_before_its_certificate_it_does_not_run_and_is_started_again(tmp_path: Path) -> None:
+    """A clock that is behind is set right some time: then it runs, and nobody need start it."""
+    ours = Installed(tmp_path, NOW + DAY, NOW + 2 * DAY)
+    with pytest.raises(StartRefused, match=r"and the clock says .*: set the clock right") as refused:
+        record_keys(ours.settings(), Party.LEDGER)
+    assert refused.value.code == "certificate_not_yet"
+    assert refused.value.passes
 
 
 def test_another_root_that_is_named_beside_is_good(tmp_path: Path) -> None:

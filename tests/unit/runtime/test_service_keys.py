@@ -13,7 +13,7 @@ from aetheris.protocol.base.ed25519 import verify
 from aetheris.protocol.base.signing import SignedPlace, is_signed, read_signed
 from aetheris.protocol.base.writers import Party
 from aetheris.runtime.keys.files import KeyUnusable, is_private, load_key, load_service_key, make_installation, make_key
-from aetheris.runtime.keys.signing import CertificateEnded, Signer
+from aetheris.runtime.keys.signing import CertificateNotInForce, Signer
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 SERVICES = (Party.PLANNER, Party.LEDGER)
@@ -48,7 +48,7 @@ def test_what_a_service_signs_holds(tmp_path: Path) -> None:
 def test_nothing_is_signed_outside_of_the_certificates_time(tmp_path: Path, moved: timedelta) -> None:
     _made(tmp_path)
     held = load_service_key(tmp_path, Party.LEDGER)
-    with pytest.raises(CertificateEnded):
+    with pytest.raises(CertificateNotInForce):
         Signer(held.private_key, held.certificate).sign([(SignedPlace("i", "t", "x", "k"), b'{"n":1}')], NOW + moved)
 
 

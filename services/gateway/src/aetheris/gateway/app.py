@@ -89,7 +89,7 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
 
     Raises:
         BrokerRefused: no broker that can be relied on.
-        KeyUnusable, CertificateEnded: what signs what people say can't be used.
+        KeyUnusable, CertificateNotInForce: what signs what people say can't be used.
         HttpTlsUnusable: the certificate or the CA can't be used.
         InternalKeyMissing: the verifier could not tell who asks it.
         LimitsFileInvalid: the file of limits can't be used.

@@ -18,7 +18,7 @@ from aetheris.protocol.messages.envelope import draft
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
-from aetheris.runtime.keys.signing import CertificateEnded
+from aetheris.runtime.keys.signing import CertificateNotInForce
 from aetheris.runtime.log.interface import Appender
 from aetheris.runtime.process.withheld import write_all
 from aetheris.runtime.telemetry.spans import Span, SpanKind
@@ -37,7 +37,7 @@ def signed(record: Draft, keys: RecordKeys) -> Draft:
     """
     try:
         return keys.message(record)
-    except CertificateEnded as ended:
+    except CertificateNotInForce as ended:
         raise Unavailable(ended.code, "the gateway's certificate is not in force: nothing can be said") from None
 
 

@@ -53,7 +53,7 @@ async def serve(settings: LedgerSettings, policy: Policy, stop: asyncio.Event) -
     """Adjudicate until `stop` is set.
 
     Raises:
-        KeyUnusable, CertificateEnded: what signs its records can't be used.
+        KeyUnusable, CertificateNotInForce: what signs its records can't be used.
         SignersFileInvalid: it can't be used, or a rule asks for signatures and there is none.
         WorkerIdTaken: another process lives under this name.
         Exception: whatever escaped; the next process restores from the log.

@@ -41,7 +41,7 @@ async def serve(settings: PlannerSettings, stop: asyncio.Event) -> None:
     """Plan until `stop` is set.
 
     Raises:
-        KeyUnusable, CertificateEnded: what signs its records can't be used.
+        KeyUnusable, CertificateNotInForce: what signs its records can't be used.
         WorkerIdTaken: another process lives under this name.
         Exception: whatever escaped; the next process restores from the log.
     """

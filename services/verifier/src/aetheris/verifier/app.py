@@ -39,7 +39,7 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
 
     Raises:
         InternalKeyMissing, SealKeyMissing, SealKeyUnusable, TokenKeyUnusable: what the settings name can't be used.
-        KeyUnusable, CertificateEnded: what signs its records can't be used.
+        KeyUnusable, CertificateNotInForce: what signs its records can't be used.
         WorkerIdTaken: another process lives under this name.
         Exception: whatever escaped; the next process restores from the log.
     """

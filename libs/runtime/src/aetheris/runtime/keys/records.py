@@ -46,7 +46,7 @@ class RecordSigner:
         What begins a job is followed by what its root has revoked, so that nothing can lie between.
 
         Raises:
-            CertificateEnded.
+            CertificateNotInForce.
             SigningKeyRevoked: a job to be written to carries that.
         """
         if not any(self._signer(draft) is not None for group in groups for draft in group):
@@ -63,7 +63,7 @@ class RecordSigner:
         ]
 
     def check(self) -> None:
-        """Whether all its certificates are in force; raises CertificateEnded."""
+        """Whether all its certificates are in force; raises CertificateNotInForce."""
         for signer in self._signers.values():
             signer.check(self._clock.now())
 
@@ -71,7 +71,7 @@ class RecordSigner:
         """A command or a line of a table, signed with its certificate where the table asks that of this process.
 
         Raises:
-            CertificateEnded.
+            CertificateNotInForce.
         """
         named = (str(draft.topic), _type(draft))
         signer = self._signers.get(MESSAGES[named].writer) if named in SIGNED_MESSAGES else None
@@ -147,13 +147,13 @@ class RecordKeys:
         return Provenance(self.roots, self.revocations)
 
     def signed(self, groups: Sequence[Group], provenance: KnowsSigners) -> Sequence[Group]:
-        """The groups, signed where that is asked for; raises CertificateEnded, SigningKeyRevoked."""
+        """The groups, signed where that is asked for; raises CertificateNotInForce, SigningKeyRevoked."""
         if self.signer is None:
             return groups
         return self.signer.signed(groups, provenance, self.revocations)
 
     def message(self, draft: Draft) -> Draft:
-        """A message, signed where that is asked for; raises CertificateEnded."""
+        """A message, signed where that is asked for; raises CertificateNotInForce."""
         return draft if self.signer is None else self.signer.message(draft)
 
     @property
@@ -181,7 +181,7 @@ class PartitionRecords:
         """The groups, signed where that is asked for.
 
         Raises:
-            CertificateEnded, SigningKeyRevoked.
+            CertificateNotInForce, SigningKeyRevoked.
         """
         return self._keys.signed(groups, self._provenance)
 

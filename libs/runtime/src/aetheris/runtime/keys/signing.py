@@ -12,10 +12,21 @@ from aetheris.protocol.base.signing import Certificate, RecordSignature, SignedP
 from aetheris.runtime.base.refusal import StartRefused
 
 
-class CertificateEnded(StartRefused):
-    """The certificate is over, or has not begun: nothing is signed with its key, and the process ends."""
+class CertificateNotInForce(StartRefused):
+    """Nothing is signed outside of the time of its key's certificate, and the process ends."""
+
+
+class CertificateEnded(CertificateNotInForce):
+    """It is over."""
 
     code = "certificate_ended"
+
+
+class CertificateNotYet(CertificateNotInForce):
+    """It has not begun: most often the clock is wrong, and is set right some time without this process."""
+
+    code = "certificate_not_yet"
+    passes = True
 
 
 class SigningKeyRevoked(StartRefused):
@@ -40,12 +51,18 @@ class Signer:
         """Whether its certificate is in force; `now` has an offset.
 
         Raises:
-            CertificateEnded: it is not.
+            CertificateNotInForce: it is not.
         """
-        if not self._not_before <= now <= self._not_after:
-            held = self.certificate
+        held = self.certificate
+        if now < self._not_before:
+            raise CertificateNotYet(
+                f"the certificate of this {held.service} is in force from {held.not_before}, "
+                f"and the clock says {now.isoformat(timespec='seconds')}: "
+                "set the clock right, or renew the certificate with `aetheris root certify`"
+            )
+        if now > self._not_after:
             raise CertificateEnded(
-                f"the certificate of this {held.service} is in force from {held.not_before} to {held.not_after}: "
+                f"the certificate of this {held.service} was in force from {held.not_before} to {held.not_after}: "
                 "renew it with `aetheris root certify`"
             )
 
@@ -53,7 +70,7 @@ class Signer:
         """The values of records from their payloads (JSON objects), under one signature; `now` has an offset.
 
         Raises:
-            CertificateEnded.
+            CertificateNotInForce.
             ValueError: there is no record.
         """
         self.check(now)

@@ -16,7 +16,7 @@ def record_keys(settings: SigningSettings, service: Party, clock: Clock | None =
 
     Raises:
         KeyUnusable: the key or its certificate is missing, another's, or of another root.
-        CertificateEnded: it is not in force now.
+        CertificateNotInForce: it is not in force now.
         SigningKeyRevoked: its root says so.
     """
     clock = clock or SystemClock()
@@ -42,7 +42,7 @@ async def while_in_force(keys: RecordKeys, clock: Clock) -> None:
     """For a process that could go on without signing: it ends with its certificate.
 
     Raises:
-        CertificateEnded.
+        CertificateNotInForce.
     """
     while True:
         if keys.signer is not None:

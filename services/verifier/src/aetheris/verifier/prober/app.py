@@ -45,7 +45,7 @@ async def serve(settings: ProberSettings, stop: asyncio.Event) -> None:
 
     Raises:
         ToolsRefused: what the settings name can't be used.
-        KeyUnusable, CertificateEnded, KeyRevoked: the key that signs its answers can't be used, or no more.
+        KeyUnusable, CertificateNotInForce, KeyRevoked: the key that signs its answers can't be used, or no more.
         WorkerIdTaken: another process lives under this name.
         Exception: whatever escaped; the next process restores from the log.
     """
