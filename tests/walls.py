@@ -46,7 +46,7 @@ PURE = frozenset(
 """What computes, and asks nobody."""
 EXCUSED = frozenset(
     {
-        ("aetheris.proofs.bundle", "importlib.resources"),  # a bundle's script is a file of it
+        ("aetheris.proofs.bundle", "importlib.resources"),  # verify.py is a file of it
         ("aetheris.gateway.core.preferences", "urllib.request"),  # how a header's list is split
         ("aetheris.gateway.core.identity_providers", "joserfc.errors"),
         ("aetheris.gateway.core.identity_providers", "joserfc.jwt"),  # of claims alone, at the time that it is given

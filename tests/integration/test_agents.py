@@ -9,10 +9,10 @@ from collections.abc import Generator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from zipfile import ZipFile
 
 import pytest
 
+from tests.testkit import standalone
 from tests.testkit.agents import AgentsRig, running_agents
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
@@ -190,11 +190,10 @@ def test_a_model_that_is_told_what_failed_goes_on_and_what_it_repeats_is_done_on
 
 
 def check_alone(bundle: bytes) -> None:
-    """By the script in the bundle, which shares no code with anybody."""
+    """By the script that shares no code with anybody."""
     with TemporaryDirectory() as folder:
         (path := Path(folder, "b.zip")).write_bytes(bundle)
-        ZipFile(path).extract("verify.py", folder)
-        argv = [sys.executable, "-I", "verify.py", "b.zip"]
+        argv = [sys.executable, "-I", str(standalone.SCRIPT), str(path)]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60, cwd=folder, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 

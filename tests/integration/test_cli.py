@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import zipfile
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from aetheris.cli.embedded import lifecycle
 from aetheris.proofs import notes
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import ExternalServer, running_outside, until
+from tests.testkit.standalone import SCRIPT
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -130,15 +130,13 @@ def test_a_job_from_plan_to_proof(aetheris: Command, external: ExternalServer) -
     assert all(proof["event_chain_root_hash"] == online["event_chain_root_hash"] for proof in proofs)
 
 
-def test_a_strangers_check_needs_the_bundle_and_nothing_else(aetheris: Command, tmp_path: Path) -> None:
+def test_a_strangers_check_needs_the_bundle_and_one_file(aetheris: Command, tmp_path: Path) -> None:
     job_id = aetheris.json("jobs")[0]["job_id"]
     bundle = tmp_path / "evidence.zip"
     done = aetheris("export", job_id, "--out", str(bundle))
     assert done.returncode == 0, done.stderr
     public = aetheris.data / "keys" / "seal.pub"
-    with zipfile.ZipFile(bundle) as archive:
-        archive.extract("verify.py", tmp_path)
-    command = [sys.executable, "-I", str(tmp_path / "verify.py"), str(bundle), "--public-key", str(public)]
+    command = [sys.executable, "-I", str(SCRIPT), str(bundle), "--public-key", str(public)]
     script = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
     assert script.returncode == 0, script.stdout
     own = aetheris.json("verify", str(bundle), "--public-key", str(public))

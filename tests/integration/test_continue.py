@@ -14,6 +14,7 @@ import pytest
 
 from aetheris.cli import token_files
 from aetheris.proofs import bundle, seals
+from aetheris.proofs.bundle_zip import ENVELOPE, pack
 from aetheris.proofs.evidence import dumps
 from aetheris.protocol.base.ids import job_id_of
 from aetheris.protocol.base.topics import Topic
@@ -110,7 +111,7 @@ def test_three_payments_of_which_the_third_failed_are_three_payments(
 
 def statement_of(data: bytes) -> dict[str, Any]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        return json.loads(base64.b64decode(json.loads(archive.read(bundle.ENVELOPE))["payload"]))
+        return json.loads(base64.b64decode(json.loads(archive.read(ENVELOPE))["payload"]))
 
 
 def resigned(system: System, data: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
@@ -121,7 +122,7 @@ def resigned(system: System, data: bytes, change: Callable[[dict[str, Any]], obj
     key = load_private_key(system.data / "keys" / "seal.pem")
     signature = dict(signer(key)(seals.pae(bundle.PAYLOAD_TYPE, payload)))
     encoded = base64.b64encode(payload).decode()
-    return bundle.pack(dumps({"payload": encoded, "payloadType": bundle.PAYLOAD_TYPE, "signatures": [signature]}))
+    return pack(dumps({"payload": encoded, "payloadType": bundle.PAYLOAD_TYPE, "signatures": [signature]}))
 
 
 def without(body: dict[str, Any], _given: dict[str, bytes]) -> None:

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import zipfile
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.testkit.external_server import until
 from tests.testkit.policies import ALLOW_REST, ruled_by
 from tests.testkit.rig import Rig, running_rig
 from tests.testkit.ssh_keys import allowed, keygen
+from tests.testkit.standalone import SCRIPT
 from tests.testkit.tokens import write_tokens
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
@@ -125,13 +125,11 @@ def check_openssh(rig: PasskeyRig, folder: Path, armored: str, text: str) -> Non
 
 
 def check_bundle(rig: PasskeyRig, job: str, folder: Path, others: Path) -> None:
-    """A stranger's Python, the script of the bundle and two files of signers."""
+    """A stranger's Python, the script that stands alone and two files of signers."""
     file = folder / "job.zip"
     assert rig.cli("export", job, "--out", str(file)).returncode == 0
-    with zipfile.ZipFile(file) as archive:
-        script = Path(archive.extract("verify.py", folder))
     for signers, wanted in ((rig.signers, 0), (others, 1)):
-        argv = [sys.executable, str(script), str(file), "--signers", str(signers)]
+        argv = [sys.executable, str(SCRIPT), str(file), "--signers", str(signers)]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert done.returncode == wanted, done.stdout + done.stderr
 

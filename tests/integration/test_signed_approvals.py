@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import zipfile
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from tests.testkit.external_server import until
 from tests.testkit.policies import ALLOW_REST, ruled_by
 from tests.testkit.rig import Rig, running_rig
 from tests.testkit.ssh_keys import allowed, keygen, ssh_sign
+from tests.testkit.standalone import SCRIPT
 from tests.testkit.tokens import headers_of, write_tokens
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
@@ -114,13 +114,11 @@ def test_each_signs_with_his_own_key_and_the_call_takes_effect_once(rig: Signing
 
 
 def check_bundle(rig: SigningRig, job: str, folder: Path, others: Path) -> None:
-    """A stranger's Python, the script of the bundle and two files of signers."""
+    """A stranger's Python, the script that stands alone and two files of signers."""
     file = folder / "job.zip"
     assert rig.cli("export", job, "--out", str(file)).exit_code == 0
-    with zipfile.ZipFile(file) as archive:
-        script = Path(archive.extract("verify.py", folder))
     for signers, wanted in ((rig.signers, 0), (others, 1)):
-        argv = [sys.executable, str(script), str(file), "--signers", str(signers)]
+        argv = [sys.executable, str(SCRIPT), str(file), "--signers", str(signers)]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert done.returncode == wanted, done.stdout + done.stderr
         shown = rig.cli("verify", str(file), "--signers", str(signers))

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
 
 import httpx
 import pytest
@@ -47,6 +46,7 @@ from aetheris.runtime.log.partitioning import partition_of
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, poke, running_rig, wait
+from tests.testkit.standalone import SCRIPT
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
@@ -123,17 +123,15 @@ def test_what_its_writer_did_not_sign_starts_nothing_and_ends_nothing(rig: Rig) 
 
 
 def asked_under_other_roots(rig: Rig, job: str, root: str) -> None:
-    """By the command line and by the script of the bundle alike."""
+    """By the command line and by the script that stands alone alike."""
     rig.system.wait_sealed(job)
     bundle = rig.system.data / f"{job}.zip"
     exported = CliRunner().invoke(app, ["export", job, "--out", str(bundle), "--data", str(rig.system.data)])
     assert exported.exit_code == 0, exported.output
-    script = rig.system.data / "verify.py"
-    script.write_bytes(ZipFile(bundle).read("verify.py"))
     for named, holds in ((root, True), ("0" * 64, False)):
         argv = ["verify", str(bundle), "--installation", named, "--data", str(rig.system.data), "--json"]
         done = CliRunner().invoke(app, argv)
-        said = [sys.executable, str(script), str(bundle), "--installation", named]
+        said = [sys.executable, str(SCRIPT), str(bundle), "--installation", named]
         other = subprocess.run(said, capture_output=True, text=True, check=False)
         assert (done.exit_code == 0, other.returncode == 0) == (holds, holds), done.output
         for text in (done.stdout, other.stdout):

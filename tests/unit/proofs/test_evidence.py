@@ -4,10 +4,13 @@ import base64
 import importlib
 import io
 import json
+import os
+import struct
 import subprocess
 import sys
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +28,7 @@ from securesystemslib.signer import SSlibKey  # pyright: ignore[reportPrivateImp
 from typer.testing import CliRunner
 
 from aetheris.cli.app import app
-from aetheris.proofs import RawRecord, bundle, seals, verify
+from aetheris.proofs import RawRecord, bundle, bundle_zip, seals, verify
 from aetheris.proofs.canonical import canonical
 from aetheris.proofs.evidence import CHAIN, PREDICATE_TYPE, BadEvidence, dumps, judge
 from aetheris.proofs.records import EVENT_TYPES
@@ -92,7 +95,7 @@ def test_a_bundle_holds() -> None:
 
 def envelope_of(data: bytes) -> dict[str, Any]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        return json.loads(archive.read(bundle.ENVELOPE))
+        return json.loads(archive.read(bundle_zip.ENVELOPE))
 
 
 def test_other_tools_can_read_it() -> None:
@@ -117,7 +120,7 @@ def resigned(data: bytes, change: Callable[[dict[str, Any]], object], key: Ed255
     payload = dumps(statement)
     signature = dict(signer(key)(seals.pae(bundle.PAYLOAD_TYPE, payload)))
     encoded = base64.b64encode(payload).decode()
-    return bundle.pack(dumps({"payload": encoded, "payloadType": bundle.PAYLOAD_TYPE, "signatures": [signature]}))
+    return bundle_zip.pack(dumps({"payload": encoded, "payloadType": bundle.PAYLOAD_TYPE, "signatures": [signature]}))
 
 
 def with_value(records: Records, at: int, **changed: Any) -> Records:
@@ -236,7 +239,7 @@ def test_a_statement_that_says_what_its_records_don_t_is_refused(name: str) -> N
 
 
 def changed_envelope(**changed: Any) -> bytes:
-    return bundle.pack(dumps(envelope_of(bundle_of(sealed(clean()).records)) | changed))
+    return bundle_zip.pack(dumps(envelope_of(bundle_of(sealed(clean()).records)) | changed))
 
 
 def test_an_envelope_is_signed_as_a_whole() -> None:
@@ -257,42 +260,121 @@ def test_an_envelope_is_signed_as_a_whole() -> None:
     assert (own["ok"], other["ok"]) == (True, True), "a signature of somebody unknown is passed over"
 
 
-def zipped(*entries: tuple[str, bytes], **options: Any) -> bytes:
+def zipped(*entries: tuple[str, bytes], comment: bytes = b"", **options: Any) -> bytes:
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", **options) as archive:
         for name, content in entries:
-            archive.writestr(name, content)
+            archive.writestr(zipfile.ZipInfo(name), content, options.get("compression"))
+        archive.comment = comment
     return target.getvalue()
 
 
+def streamed(name: str, content: bytes) -> bytes:
+    """As a zip that is written to a pipe: sizes follow the data."""
+
+    class Pipe(io.BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+    target = Pipe()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(name, "w") as file:
+        file.write(content)
+    return target.getvalue()
+
+
+def with_extra(name: str, content: bytes, extra: bytes) -> bytes:
+    entry = zipfile.ZipInfo(name)
+    entry.extra = extra
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(entry, content)
+    return target.getvalue()
+
+
+def with_bytes_between(good: bytes, added: bytes) -> bytes:
+    """Behind the data and before the directory, whose place is put right."""
+    at = good.rindex(b"PK\1\2")
+    place = int.from_bytes(good[-6:-2], "little") + len(added)
+    return good[:at] + added + good[at:-6] + place.to_bytes(4, "little") + good[-2:]
+
+
+def before(good: bytes, other: bytes) -> bytes:
+    """A second zip before the first, whose offsets are put right, so that zip tools read it."""
+    directory, place = good.rindex(b"PK\1\2"), int.from_bytes(good[-6:-2], "little") + len(other)
+    entry = good[directory : directory + 42] + len(other).to_bytes(4, "little") + good[directory + 46 : -22]
+    return other + good[:directory] + entry + good[-22:-6] + place.to_bytes(4, "little") + good[-2:]
+
+
+def changed_at(data: bytes, *places: int, by: int = 1) -> bytes:
+    changed = bytearray(data)
+    for at in places:
+        changed[at] ^= by
+    return bytes(changed)
+
+
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_strangers_zip_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zip_has_the_envelope_and_not_a_byte_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     good = bundle_of(sealed(clean()).records)
-    envelope, script = (bundle.ENVELOPE, dumps(envelope_of(good))), (bundle.SCRIPT, b"")
-    monkeypatch.setattr(bundle, "MAX_BYTES", 1_000_000)
+    envelope = (bundle_zip.ENVELOPE, dumps(envelope_of(good)))
+    monkeypatch.setattr(bundle_zip, "MAX_BYTES", 1_000_000)
     monkeypatch.setattr(standalone.verify, "MAX_BYTES", 1_000_000)
-    bomb = (bundle.ENVELOPE, bytes(10_000_000))
+    deflated = zipfile.ZIP_DEFLATED
     strange = {
         "nothing": b"",
         "no zip": b"PK\x03\x04 and so on",
         "something before it": b"#!/bin/sh\n" + good,
-        "something after it": good + b"x" * 22,
+        "a second zip before it": before(good, good),
+        "a second zip behind it": good + good,
+        "something behind it": good + b"x" * 22,
+        "something between": with_bytes_between(good, b"hidden"),
         "cut off": good[:-30],
-        "traversal": zipped(envelope, script, ("../../etc/x", b"")),
-        "an absolute name": zipped(envelope, ("/verify.py", b"")),
-        "one entry twice": zipped(envelope, envelope, script),
-        "another instead": zipped((bundle.ENVELOPE.upper(), envelope[1]), script),
-        "a bomb": zipped(bomb, script, compression=zipfile.ZIP_DEFLATED),
-        "an unusual packing": zipped(envelope, script, compression=zipfile.ZIP_LZMA),
+        "a verifier of its own": zipped(envelope, ("verify.py", b"print('holds')"), compression=deflated),
+        "traversal": zipped(envelope, ("../../etc/x", b"")),
+        "one entry twice": zipped(envelope, envelope),
+        "another instead": zipped((bundle_zip.ENVELOPE.upper(), envelope[1]), compression=deflated),
+        "a name of the same length": good.replace(b"bundle.dsse.json", b"../../../dsse.js"),
+        "a comment": zipped(envelope, compression=deflated, comment=b"hello"),
+        "sizes behind the data": streamed(*envelope),
+        "zip64": with_extra(*envelope, b"\1\0\x10\0" + bytes(16)),
+        "another extra field": with_extra(*envelope, b"\x55\x54\1\0x"),
+        "encrypted": changed_at(good, 6, good.rindex(b"PK\1\2") + 8),
+        "an unusual packing": zipped(envelope, compression=zipfile.ZIP_LZMA),
+        "another checksum": changed_at(good, 14, good.rindex(b"PK\1\2") + 16),
+        "another time": changed_at(good, 10, good.rindex(b"PK\1\2") + 12),
+        "on another disk": changed_at(good, len(good) - 18),
+        "data that is none": changed_at(good, 60, by=0xFF),
+        "a bomb": deflated_by_hand(bytes(900_000), 900_000),
+        "too much": deflated_by_hand(os.urandom(1_100_000), 1_100_000),
+        "more than it says": deflated_by_hand(envelope[1], len(envelope[1]) - 1),
+        "less than it says": deflated_by_hand(envelope[1], len(envelope[1]) + 1),
+        "more behind the packed data": deflated_by_hand(envelope[1], len(envelope[1]), b"hidden"),
     }
     for name, data in strange.items():
         own, other = opinions(data)
         assert (named(own), named(other)) == ({("bad_zip", "")}, {("bad_zip", "")}), name
-    lying = bytearray(zipped(bomb, script, compression=zipfile.ZIP_DEFLATED))
-    for at in (22, lying.rindex(b"PK\x01\x02", 0, lying.rindex(b"PK\x01\x02")) + 24):
-        lying[at : at + 4] = (1000).to_bytes(4, "little")
-    own, other = opinions(bytes(lying))
-    assert (own["ok"], other["ok"]) == (False, False)
+    assert deflated_by_hand(envelope[1], len(envelope[1])) == good
+
+
+def deflated_by_hand(content: bytes, size: int, behind: bytes = b"") -> bytes:
+    """A zip in the bundle's form with what its writer would not put there."""
+    deflater = zlib.compressobj(6, zlib.DEFLATED, -15)
+    packed = deflater.compress(content) + deflater.flush() + behind
+    form = bundle_zip.pack(b"")
+    directory = form.rindex(b"PK\1\2")
+    about = struct.pack("<HHHIII", 8, 0, 33, zlib.crc32(content), len(packed), size)
+    local = form[:8] + about + form[26:46]
+    central = form[directory : directory + 10] + about + form[directory + 28 : -22]
+    return local + packed + central + form[-22:-6] + struct.pack("<IH", len(local) + len(packed), 0)
+
+
+def test_what_packs_very_tight_is_stored() -> None:
+    """So a small file never becomes a large one, and no honest result is refused for what it is."""
+    for content in (b"", b"x", b"x" * 1_000_000, os.urandom(10_000)):
+        data = bundle_zip.pack(content)
+        assert bundle_zip.unpack(data) == standalone.verify.unzip(data) == content
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            assert (archive.namelist(), archive.testzip()) == ([bundle_zip.ENVELOPE], None)
+            assert archive.read(bundle_zip.ENVELOPE) == content
 
 
 def test_what_does_not_hold_is_no_evidence() -> None:

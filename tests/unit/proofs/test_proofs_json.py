@@ -1,4 +1,4 @@
-"""The proofs and the bundle's script read one JSON alike, though each with a parser of its own."""
+"""The proofs and verify.py read one JSON alike, though each with a parser of its own."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a call was reopened on, judged from the log: by the proofs and by the bundle's script alike."""
+"""What a call was reopened on, judged from the log: by the proofs and by verify.py alike."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Two verifiers, the proofs and the bundle's script, on histories that somebody has altered anyhow: they agree.
+"""Two verifiers, the proofs and verify.py, on histories that somebody has altered anyhow: they agree.
 
 They share no code, and state the rules differently: predicates over positions in the one, a fold in the other.
 """

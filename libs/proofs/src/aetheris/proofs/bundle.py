@@ -1,19 +1,17 @@
-"""The evidence bundle: a zip with a signed envelope (DSSE) and the script that checks it (docs/evidence.md)."""
+"""The evidence bundle: a signed envelope (DSSE) in a zip; and the script that checks one (docs/evidence.md)."""
 
 import base64
 import binascii
 import hashlib
 import json
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
-from io import BytesIO
 from typing import Any, cast
 
 from cryptography.exceptions import InvalidSignature
 
 from aetheris.proofs.approver_signatures import TrustedSigner
+from aetheris.proofs.bundle_zip import pack, unpack
 from aetheris.proofs.evidence import (
     BadEvidence,
     Evidence,
@@ -27,13 +25,7 @@ from aetheris.proofs.seals import pae
 from aetheris.proofs.trust import TrustedKey
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
-ENVELOPE = "bundle.dsse.json"
 SCRIPT = "verify.py"
-MAX_BYTES = 256 * 1024 * 1024
-"""What an envelope may have, unpacked."""
-
-_WHEN = (1980, 1, 1, 0, 0, 0)
-_END = b"PK\x05\x06"
 
 Sign = Callable[[bytes], Mapping[str, str]]
 """Signs bytes: {keyid, sig}."""
@@ -52,21 +44,6 @@ def build(evidence: Evidence, judged: Sequence[Judged], sign: Sign) -> bytes:
         "signatures": [dict(sign(pae(PAYLOAD_TYPE, payload)))],
     }
     return pack(dumps(envelope))
-
-
-def pack(envelope: bytes) -> bytes:
-    """The zip around an envelope.
-
-    Raises:
-        BadEvidence: it is too large.
-    """
-    if len(envelope) > MAX_BYTES:
-        raise BadEvidence("too_large", f"a bundle has at most {MAX_BYTES} bytes; export the stream")
-    target = BytesIO()
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in ((ENVELOPE, envelope), (SCRIPT, script())):
-            archive.writestr(zipfile.ZipInfo(name, _WHEN), data, zipfile.ZIP_DEFLATED, 6)
-    return target.getvalue()
 
 
 def judge(
@@ -96,44 +73,14 @@ def contents(data: bytes) -> Evidence:
     return read_statement(_json(_payload(envelope), "bad_statement"))
 
 
-def unpack(data: bytes) -> bytes:
-    """The envelope in a zip that may come from anybody: nothing else is unpacked, and nothing is written.
-
-    Raises:
-        BadEvidence.
-    """
-    if not data.startswith(b"PK\x03\x04") or data[-22:-18] != _END:
-        raise BadEvidence("bad_zip", "not a zip, or one with something before or after it")
-    try:
-        with zipfile.ZipFile(BytesIO(data)) as archive:
-            return _only_envelope(archive)
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, OSError, EOFError, ValueError, NotImplementedError, zlib.error):
-        raise BadEvidence("bad_zip", "the zip is broken") from None
-
-
 def script() -> bytes:
-    """The script that goes with every bundle."""
+    """The script that checks a bundle; it is in none, since one that is could be anybody's."""
     return (files("aetheris.proofs") / "standalone" / SCRIPT).read_bytes()
 
 
 def script_sha256() -> str:
     """Its hash, as it is published in docs/evidence.md."""
     return hashlib.sha256(script()).hexdigest()
-
-
-def _only_envelope(archive: zipfile.ZipFile) -> bytes:
-    entries = archive.infolist()
-    if sorted(entry.filename for entry in entries) != sorted((ENVELOPE, SCRIPT)):
-        raise BadEvidence("bad_zip", f"has other entries than {ENVELOPE} and {SCRIPT}, once each")
-    wanted = archive.getinfo(ENVELOPE)
-    plain = wanted.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) and not wanted.flag_bits & 1
-    if not plain or wanted.file_size > MAX_BYTES:
-        raise BadEvidence("bad_zip", f"{ENVELOPE} is too large, encrypted or packed in an unknown way")
-    with archive.open(wanted) as file:
-        envelope = file.read(MAX_BYTES + 1)
-    if len(envelope) > MAX_BYTES:
-        raise BadEvidence("bad_zip", f"{ENVELOPE} is too large")
-    return envelope
 
 
 def _payload(envelope: Mapping[str, Any]) -> bytes:
