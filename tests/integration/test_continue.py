@@ -121,8 +121,7 @@ def resigned(system: System, data: bytes, change: Callable[[dict[str, Any]], obj
     payload = dumps(body)
     key = load_private_key(system.data / "keys" / "seal.pem")
     signature = dict(signer(key)(seals.pae(bundle.PAYLOAD_TYPE, payload)))
-    encoded = base64.b64encode(payload).decode()
-    return pack(dumps({"payload": encoded, "payloadType": bundle.PAYLOAD_TYPE, "signatures": [signature]}))
+    return pack(bundle.envelope(payload, [signature]))
 
 
 def without(body: dict[str, Any], _given: dict[str, bytes]) -> None:

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import time
+import tracemalloc
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
@@ -119,8 +120,7 @@ def resigned(data: bytes, change: Callable[[dict[str, Any]], object], key: Ed255
     change(statement)
     payload = dumps(statement)
     signature = dict(signer(key)(seals.pae(bundle.PAYLOAD_TYPE, payload)))
-    encoded = base64.b64encode(payload).decode()
-    return bundle_zip.pack(dumps({"payload": encoded, "payloadType": bundle.PAYLOAD_TYPE, "signatures": [signature]}))
+    return bundle_zip.pack(bundle.envelope(payload, [signature]))
 
 
 def with_value(records: Records, at: int, **changed: Any) -> Records:
@@ -258,6 +258,70 @@ def test_an_envelope_is_signed_as_a_whole() -> None:
         assert (named(own), named(other)) == ({(expected, "")}, {(expected, "")})
     own, other = opinions(changed_envelope(signatures=[{"keyid": "else", "sig": "AAAA"}, one]))
     assert (own["ok"], other["ok"]) == (True, True), "a signature of somebody unknown is passed over"
+
+
+def test_an_envelope_has_one_form() -> None:
+    """Else what is signed had to be looked for in what nobody signed."""
+    good = envelope_of(bundle_of(sealed(clean()).records))
+    whole = dumps(good)
+    strange = {
+        "not JSON": b"{",
+        "nothing": b"",
+        "an array": b"[]",
+        "another order": dumps(dict(reversed(good.items()))),
+        "something beside": dumps(good | {"note": "hello"}),
+        "a payload twice": whole[:-1] + b',"payload":"AAAA"}',
+        "more space": json.dumps(good).encode(),
+        "an escape in the payload": whole.replace(b"A", b"\\u0041", 1),
+        "too much beside": dumps(good | {"signatures": [*good["signatures"], {"keyid": "x" * bundle.MAX_BESIDE}]}),
+        "signatures that are none": dumps(good | {"signatures": {}}),
+        "nested without end": whole[:-1] + b"[" * 50_000,
+    }
+    for name, data in strange.items():
+        own, other = opinions(bundle_zip.pack(data))
+        assert (named(own), named(other)) == ({("bad_envelope", "")}, {("bad_envelope", "")}), name
+
+
+def swollen(extra: bytes, key: Ed25519PrivateKey) -> bytes:
+    """A good bundle whose predicate has a field more, which nobody asks for."""
+    good = base64.b64decode(envelope_of(bundle_of(sealed(clean()).records))["payload"])
+    payload = good[:-2] + b',"extra":' + extra + b"}}"
+    signature = dict(signer(key)(seals.pae(bundle.PAYLOAD_TYPE, payload)))
+    return bundle_zip.pack(bundle.envelope(payload, [signature]))
+
+
+def test_what_no_trusted_key_signed_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """47 kB that become 700 MB of lists: they are refused as bytes."""
+    lists = b"[" + b"[]," * 4_000_000 + b"[]]"
+    data = swollen(lists, OTHER_KEY)
+
+    def parses(*_: object, **__: object) -> None:
+        raise AssertionError("it was parsed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("aetheris.proofs.bundle.read_statement", parses)
+        patched.setattr(standalone.verify, "read_keys", parses)
+        tracemalloc.start()
+        own, other = opinions(data)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert named(own) == named(other) == {("envelope_unknown_key", "")}
+    assert peak < 8 * len(lists)
+    for keys in (None, TRUSTED):
+        own, other = opinions(swollen(lists, KEY), keys)
+        assert named(own) == named(other) == {("bad_statement", "")}, "nor, whoever signed it, more than it may have"
+
+
+@pytest.mark.parametrize("keys", [None, TRUSTED], ids=["its own keys", "a given key"])
+@pytest.mark.parametrize("levels", [bundle.MAX_DEPTH - 1, 900, 5_000, 100_000])
+def test_a_statement_that_nests_too_deep_is_none(keys: Sequence[TrustedKey] | None, levels: int) -> None:
+    own, other = opinions(swollen(b"[" * levels + b"]" * levels, KEY), keys)
+    assert named(own) == named(other) == {("bad_statement", "")}
+
+
+def test_a_statement_may_nest_as_deep_as_its_records() -> None:
+    own, other = opinions(swollen(b"[" * (bundle.MAX_DEPTH - 2) + b"]" * (bundle.MAX_DEPTH - 2), KEY))
+    assert (own["ok"], other["ok"]) == (True, True)
 
 
 def zipped(*entries: tuple[str, bytes], comment: bytes = b"", **options: Any) -> bytes:

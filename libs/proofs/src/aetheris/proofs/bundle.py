@@ -4,7 +4,7 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, cast
 
@@ -26,6 +26,14 @@ from aetheris.proofs.trust import TrustedKey
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 SCRIPT = "verify.py"
+MAX_BESIDE = 64 * 1024
+"""Bytes of an envelope beside its payload."""
+MAX_VALUES = 4_000_000
+"""Values of a statement, in its lists and objects."""
+MAX_DEPTH = 256
+"""Levels of a statement: those of a record, and what is around it."""
+
+_HEAD, _JOINT = b'{"payload":"', b'",'
 
 Sign = Callable[[bytes], Mapping[str, str]]
 """Signs bytes: {keyid, sig}."""
@@ -38,12 +46,15 @@ def build(evidence: Evidence, judged: Sequence[Judged], sign: Sign) -> bytes:
         BadEvidence: the history breaks a rule, is not sealed, or is too large.
     """
     payload = dumps(statement(evidence, judged))
-    envelope = {
-        "payload": base64.b64encode(payload).decode(),
-        "payloadType": PAYLOAD_TYPE,
-        "signatures": [dict(sign(pae(PAYLOAD_TYPE, payload)))],
-    }
-    return pack(dumps(envelope))
+    if not _is_bounded(payload):
+        raise BadEvidence("too_large", f"a bundle has at most {MAX_VALUES} values; export the stream")
+    return pack(envelope(payload, [sign(pae(PAYLOAD_TYPE, payload))]))
+
+
+def envelope(payload: bytes, signatures: Sequence[Mapping[str, str]]) -> bytes:
+    """An envelope in the one form that is read: what its signatures are over can be found without parsing it."""
+    tail = {"payloadType": PAYLOAD_TYPE, "signatures": [dict(signature) for signature in signatures]}
+    return _HEAD + base64.b64encode(payload) + _JOINT + dumps(tail)[1:]
 
 
 def judge(
@@ -54,23 +65,18 @@ def judge(
     Raises:
         BadEvidence: there is nothing in it to report on.
     """
-    envelope = _mapping(_json(unpack(data), "bad_envelope"), "bad_envelope")
-    payload = _payload(envelope)
-    parsed = _json(payload, "bad_statement")
-    evidence = read_statement(parsed)
+    parsed, evidence = _opened(data, keys)
     trusted = evidence.keys if keys is None else keys
-    _check_signature(envelope, payload, trusted)
     return {**judge_statement(parsed, evidence, trusted, signers), "trusted": [key.key_id for key in trusted]}
 
 
-def contents(data: bytes) -> Evidence:
-    """What a bundle has, not judged: neither its signature nor its history.
+def contents(data: bytes, keys: Sequence[TrustedKey] | None = None) -> Evidence:
+    """What a bundle has that one of these keys signed, or one of those that it brings; its history is not judged.
 
     Raises:
-        BadEvidence: it can't be read.
+        BadEvidence: it can't be read, or its signature does not hold.
     """
-    envelope = _mapping(_json(unpack(data), "bad_envelope"), "bad_envelope")
-    return read_statement(_json(_payload(envelope), "bad_statement"))
+    return _opened(data, keys)[1]
 
 
 def script() -> bytes:
@@ -83,19 +89,42 @@ def script_sha256() -> str:
     return hashlib.sha256(script()).hexdigest()
 
 
-def _payload(envelope: Mapping[str, Any]) -> bytes:
-    if envelope.get("payloadType") != PAYLOAD_TYPE:
-        raise BadEvidence("bad_envelope", f"its payloadType is not {PAYLOAD_TYPE}")
-    return _unbase64(envelope.get("payload"))
+def _opened(data: bytes, keys: Sequence[TrustedKey] | None) -> tuple[Any, Evidence]:
+    """The statement, parsed, and what it has: only behind the signature, where the keys are known before."""
+    payload, signatures = _unsealed(unpack(data))
+    if keys is not None:
+        _check_signature(signatures, payload, keys)
+    if not _is_bounded(payload):
+        raise BadEvidence("bad_statement", f"more than {MAX_VALUES} values")
+    parsed = _json(payload, "bad_statement")
+    if _is_deep(parsed):
+        raise BadEvidence("bad_statement", "nested too deep")
+    evidence = read_statement(parsed)
+    if keys is None:
+        _check_signature(signatures, payload, evidence.keys)
+    return parsed, evidence
 
 
-def _check_signature(envelope: Mapping[str, Any], payload: bytes, keys: Sequence[TrustedKey]) -> None:
+def _unsealed(data: bytes) -> tuple[bytes, list[Any]]:
+    """(payload, signatures) of an envelope, whoever signed it. Only what stands beside the payload is parsed."""
+    end = data.find(_JOINT, len(_HEAD))
+    if not data.startswith(_HEAD) or end < 0 or len(data) - end > MAX_BESIDE:
+        raise BadEvidence("bad_envelope", "not in the form that a bundle's envelope has")
+    tail = _mapping(_json(b"{" + data[end + len(_JOINT) :], "bad_envelope"), "bad_envelope")
+    signatures: Any = tail.get("signatures")
+    if set(tail) != {"payloadType", "signatures"} or tail["payloadType"] != PAYLOAD_TYPE:
+        raise BadEvidence("bad_envelope", f"its payloadType is not {PAYLOAD_TYPE}, or there is something beside")
+    if not isinstance(signatures, list):
+        raise BadEvidence("bad_envelope", "has no list of signatures")
+    return _unbase64(data[len(_HEAD) : end]), cast("list[Any]", signatures)
+
+
+def _check_signature(signatures: Sequence[Any], payload: bytes, keys: Sequence[TrustedKey]) -> None:
     """One signature by a trusted key is enough; others are ignored, but none by a trusted key may be wrong."""
     known = {key.key_id: key for key in keys}
     message = pae(PAYLOAD_TYPE, payload)
     verified = revoked = False
-    signatures: Any = envelope.get("signatures")
-    for one in cast("list[Any]", signatures) if isinstance(signatures, list) else []:
+    for one in signatures:
         signature = _mapping(one, "bad_envelope")
         key = known.get(str(signature.get("keyid")))
         if key is None:
@@ -108,6 +137,22 @@ def _check_signature(envelope: Mapping[str, Any], payload: bytes, keys: Sequence
     if not verified:
         rule = "envelope_revoked_key" if revoked else "envelope_unknown_key"
         raise BadEvidence(rule, f"signed by {'a revoked key' if revoked else 'none of the keys given'}")
+
+
+def _is_bounded(payload: bytes) -> bool:
+    """Whether it can be parsed in memory that its size foretells: each value has one of these before it."""
+    return sum(payload.count(mark) for mark in (b",", b"[", b"{")) <= MAX_VALUES
+
+
+def _is_deep(value: Any) -> bool:
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        level = [inner for outer in level for inner in _inside(outer) if isinstance(inner, list | dict)]
+    return bool(level)
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    return cast("dict[str, Any]", value).values() if isinstance(value, dict) else cast("list[Any]", value)
 
 
 def _json(data: bytes, rule: str) -> Any:

@@ -51,6 +51,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 
 MAX_BYTES = 256 * 1024 * 1024
+MAX_VALUES = 4_000_000  # of a statement, in its lists and objects
+MAX_DEPTH = 256  # of a statement
 MAX_CONTINUED = 16  # jobs behind one, each continuing the next
 EVENT_TYPES = set(
     "job_created decision_snapshot plan_generated node_finished state_checkpointed tool_invocation_started "
@@ -158,7 +160,7 @@ def as_bytes(text: str) -> bytes:
 # --- 1. The bundle.
 
 
-NAME = b"bundle.dsse.json"
+NAME, STATEMENT = b"bundle.dsse.json", "application/vnd.in-toto+json"
 
 
 def unzip(data: bytes) -> bytes:
@@ -185,6 +187,37 @@ def unzip(data: bytes) -> bytes:
     except Exception:
         raise Bad("bad_zip") from None
     return envelope
+
+
+def open_envelope(data: bytes) -> tuple[bytes, list[Any]]:
+    """Its payload and its signatures. The payload is not parsed before the signature over it holds."""
+    head, joint = b'{"payload":"', b'",'
+    end = data.find(joint, len(head))
+    if not data.startswith(head) or end < 0 or len(data) - end > 64 * 1024:
+        raise Bad("bad_envelope")
+    beside = parse(b"{" + data[end + len(joint) :], "bad_envelope")
+    of_type, signatures = beside.pop("payloadType", None), beside.pop("signatures", None)
+    if beside or of_type != STATEMENT or not isinstance(signatures, list):
+        raise Bad("bad_envelope")
+    return unbase64(data[len(head) : end], "bad_envelope"), signatures
+
+
+def check_envelope(payload: bytes, given: list[Any], keys: dict[str, "Key"]) -> None:
+    signatures: list[tuple[Key | None, bytes]] = []
+    for one in given:
+        if not isinstance(one, dict):
+            raise Bad("bad_envelope")
+        key = keys.get(str(one.get("keyid")))
+        signatures.append((key, unbase64(one.get("sig"), "bad_envelope") if key else b""))
+    check_signatures("envelope", signatures, pae(STATEMENT, payload))
+
+
+def is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inside = [one.values() if isinstance(one, dict) else one for one in level]
+        level = [one for each in inside for one in each if isinstance(one, (list, dict))]
+    return bool(level)
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
@@ -2118,11 +2151,14 @@ def check_bundle(
     signers: list[Signer] | None = None,
 ) -> dict[str, Any]:
     """The report on a bundle and on what it continues, by these keys or by its own, of this root or of its own."""
-    envelope = parse(unzip(data), "bad_envelope")
-    if envelope.get("payloadType") != "application/vnd.in-toto+json":
-        raise Bad("bad_envelope")
-    payload = unbase64(envelope.get("payload"), "bad_envelope")
+    payload, signatures = open_envelope(unzip(data))
+    if trusted is not None:
+        check_envelope(payload, signatures, trusted)
+    if sum(map(payload.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise Bad("bad_statement")
     statement = parse(payload, "bad_statement")
+    if is_deep(statement):
+        raise Bad("bad_statement")
     try:
         kinds = statement["_type"], statement["predicateType"]
         if kinds != ("https://in-toto.io/Statement/v1", "urn:aetheris:job-evidence:v1"):
@@ -2132,13 +2168,8 @@ def check_bundle(
         jobs = [Given(one) for one in (predicate, *predicate.get("continued", []))]
     except (KeyError, TypeError, ValueError, AttributeError):
         raise Bad("bad_statement") from None
-    signatures: list[tuple[Key | None, bytes]] = []
-    for one in listed(envelope.get("signatures")):
-        if not isinstance(one, dict):
-            raise Bad("bad_envelope")
-        key = keys.get(str(one.get("keyid")))
-        signatures.append((key, unbase64(one.get("sig"), "bad_envelope") if key else b""))
-    check_signatures("envelope", signatures, pae(envelope["payloadType"], payload))
+    if trusted is None:
+        check_envelope(payload, signatures, keys)
     chain = [Link(one.job_id, *judge(one.records, one.blobs, keys, signers), one.blobs) for one in jobs]
     first, report = chain[0], chain[0].report
     subject = [{"name": first.job_id, "digest": {"aetherisEventChain": report["event_chain_root_hash"]}}]
