@@ -92,9 +92,6 @@ def ends(how: str, where: str) -> None:
             with suppress(OSError):
                 os.write(descriptor, b"\x7f\xff\xff\xff{}")
         time.sleep(600)
-    if how == "kills its host":
-        os.kill(os.getppid(), signal.SIGKILL)
-        time.sleep(600)
     time.sleep(600)
 
 
@@ -164,9 +161,9 @@ def _deep(levels: int) -> Any:
 
 
 def _forebears() -> Iterator[str]:
-    """The two processes above this one: the module's, and who has started that."""
+    """The three processes above this one: the module's, its keeper, and who has started that."""
     pid = os.getppid()
-    for _ in range(2):
+    for _ in range(3):
         yield str(pid)
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 

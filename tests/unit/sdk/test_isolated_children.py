@@ -72,7 +72,7 @@ def test_programs_and_servers_are_given_no_credential_and_keep_the_lock(tmp_path
 
 
 AS_SOMEBODY = """
-import asyncio, os, sys
+import asyncio, os, subprocess, sys
 from pathlib import Path
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.invoke import invoke
@@ -82,8 +82,12 @@ from aetheris.sdk.isolation.tools import isolated_tools
 
 async def main():
     loot, module, folder, user, how = sys.argv[1:]
-    if how == "unreadable":
+    if how.startswith("unreadable"):
         kernel.unreadable()
+    if how.endswith("child"):
+        pries = f"from {module} import pries; print(len(pries({loot!r})))"
+        subprocess.run([sys.executable, "-c", pries], env={"PYTHONPATH": os.environ["PYTHONPATH"]}, check=True)
+        return
     given = HostSetup((), user or None)
     async with isolated_tools(None, module, Path(folder), given, print) as tools:
         came = await invoke(tools.get("pries", "1"), {"loot": loot}, ToolContext("k", 1, "i", "j", "n"))
@@ -125,12 +129,19 @@ def _as_nobody() -> list[str]:
 
 def _loot(shared: Path, *, as_nobody: bool, user: str = "", how: str = "unreadable") -> tuple[int, bytes, set[int]]:
     """How many processes above it a tool could read, what it took, and as whom."""
+    ran = _ran(shared, _as_nobody() if as_nobody else [], user, how)
+    assert ran.returncode == 0, ran.stdout
+    pieces = list((shared / "loot").iterdir())
+    taken = b"\0".join(one.read_bytes() for one in pieces)
+    return int(ran.stdout.split()[-1]), taken, {one.stat().st_uid for one in pieces}
+
+
+def _ran(shared: Path, by: list[str], user: str, how: str = "unreadable") -> "subprocess.CompletedProcess[str]":
     (python,) = (shared / "bin").iterdir()
     env = {"PATH": os.environ["PATH"], "CREDENTIAL": CANARY, "PYTHONDONTWRITEBYTECODE": "1"}
     env["PYTHONPATH"] = os.pathsep.join([*filter(None, sys.path), str(REPOSITORY)])
-    argv = [str(python), "-c", AS_SOMEBODY, str(shared / "loot"), PRYING, str(REPOSITORY), user, how]
-    ran = subprocess.run(
-        [*(_as_nobody() if as_nobody else ()), *argv],
+    return subprocess.run(
+        [*by, str(python), "-c", AS_SOMEBODY, str(shared / "loot"), PRYING, str(REPOSITORY), user, how],
         env=env,
         cwd="/",
         check=False,
@@ -139,10 +150,6 @@ def _loot(shared: Path, *, as_nobody: bool, user: str = "", how: str = "unreadab
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    assert ran.returncode == 0, ran.stdout
-    pieces = list((shared / "loot").iterdir())
-    taken = b"\0".join(one.read_bytes() for one in pieces)
-    return int(ran.stdout.split()[-1]), taken, {one.stat().st_uid for one in pieces}
 
 
 def test_an_executor_that_is_not_root_keeps_to_itself_what_its_user_could_read(shared: Path) -> None:
@@ -151,13 +158,28 @@ def test_an_executor_that_is_not_root_keeps_to_itself_what_its_user_could_read(s
     assert CANARY.encode() not in taken
 
 
-def test_without_that_a_tool_reads_its_executor(shared: Path) -> None:
-    opened, taken, _ = _loot(shared, as_nobody=True, how="readable")
-    assert opened == 1
-    assert CANARY.encode() in taken, "so the test before this one can fail"
+@pytest.mark.parametrize(("how", "could"), [("unreadable child", 0), ("readable child", 1)])
+def test_that_alone_keeps_it_from_a_child_of_its_user(shared: Path, how: str, could: int) -> None:
+    opened, taken, _ = _loot(shared, as_nobody=True, how=how)
+    assert opened == could
+    assert (CANARY.encode() in taken) == bool(could)
 
 
 def test_tools_run_as_the_user_that_is_named(shared: Path) -> None:
     opened, taken, uids = _loot(shared, as_nobody=False, user="nobody", how="readable")
     assert (opened, uids) == (0, {NOBODY})
     assert CANARY.encode() not in taken
+
+
+@pytest.mark.parametrize("capability", ["kill", "setuid", "setgid"])
+def test_another_user_for_tools_is_refused_where_what_it_runs_could_not_be_ended(shared: Path, capability: str) -> None:
+    ran = _ran(shared, ["setpriv", f"--bounding-set=-{capability}"], "nobody")
+    assert ran.returncode != 0
+    said = ran.stdout.splitlines()[-1]
+    assert said.startswith("aetheris.sdk.loader.ToolboxError")
+    assert "AETHERIS_TOOL_USER" in said
+    assert f"CAP_{capability.upper()}" in said
+
+
+def test_a_user_that_the_system_does_not_know_is_refused(shared: Path) -> None:
+    assert "AETHERIS_TOOL_USER names no user" in _ran(shared, [], "nobody-of-that-name").stdout.splitlines()[-1]

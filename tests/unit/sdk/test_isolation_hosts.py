@@ -3,21 +3,19 @@
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aetheris.protocol.base.canonical import canonical
-from aetheris.sdk import ProbeContext, StateChange, ToolContext
-from aetheris.sdk.invoke import ask_probe, invoke, verify
+from aetheris.sdk import ProbeContext, StateChange
+from aetheris.sdk.invoke import ask_probe, verify
 from aetheris.sdk.isolation import call_process, frames
-from aetheris.sdk.isolation.hosts import HostSetup
-from aetheris.sdk.isolation.tools import isolated_tools
-from aetheris.sdk.outcomes import InDoubt, Outcome, Retryable, Succeeded, Unknown
-from aetheris.sdk.tool_output import ToolOutput
+from aetheris.sdk.outcomes import InDoubt, Retryable, Succeeded, Unknown
+from tests.testkit.module_host import HEAD, OLD_LINUX, running
 
 PATIENCE_S = 30.0
 
@@ -25,13 +23,6 @@ pytestmark = [
     pytest.mark.timeout(180),
     pytest.mark.skipif(sys.platform != "linux", reason="what is kept apart by Linux"),
 ]
-
-HEAD = """
-import json, os, signal, subprocess, sys, threading, time
-from pathlib import Path
-from aetheris.sdk import Found, NotFound, ProbeContext, tool
-FOLDER = Path(__file__).parent
-"""
 
 HANGS = """
 @tool("hangs", effect_class="opaque", irreversible=False, timeout_s=0.3)
@@ -66,33 +57,6 @@ def acts() -> str:
 """
 
 
-class HostRig:
-    def __init__(self, tools: Any, lines: list[Mapping[str, Any]], output: ToolOutput) -> None:
-        self.tools = tools
-        self.lines = lines
-        self.output = output
-
-    async def call(self, name: str, **args: Any) -> Outcome:
-        ctx = ToolContext("k", 1, "i", "job-1", "n")
-        tool = self.tools.get(name, "1")
-        with self.output.of(tool, ctx):
-            return await invoke(tool, args, ctx, raised=self.output.raised)
-
-
-@asynccontextmanager
-async def running(folder: Path, text: str, name: str = "far_module") -> AsyncGenerator[HostRig]:
-    """The tools of a module with this text in a process of its own, and its log."""
-    (folder / f"{name}.py").write_text(text)
-    lines: list[Mapping[str, Any]] = []
-
-    def say(level: int, event: str, fields: Mapping[str, Any]) -> None:
-        lines.append({"level": level, "event": event, **fields})
-
-    output = ToolOutput(say)
-    async with isolated_tools(None, name, folder, HostSetup(), output.relay) as tools:
-        yield HostRig(tools, lines, output)
-
-
 @pytest.mark.parametrize(("text", "acts_no_more"), [(HELPER, False), (THREAD, False), (BRIEF_HELPER, True)])
 async def test_what_a_module_has_started_at_import_may_act_for_its_calls(
     text: str, acts_no_more: bool, tmp_path: Path
@@ -102,11 +66,11 @@ async def test_what_a_module_has_started_at_import_may_act_for_its_calls(
 
 
 async def test_a_module_that_has_changed_on_disk_is_not_called_under_what_was_registered(tmp_path: Path) -> None:
-    opaque = HEAD + DIES.format(effect_class="opaque", irreversible=False)
+    opaque = HEAD + OLD_LINUX + DIES.format(effect_class="opaque", irreversible=False)
     async with running(tmp_path, opaque) as rig:
         module = tmp_path / "far_module.py"
         module.write_text(HEAD + DIES.format(effect_class="pure", irreversible=None))
-        assert await rig.call("dies", how="with its host") == InDoubt("ToolProcessDied")
+        assert await rig.call("dies", how="with its host") == InDoubt("ToolProcessDied", returned=True)
         refused = await rig.call("dies")
         assert isinstance(refused, Retryable)
         assert "restart" in refused.reason

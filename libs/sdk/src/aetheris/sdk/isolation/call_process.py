@@ -95,6 +95,7 @@ def serve(connection: socket.socket, toolbox: Toolbox, host: int) -> None:
     os.setsid()
     kernel.end_with(host)
     kernel.adopt_orphans()
+    kernel.signals_stay_within()
     os.close(signal.set_wakeup_fd(-1))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     connection.setblocking(True)

@@ -10,7 +10,6 @@ import os
 import select
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Collection
@@ -29,15 +28,16 @@ _SWEEP_WITHIN_S = 1.0
 _PAUSE_S = 0.001
 
 
-def main(executor: int, orders: int, loading: int) -> NoReturn:
+def main(keeper: int, orders: int, loading: int) -> NoReturn:
     """Load what the executor names, then fork for calls until it hangs up.
 
     Args:
-        executor: its process.
-        orders, loading: descriptors of the two sockets to it.
+        keeper: the process above.
+        orders, loading: descriptors of the two sockets to the executor.
     """
-    kernel.end_with(executor)
+    kernel.end_with(keeper)
     kernel.without_capabilities()
+    kernel.signals_stay_within()
     kernel.unreadable()
     kernel.adopt_orphans()
     with socket.socket(fileno=loading) as asking:
@@ -159,7 +159,3 @@ class _Host:
     def _tell(self, message: dict[str, Any]) -> None:
         with suppress(OSError):
             self._orders.send(json.dumps(message).encode())
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import pwd
+import signal
 import socket
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from aetheris.sdk.outcomes import NotExecuted
 
 START_WITHIN_S = 60.0
 KILL_WITHIN_S = 2.0
-"""How long a process that is killed, or has said all, is awaited; then its host is killed, and all calls of it."""
+"""How long a process that is killed, or has said all, is awaited; then its host is ended, and all calls of it."""
 _FULL_PAUSE_S = 0.002
 _ALWAYS_GIVEN = (
     *("PATH", "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR"),
@@ -36,8 +37,9 @@ _ALWAYS_GIVEN = (
 _START = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
-from aetheris.sdk.isolation.host import main
-main(*map(int, sys.argv[2:]))
+from aetheris.sdk.isolation.keeper import main
+executor, user, group, *descriptors = map(int, sys.argv[2:])
+main(executor, (user, group), *descriptors)
 """
 
 Relay = Callable[[int, str, Mapping[str, Any]], None]
@@ -58,6 +60,20 @@ class HostSetup:
     def environment(self) -> dict[str, str]:
         """Nothing but what is named."""
         return {name: os.environ[name] for name in (*_ALWAYS_GIVEN, *self.env) if name in os.environ}
+
+    def identity(self) -> tuple[int, int]:
+        """The user and the group that they run as; -1 and -1: as who starts them.
+
+        Raises:
+            HostFailed: the system doesn't know the user.
+        """
+        if self.user is None:
+            return -1, -1
+        try:
+            found = pwd.getpwnam(self.user)
+        except KeyError:
+            raise HostFailed("AETHERIS_TOOL_USER names no user of this system") from None
+        return found.pw_uid, found.pw_gid
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +96,8 @@ class Host:
         self._starting = asyncio.Lock()
         self._numbers = count(1)
         self._life: _Life | None = None
+        self._lives: list[_Life] = []
+        """Those of which something may live, however long ago their process died: a later call may hand it work."""
         self._described: str | None = None
         """What it has loaded first, and is called by for as long as this process lives."""
 
@@ -89,19 +107,22 @@ class Host:
         Raises:
             HostFailed: also where it has loaded something else before.
         """
-        orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        identity = self._given.identity()
+        lifeline, their_lifeline = socket.socketpair()
+        orders, their_orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         loading, their_loading = socket.socketpair()
         try:
-            process = self._spawned(theirs, their_loading)
-        except (OSError, KeyError, subprocess.SubprocessError) as error:
-            orders.close()
-            loading.close()
+            process = self._spawned(identity, their_lifeline, their_orders, their_loading)
+        except (OSError, subprocess.SubprocessError) as error:
+            for ours in (lifeline, orders, loading):
+                ours.close()
             raise HostFailed(f"{self._source}: its process can't be started: {type(error).__name__}") from None
         finally:
-            theirs.close()
-            their_loading.close()
+            for one in (their_lifeline, their_orders, their_loading):
+                one.close()
         remains.know_child(process.pid)
-        life = _Life(process, orders)
+        life = _Life(process, lifeline, orders)
+        self._lives = [*(one for one in self._lives if not one.nothing_left), life]
         try:
             async with asyncio.timeout(START_WITHIN_S):
                 reader, writer = await asyncio.open_unix_connection(sock=loading)
@@ -168,12 +189,16 @@ class Host:
             error_class, why = "ToolProcessUnreadable", f"what its process says is refused: {error}"
         finally:
             life.kill(number)  # also of one that has said all: no call outlives its answer
-        raise RaisedElsewhere(error_class, traceback=why, acts_no_more=await life.all_ended(number))
+        raise RaisedElsewhere(error_class, traceback=why, acts_no_more=await self._all_ended(life, number))
 
     async def close(self) -> None:
-        """End it, and every call of it."""
-        if self._life is not None:
-            self._life.end()
+        """End it, and every call of it; what can't be killed is awaited for a while, and by its keeper for ever."""
+        for life in self._lives:
+            life.end()
+        await asyncio.gather(*(life.over_within(KILL_WITHIN_S) for life in self._lives))
+
+    async def _all_ended(self, life: "_Life", number: int) -> bool:
+        return await life.all_ended(number) and all(one.nothing_left for one in self._lives if one is not life)
 
     async def _heard(
         self, life: "_Life", number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: bytes
@@ -187,14 +212,14 @@ class Host:
             if "said" in frame:
                 life.kill(number)
                 is_sure = isinstance(frame["said"], dict) and cast("Any", frame["said"]).get("kind") != "InDoubt"
-                ended = False if is_sure else await life.all_ended(number)
+                ended = False if is_sure else await self._all_ended(life, number)
                 return Came(frame["said"], str(frame.get("traceback", "")), ended)
             left -= room_of(size)
             if left < 0:
                 raise BadFrame("more lines than there is room for")
             self._relayed(frame.get("output"))
         life.kill(number)
-        ended = await life.all_ended(number)
+        ended = await self._all_ended(life, number)
         if life.was_not_begun(number):
             raise NotExecuted("no process could be made for the call: the system has too many, or too little memory")
         raise RaisedElsewhere("ToolProcessDied", traceback=life.how(number), acts_no_more=ended)
@@ -218,36 +243,39 @@ class Host:
                     raise NotExecuted(f"no process for the tool: {error}") from None
             return cast("_Life", self._life)
 
-    def _spawned(self, orders: socket.socket, loading: socket.socket) -> "subprocess.Popen[Any]":
+    def _spawned(self, identity: tuple[int, int], *passed: socket.socket) -> "subprocess.Popen[Any]":
         path = json.dumps([str(Path(one).absolute()) for one in sys.path])
-        passed = (orders.fileno(), loading.fileno())
-        user = pwd.getpwnam(self._given.user) if self._given.user is not None else None
-        identity: dict[str, Any] = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}
+        descriptors = [one.fileno() for one in passed]
+        numbers = (os.getpid(), *identity, *descriptors)
         return subprocess.Popen(
-            (sys.executable, "-P", "-c", _START, path, str(os.getpid()), *map(str, passed)),
+            (sys.executable, "-P", "-c", _START, path, *map(str, numbers)),
             env=self._given.environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=passed,
+            pass_fds=descriptors,
             start_new_session=True,
-            **identity,
         )
 
 
 class _Life:
-    """A host from its start to its end."""
+    """A host from its start to its end, and to that of all that it has started, which its keeper tells."""
 
-    def __init__(self, process: "subprocess.Popen[Any]", orders: socket.socket) -> None:
-        self._process = process
+    def __init__(self, keeper: "subprocess.Popen[Any]", lifeline: socket.socket, orders: socket.socket) -> None:
+        self._keeper = keeper
+        self._lifeline = lifeline
         self._orders = orders
         self._loop = asyncio.get_running_loop()
         self._ends: dict[int, asyncio.Future[tuple[bool, str]]] = {}
         self._killed: set[int] = set()
         self._not_begun: set[int] = set()
+        self._gone = asyncio.Event()
         self.is_over = False
-        orders.setblocking(False)
-        self._loop.add_reader(orders.fileno(), self._read)
+        self.nothing_left = False
+        """Whether nothing lives that it has started: surely."""
+        for one, read in ((orders, self._read), (lifeline, self._keeper_ended)):
+            one.setblocking(False)
+            self._loop.add_reader(one.fileno(), read)
 
     async def begin(self, number: int) -> socket.socket:
         """Have a process made for a call; the connection to it.
@@ -280,7 +308,7 @@ class _Life:
         raise NotExecuted("the tool's process has ended before the call was begun")
 
     def kill(self, number: int) -> None:
-        """Have a call's process killed; where that isn't confirmed, the host is killed."""
+        """Have a call's process killed; where that isn't confirmed, its host is ended."""
         if number not in self._killed:
             self._killed.add(number)
             self._order_kill(number)
@@ -304,25 +332,43 @@ class _Life:
         return ending.result()[1] if ending is not None and ending.done() else "its end is not known"
 
     def end(self) -> None:
-        """Kill it; its calls' processes die with it."""
+        """Have it killed, and all that it has started."""
         if self.is_over:
             return
         self.is_over = True
         self._loop.remove_reader(self._orders.fileno())
         self._orders.close()
-        self._process.kill()
-        self._process.wait()
-        remains.forget_child(self._process.pid)
+        self._lifeline.shutdown(socket.SHUT_WR)
+        self._keeper.send_signal(signal.SIGCONT)  # a tool may have stopped it
+
+    async def over_within(self, within_s: float) -> None:
+        """Wait for the end of all that it has started; no longer than that."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._gone.wait()
+        self._let_go()
+
+    def _keeper_ended(self) -> None:
+        self.end()
+        self._let_go()
+        self.nothing_left = self._keeper.wait() == 0
+        self._gone.set()
+        remains.forget_child(self._keeper.pid)
         for ending in self._ends.values():
             if not ending.done():
-                ending.set_result((False, "its host has ended"))
+                ending.set_result((self.nothing_left, "its module's process has ended"))
+
+    def _let_go(self) -> None:
+        if self._lifeline.fileno() >= 0:
+            self._loop.remove_reader(self._lifeline.fileno())
+            self._lifeline.close()
 
     def _order_kill(self, number: int) -> None:
         try:
             self._orders.send(json.dumps({"kill": number}).encode())
         except BlockingIOError:
             self._loop.call_later(_FULL_PAUSE_S, self._order_kill, number)
-        except OSError:  # the host has ended, and its calls with it
+        except OSError:  # the host has ended, and its keeper ends its calls
             pass
 
     def _insist(self, number: int) -> None:

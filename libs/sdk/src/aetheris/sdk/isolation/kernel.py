@@ -1,10 +1,13 @@
-"""What Linux is asked for so that processes of one user are kept apart, and end together (prctl(2), capabilities(7)).
+"""What Linux is asked for so that processes of one user are kept apart, and end together.
+
+See prctl(2), capabilities(7), landlock(7).
 
 Elsewhere nothing of it is there, and nothing here does anything.
 """
 
 import ctypes
 import os
+import signal
 import sys
 from collections.abc import Collection
 from contextlib import suppress
@@ -18,7 +21,10 @@ _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
 _CAPABILITY_VERSION_3 = 0x20080522
 _MOST_CAPABILITIES = 64
-_KILL = 9
+_CREATE_RULESET = 444
+_RESTRICT_SELF = 446
+_SCOPE_SIGNAL = 2
+_TO_BECOME_ANOTHER = {"CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7}
 _LIBC = ctypes.CDLL(None, use_errno=True)  # loaded here: nothing may be imported between fork and use
 _IS_LINUX = sys.platform == "linux"
 
@@ -48,10 +54,32 @@ def without_capabilities() -> None:
     _LIBC.capset(ctypes.byref(_Header(_CAPABILITY_VERSION_3, 0)), nothing)
 
 
-def end_with(parent: int) -> None:
-    """Be killed when the thread that has started this process ends; at once, if its process has ended already."""
+def lacks_for_another_user() -> list[str]:
+    """Which capabilities this process is without, of those that it takes to start and end what another user runs."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        (has,) = (int(line.split()[1], 16) for line in status if line.startswith("CapEff:"))
+    return [name for name, number in _TO_BECOME_ANOTHER.items() if not has >> number & 1]
+
+
+def signals_stay_within() -> None:
+    """From here on this process, and what it starts, may signal nothing but itself and that: from Linux 6.12 on.
+
+    For a process that has given up its capabilities. Calls stack: what starts later may be given less.
+    """
+    if not _IS_LINUX:
+        return
+    attributes = (ctypes.c_uint64 * 3)(0, 0, _SCOPE_SIGNAL)
+    size = ctypes.c_long(ctypes.sizeof(attributes))
+    ruleset = _LIBC.syscall(ctypes.c_long(_CREATE_RULESET), attributes, size, ctypes.c_long(0))
+    if ruleset >= 0:
+        _LIBC.syscall(ctypes.c_long(_RESTRICT_SELF), ctypes.c_long(ruleset), ctypes.c_long(0))
+        os.close(ruleset)
+
+
+def end_with(parent: int, *, by: int = signal.SIGKILL) -> None:
+    """Be signalled when the thread that has started this process ends; end at once, if its process has already."""
     if _IS_LINUX:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, _KILL, 0, 0, 0)
+        _LIBC.prctl(_PR_SET_PDEATHSIG, by, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
 
