@@ -113,6 +113,30 @@ def test_a_fault_is_said_with_its_place(
     assert "hunter2" not in fault.detail
 
 
+STARTS = "import threading\nthreading.Thread(target=threading.Event().wait, name='sends', daemon=True).start()\n"
+BRIEF = "import threading\none = threading.Thread(target=str)\none.start()\none.join()\n"
+
+
+@pytest.mark.parametrize("isolation", ["process", "none"])
+@pytest.mark.parametrize(
+    ("text", "place"), [(STARTS + OK, "bad.py:2"), ("\nimport starts" + OK, "bad.py:2"), (BRIEF + OK, None)]
+)
+def test_a_thread_from_a_modules_import_is_named_where_calls_fork_beside_it(
+    *, folder: Path, monkeypatch: pytest.MonkeyPatch, isolation: str, text: str, place: str | None
+) -> None:
+    (folder / "starts.py").write_text(STARTS)
+    (folder / "bad.py").write_text(text)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    kept = {one: held for one, held in sys.modules.items() if one not in ("bad", "starts")}
+    monkeypatch.setattr(sys, "modules", kept)
+    monkeypatch.setenv("AETHERIS_TOOLS", "bad")
+    monkeypatch.setenv("AETHERIS_TOOL_ISOLATION", isolation)
+    faults = checked().faults
+    assert [fault.detail.split(": ")[0] for fault in faults] == ([place] if place and isolation == "process" else [])
+    assert not any(fault.stops for fault in faults)
+
+
 def test_check_says_each_in_a_line(folder: Path) -> None:
     (folder / "p.toml").write_text("[[rules]\n")
     done = aetheris(folder, "check", AETHERIS_TOOLS="shop,nowhere", AETHERIS_POLICY="p.toml")

@@ -21,6 +21,7 @@ from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.process.settings import RuntimeSettings, load
 from aetheris.runtime.process.signers_file import load_signers
+from aetheris.sdk.isolation.imports import threads_started
 from aetheris.sdk.loader import Toolbox, examine
 from aetheris.tool_executor.secret_store import SecretRefused, Secrets, SecretUnreadable, secrets_of
 from aetheris.tool_executor.settings import ExecutorSettings
@@ -38,6 +39,10 @@ _SETTINGS: Sequence[type[RuntimeSettings]] = (
 _WILD = frozenset("*?[")
 _NO_TOOLS = frozenset({"llm", "time", "random"})
 """What a rule of a policy may name beside tools."""
+_THREAD = (
+    "a thread is started as the module is imported, and lives: calls fork in the middle of what it does,"
+    " and no doubt of them is said to act no more; start it where it is needed"
+)
 
 
 @dataclass(frozen=True)
@@ -96,9 +101,14 @@ class _Look:
 
     def _tools(self) -> Toolbox:
         modules = ",".join(self._executor.tools)
-        with redirect_stdout(sys.stderr):  # what a module prints is no result of a command
+        with (
+            redirect_stdout(sys.stderr),
+            threads_started() as threads,
+        ):  # what modules print is no result
             toolbox, wrong = examine(modules, self._executor.tools_folder or Path.cwd())
         self.faults.extend(ProjectFault("tools", str(fault)) for fault in wrong)
+        if self._executor.tool_isolation == "process" or any(tool.isolation == "process" for tool in toolbox):
+            self.faults.extend(ProjectFault("tools", f"{at}: {_THREAD}", stops=False) for at in threads.places())
         if not wrong:
             self.loaded.append(("tools", f"{modules or 'installed packages'}: {len(toolbox)} tools"))
         return toolbox

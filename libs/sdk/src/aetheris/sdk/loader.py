@@ -105,7 +105,7 @@ def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except DeclarationError as refused:
-        raise ToolboxError(f"{_at(refused.place, name)}: {refused}") from refused
+        raise ToolboxError(f"{at_place(refused.place, name)}: {refused}") from refused
     except ModuleNotFoundError as error:
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             raise ToolboxError(
@@ -121,10 +121,10 @@ def _import(name: str) -> ModuleType:
 
 def _cannot_be_imported(name: str, error: BaseException) -> str:
     text = f": {error.msg if isinstance(error, SyntaxError) else error}" if isinstance(error, _NAMING) else ""
-    return f"{_at(_raised_at(error), name)}: {name} cannot be imported: {type(error).__name__}{text}"
+    return f"{at_place(_raisedat_place(error), name)}: {name} cannot be imported: {type(error).__name__}{text}"
 
 
-def _raised_at(error: BaseException) -> tuple[str, int] | None:
+def _raisedat_place(error: BaseException) -> tuple[str, int] | None:
     """The innermost line of what isn't installed: of the author's own, where it runs at all."""
     if isinstance(error, SyntaxError) and error.filename is not None and error.lineno is not None:
         return error.filename, error.lineno
@@ -134,8 +134,8 @@ def _raised_at(error: BaseException) -> tuple[str, int] | None:
     return after[-1] if after else None
 
 
-def _at(place: tuple[str, int] | None, otherwise: str) -> str:
-    """A file and a line, seen from this folder where it lies below."""
+def at_place(place: tuple[str, int] | None, otherwise: str) -> str:
+    """A file and a line, seen from this folder where it lies below; `otherwise` where none is known."""
     if place is None:
         return otherwise
     path = Path(place[0])
@@ -158,15 +158,15 @@ def _take(found: dict[str, tuple[str, AnyTool]], source: str, tool: AnyTool, fau
     try:
         tool.registry_entry()
     except DeclarationError as refused:
-        faults.append(ToolboxError(f"{_at(refused.place, source)}: {refused}"))
+        faults.append(ToolboxError(f"{at_place(refused.place, source)}: {refused}"))
         return
     first, known = found.setdefault(tool.key, (source, tool))
     if known is not tool:
         how = "the same" if known.schema_hash == tool.schema_hash else "another"
-        there = _at(known.place, first)
+        there = at_place(known.place, first)
         faults.append(
             ToolboxError(
-                f"{_at(tool.place, source)}: declares {tool.key} with {how} schema, and so does {there}:"
+                f"{at_place(tool.place, source)}: declares {tool.key} with {how} schema, and so does {there}:"
                 " give one another name or version"
             )
         )
