@@ -27,7 +27,6 @@ from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Tenure
 from aetheris.runtime.log.policies import PolicyTable
 from aetheris.runtime.process.crash import crash_points
-from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.names import living
 from aetheris.runtime.process.record_keys import record_keys
@@ -35,7 +34,7 @@ from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.process.signers_file import load_signers
 from aetheris.runtime.redis.effects import EffectStore
 from aetheris.runtime.redis.leases import Leases
-from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
+from aetheris.runtime.worker.loop import Cadence, Inputs, PartitionWorker
 from aetheris.runtime.worker.unsigned import HeardMessages
 
 GROUP = "aetheris.ledger"
@@ -127,17 +126,7 @@ def ledger(
             )
         return LedgerHandler(partition, context[0], edges[0], JobLogReader(parts.log, readers=1))
 
-    worker = PartitionWorker(
-        parts.log,
-        parts.appender,
-        INPUTS,
-        handler,
-        group=GROUP,
-        member=worker_name(settings),
-        tenure=tenure,
-        clock=parts.clock,
-        pace=Pace.of(settings),
-    )
+    worker = PartitionWorker.of(parts, INPUTS, handler, group=GROUP, tenure=tenure)
     workers = EndedWorkers(worker.tables[Topic.WORKERS])
     freezes = FreezeTable(worker.tables[Topic.FREEZES], heard.line_counts)
     policies = PolicyTable(worker.tables[Topic.POLICIES], heard.line_counts)

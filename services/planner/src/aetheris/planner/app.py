@@ -17,14 +17,13 @@ from aetheris.runtime.log.interface import Tenure
 from aetheris.runtime.log.job_lines import JobLines, behind_of, line_of
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.crash import crash_points
-from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.names import living
 from aetheris.runtime.process.record_keys import record_keys
 from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.redis.wake_up import AWAKE_S
 from aetheris.runtime.telemetry.metrics import Metric
-from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
+from aetheris.runtime.worker.loop import Cadence, Inputs, PartitionWorker
 
 GROUP = "aetheris.planner"
 
@@ -98,15 +97,6 @@ def planner(
 
     parts.health.report("jobs_stuck", lambda: sum(handler.stuck for handler in list(handlers.values())))
     parts.metrics.watch(Metric.STUCK_JOBS, lambda: sum(handler.stuck for handler in list(handlers.values())))
-    worker = PartitionWorker(
-        parts.log,
-        parts.appender,
-        replace(INPUTS, checkpoint_every=settings.checkpoint_every),
-        handler,
-        group=GROUP,
-        member=worker_name(settings),
-        tenure=tenure,
-        clock=parts.clock,
-        pace=Pace.of(settings),
-    )
+    inputs = replace(INPUTS, checkpoint_every=settings.checkpoint_every)
+    worker = PartitionWorker.of(parts, inputs, handler, group=GROUP, tenure=tenure)
     return worker

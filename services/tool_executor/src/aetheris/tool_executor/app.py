@@ -23,12 +23,11 @@ from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.redis.effects import EffectStore
 from aetheris.runtime.redis.leases import Leases
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
-from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
+from aetheris.runtime.worker.loop import Cadence, Inputs, PartitionWorker
 from aetheris.runtime.worker.unsigned import HeardMessages
 from aetheris.sdk.isolation import kernel
-from aetheris.sdk.isolation.hosts import HostSetup
-from aetheris.sdk.isolation.tools import isolated_tools
-from aetheris.sdk.loader import Toolbox, ToolboxError, load
+from aetheris.sdk.isolation.tools import all_tools, imported
+from aetheris.sdk.loader import Toolbox
 from aetheris.sdk.remains import of_the_engine, watch
 from aetheris.sdk.threads import THREADS
 from aetheris.sdk.tool_output import ToolOutput
@@ -93,7 +92,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
     secrets = secrets_of(settings.secrets)
     if settings.secrets is not None:
         redact_output(secrets)
-    here = _imported(settings) if toolbox is None else toolbox
+    here = imported(settings, ToolsRefused) if toolbox is None else toolbox
     name = worker_name(settings)
     async with AsyncExitStack() as closing:
         with of_the_engine():
@@ -102,7 +101,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             report("has not said yet who it is")
             held = await lock.taken(settings.data, name, clock=clock, stop=stop, report=report)
         output = ToolOutput(report_tool_output, lambda: secrets.redactor, reported=settings.tool_output)
-        own = await closing.enter_async_context(_isolated(here, settings, output))
+        own = await closing.enter_async_context(all_tools(settings, here, output.relay, ToolsRefused))
         toolbox = own.with_others(await closing.enter_async_context(mcp_tools(settings.mcp, secrets)))
         THREADS.most_left, THREADS.refused = settings.stuck_threads, partial(_report_refused, on.metrics)
         models = _asking(settings.models, toolbox)
@@ -121,38 +120,6 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             on.metrics.watch(Metric.LEASE_CONFLICTS, lambda: heartbeat.conflicts, grows=True)
             freeze_memory()
             await worker.run(stop)
-
-
-def _imported(settings: ExecutorSettings) -> Toolbox | None:
-    """The tools of the modules that the settings name; None where other processes are to import them.
-
-    Raises:
-        ToolsRefused: one can't be loaded.
-    """
-    if settings.tool_isolation == "process":
-        return None
-    try:
-        return load(",".join(settings.tools), settings.tools_folder)
-    except ToolboxError as fault:
-        raise ToolsRefused(str(fault)) from None
-
-
-@asynccontextmanager
-async def _isolated(here: Toolbox | None, settings: ExecutorSettings, output: ToolOutput) -> AsyncGenerator[Toolbox]:
-    """All tools, those with processes of their own among them.
-
-    Raises:
-        ToolsRefused: their processes can't be started, or can't load them.
-    """
-    given = HostSetup(settings.tool_env, settings.tool_user or None)
-    modules = ",".join(settings.tools)
-    async with AsyncExitStack() as closing:
-        try:
-            tools = isolated_tools(here, modules, settings.tools_folder, given, output.relay)
-            found = await closing.enter_async_context(tools)
-        except ToolboxError as fault:
-            raise ToolsRefused(str(fault)) from None
-        yield found
 
 
 def _report_refused(metrics: Metrics, tool: str, left: Mapping[str, int]) -> None:
@@ -227,16 +194,7 @@ def executor(
             )
         )
 
-    worker = PartitionWorker(
-        on.log,
-        on.appender,
-        INPUTS,
-        handler,
-        group=GROUP,
-        member=me.worker_id,
-        clock=on.clock,
-        pace=Pace.of(settings),
-    )
+    worker = PartitionWorker.of(on, INPUTS, handler, group=GROUP)
     heard = HeardMessages(SignedMessages(settings.installation), on.metrics)
     freezes = FreezeTable(worker.tables[Topic.FREEZES], heard.line_counts)
     return worker

@@ -9,13 +9,12 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.job_lines import JobLines
-from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.names import living
 from aetheris.runtime.process.record_keys import record_keys
 from aetheris.runtime.process.runtime import runtime
 from aetheris.runtime.worker.handler import Cadence, Inputs
-from aetheris.runtime.worker.loop import Pace, PartitionWorker
+from aetheris.runtime.worker.loop import PartitionWorker
 from aetheris.verifier.handlers import VerifierDependencies, VerifierPartition
 from aetheris.verifier.http import api
 from aetheris.verifier.keys import LISTED, seal_keys, signing_key
@@ -56,16 +55,8 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
         def handler(partition: int) -> VerifierPartition:
             return VerifierPartition(VerifierDependencies(parts, worker, keys, records, proofs), partition)
 
-        worker = PartitionWorker(
-            parts.log,
-            parts.appender,
-            replace(INPUTS, checkpoint_every=settings.checkpoint_every),
-            handler,
-            group=GROUP,
-            member=worker_name(settings),
-            tenure=tenure,
-            pace=Pace.of(settings),
-        )
+        inputs = replace(INPUTS, checkpoint_every=settings.checkpoint_every)
+        worker = PartitionWorker.of(parts, inputs, handler, group=GROUP, tenure=tenure)
         worker.show(parts.health, parts.metrics)
         history = JobLogReader(parts.log)
         seals = SealLog(parts.log, keys, settings.seal_log, settings.data / "keys" / "checkpoint", settings.read_s)

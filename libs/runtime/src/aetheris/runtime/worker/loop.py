@@ -23,6 +23,8 @@ from aetheris.runtime.log.interface import (
 from aetheris.runtime.log.pump import Pump
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.health import Health
+from aetheris.runtime.process.installation import worker_name
+from aetheris.runtime.process.runtime import Runtime
 from aetheris.runtime.process.settings import RuntimeSettings
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
 from aetheris.runtime.worker.handler import Cadence, HandlerFactory, Inputs, PartitionHandler
@@ -94,6 +96,27 @@ class PartitionWorker:
         self.dead_letters = 0
         """Records that were quarantined here since the start."""
         self._crash: asyncio.Future[None] | None = None
+
+    @classmethod
+    def of(
+        cls, parts: Runtime, inputs: Inputs, factory: HandlerFactory, *, group: str, tenure: Tenure | None = None
+    ) -> "PartitionWorker":
+        """That of a service, under the name and at the pace of its settings.
+
+        Raises:
+            SettingInvalid: AETHERIS_WORKER_ID is no name.
+        """
+        return cls(
+            parts.log,
+            parts.appender,
+            inputs,
+            factory,
+            group=group,
+            member=worker_name(parts.settings),
+            tenure=tenure,
+            clock=parts.clock,
+            pace=Pace.of(parts.settings),
+        )
 
     @property
     def tables(self) -> Mapping[Topic, Table]:

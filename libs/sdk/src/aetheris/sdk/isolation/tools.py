@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from aetheris.sdk.context import ProbeContext, ToolContext
 from aetheris.sdk.isolation import said
@@ -29,6 +29,51 @@ def given_secrets(values: Mapping[str, str]) -> Generator[None]:
         yield
     finally:
         _SECRETS.reset(token)
+
+
+class NamesTools(Protocol):
+    """A service's settings: where its tools come from, and where they run."""
+
+    tools: tuple[str, ...]
+    """Modules; without one, every entry point of the group."""
+    tools_folder: Path | None
+    tool_isolation: Literal["none", "process"]
+    """process: of all; none: of those tools alone that ask for it."""
+    tool_env: tuple[str, ...]
+    tool_user: str | None
+
+
+def imported(named: NamesTools, refused: type[Exception]) -> Toolbox | None:
+    """The tools; None where other processes are to import them.
+
+    Raises:
+        refused: one can't be loaded; in its words.
+    """
+    if named.tool_isolation == "process":
+        return None
+    try:
+        return load(",".join(named.tools), named.tools_folder)
+    except ToolboxError as fault:
+        raise refused(str(fault)) from None
+
+
+@asynccontextmanager
+async def all_tools(
+    named: NamesTools, here: Toolbox | None, relay: Relay, refused: type[Exception]
+) -> AsyncGenerator[Toolbox]:
+    """Those that are imported `here`, and those with processes of their own, as long as these are wanted.
+
+    Raises:
+        refused: their processes can't be started, or can't load them; in its words.
+    """
+    given = HostSetup(named.tool_env, named.tool_user or None)
+    async with AsyncExitStack() as closing:
+        try:
+            tools = isolated_tools(here, ",".join(named.tools), named.tools_folder, given, relay)
+            found = await closing.enter_async_context(tools)
+        except ToolboxError as fault:
+            raise refused(str(fault)) from None
+        yield found
 
 
 @asynccontextmanager

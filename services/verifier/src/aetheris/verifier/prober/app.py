@@ -1,8 +1,7 @@
 """The prober's composition root: everything that it consists of is made here; its one key signs its answers."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,17 +10,14 @@ import structlog
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.runtime.base.refusal import ToolsRefused
-from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.names import living
 from aetheris.runtime.process.record_keys import record_keys, while_in_force
 from aetheris.runtime.process.runtime import runtime
 from aetheris.runtime.worker.handler import Cadence, Inputs
-from aetheris.runtime.worker.loop import Pace, PartitionWorker
+from aetheris.runtime.worker.loop import PartitionWorker
 from aetheris.sdk.isolation import kernel
-from aetheris.sdk.isolation.hosts import HostSetup
-from aetheris.sdk.isolation.tools import isolated_tools
-from aetheris.sdk.loader import Toolbox, ToolboxError, load
+from aetheris.sdk.isolation.tools import all_tools, imported
 from aetheris.sdk.tool_output import ToolOutput
 from aetheris.verifier.prober.handlers import ProberDependencies, ProberPartition
 from aetheris.verifier.prober.hidden import known
@@ -51,28 +47,19 @@ async def serve(settings: ProberSettings, stop: asyncio.Event) -> None:
     """
     kernel.unreadable()
     keys = record_keys(settings, Party.PROBER)
-    here = _imported(settings)
+    here = imported(settings, ToolsRefused)
     output = ToolOutput(_say, partial(known, settings.secrets), reported=settings.tool_output)
     async with (
         runtime(settings, "prober", stop, with_redis=False) as parts,
         living(parts, GROUP, stop) as tenure,
-        _isolated(here, settings, output) as toolbox,
+        all_tools(settings, here, output.relay, ToolsRefused) as toolbox,
     ):
         prober = Prober(toolbox, parts.blobs, settings.probe_timeout_s, settings.probes_at_once, output)
 
         def handler(_partition: int) -> ProberPartition:
             return ProberPartition(ProberDependencies(parts, worker, prober, keys))
 
-        worker = PartitionWorker(
-            parts.log,
-            parts.appender,
-            INPUTS,
-            handler,
-            group=GROUP,
-            member=worker_name(settings),
-            tenure=tenure,
-            pace=Pace.of(settings),
-        )
+        worker = PartitionWorker.of(parts, INPUTS, handler, group=GROUP, tenure=tenure)
         worker.show(parts.health, parts.metrics)
         freeze_memory()
         with output.installed(toolbox):
@@ -91,29 +78,6 @@ async def _while_it_may_sign(work: Coroutine[Any, Any, None], in_force: Coroutin
         for one in (ends, working):
             one.cancel()
         await asyncio.gather(ends, working, return_exceptions=True)
-
-
-def _imported(settings: ProberSettings) -> Toolbox | None:
-    """None where other processes are to import them."""
-    if settings.tool_isolation == "process":
-        return None
-    try:
-        return load(",".join(settings.tools), settings.tools_folder)
-    except ToolboxError as fault:
-        raise ToolsRefused(str(fault)) from None
-
-
-@asynccontextmanager
-async def _isolated(here: Toolbox | None, settings: ProberSettings, output: ToolOutput) -> AsyncGenerator[Toolbox]:
-    given = HostSetup(settings.tool_env, settings.tool_user or None)
-    modules = ",".join(settings.tools)
-    async with AsyncExitStack() as closing:
-        try:
-            tools = isolated_tools(here, modules, settings.tools_folder, given, output.relay)
-            found = await closing.enter_async_context(tools)
-        except ToolboxError as fault:
-            raise ToolsRefused(str(fault)) from None
-        yield found
 
 
 def _say(level: int, event: str, fields: Mapping[str, Any]) -> None:
