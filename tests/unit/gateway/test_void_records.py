@@ -10,11 +10,13 @@ from typing import Any, cast
 
 import pytest
 
+from aetheris.gateway.core import reconciliations
 from aetheris.gateway.core.decisions import JobSnapshot
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.end_waits import EndWait, EndWaits
 from aetheris.gateway.feed import JobFeed
 from aetheris.gateway.reads import Reads
+from aetheris.gateway.reconciliation import Reconciliation
 from aetheris.gateway.views import Row
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.words import TryWord
@@ -26,7 +28,7 @@ from aetheris.protocol.messages.event_values import Outcome
 from aetheris.protocol.messages.events import Event
 from tests.testkit import histories as h
 from tests.testkit.tries import try_of, words_of
-from tests.unit.runtime.test_record_signatures import At, Installation, SignedJob, drafted
+from tests.unit.runtime.test_record_signatures import At, Installation, SignedJob, drafted, key_event
 
 TRUE_TYPES = ["job_created", "plan_generated"]
 START = h.started("a", "n1")
@@ -234,3 +236,63 @@ class Ticking(At):
 
     def monotonic(self) -> float:
         return float(next(self._seconds))
+
+
+class AnswersLater:
+    """A command's writer: what is appended once the command is sent."""
+
+    answer_s = 60.0
+
+    def __init__(self, job: SignedJob, news: JobFeed, *, true: bool) -> None:
+        self._job, self._news, self._true = job, news, true
+
+    async def send(self, _command: object, _trace: object) -> str:
+        said: dict[str, Any] = {
+            "caused_by": "cmd-1",
+            "ask": "q",
+            "place": 0,
+            "of": 1,
+            "resource": {},
+            "mode": "reconcile",
+        }
+        confirmed = key_event(ev.EffectConfirmed, **said)
+        forged(self._job, confirmed, "forged")
+        if self._true:
+            self._job.write(Party.PROBER, key_event(ev.ConfirmationFailed, **said, reason="drift"))
+        for record in self._job.records:
+            self._news.put(record)
+        self._news.close()
+        return "cmd-1"
+
+
+class HeardLog:
+    """A job's records up to now, and what is to come."""
+
+    def __init__(self, records: Sequence[Record], news: JobFeed) -> None:
+        self._records, self._news = list(records), news
+
+    async def end(self, _job_id: str) -> int:
+        return len(self._records)
+
+    async def records(self, _row: object, _end: int) -> list[Record]:
+        return self._records
+
+    async def row(self, _caller: object, _job_id: str) -> Row:
+        return RUNS
+
+    @asynccontextmanager
+    async def listening(self, _job_id: str) -> AsyncGenerator[JobFeed]:
+        yield self._news
+
+
+@pytest.mark.parametrize(("true", "counts"), [(True, (0, 1)), (False, (0, 0))])
+async def test_a_confirmation_that_the_prober_has_not_signed_is_not_counted(
+    *, job: SignedJob, monkeypatch: pytest.MonkeyPatch, true: bool, counts: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(reconciliations, "wanted", lambda *_asked: reconciliations.ResourceCounts(1, 0))
+    news, caller = JobFeed(), type("Caller", (), {"id": "ann", "tenant": "t"})
+    log = HeardLog(job.records, news)
+    registry = type("Registry", (), {"verifies": None})
+    parts = (log, AnswersLater(job, news, true=true), registry, Anytime())
+    found = (await Reconciliation(*cast("Any", parts)).reconcile(cast("Principal", caller), "job-1")).answer
+    assert (found.confirmed, found.failed, found.ok) == (*counts, False)

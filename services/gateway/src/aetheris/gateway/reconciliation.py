@@ -1,6 +1,7 @@
 """What a job did, compared with the external system when somebody asks, or by the clock (docs/confirmation.md)."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +15,7 @@ from aetheris.gateway.feed import FeedClosed, JobFeed
 from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.registry import Registry
 from aetheris.protocol.api import Reconciled
-from aetheris.protocol.fold.job_log import logged_events
+from aetheris.protocol.fold.job_log import LoggedEvent, Sequence, next_logged_event
 from aetheris.protocol.messages.commands import Reconcile
 from aetheris.protocol.planning.confirmation import recorded_effects, silent_effects
 
@@ -39,27 +40,43 @@ class Reconciliation:
         async with self._reader.listening(job_id) as news:
             async with self._deadlines.deadline():
                 row = await self._reader.row(caller, job_id)
-                records = await self._reader.records(row, await self._reader.end(job_id))
-                job, effects = await asyncio.to_thread(lambda: recorded_effects(logged_events(records)))
+                end = await self._reader.end(job_id)
+                records, numbers = await self._reader.records(row, end), Sequence()
+                logged = await asyncio.to_thread(lambda: [next_logged_event(numbers, record) for record in records])
+                job, effects = await asyncio.to_thread(recorded_effects, logged)
                 if job is None:
                     raise NotBegun
-                silent = len(silent_effects(job, logged_events(records)))
+                silent = len(silent_effects(job, logged))
                 wanted = reconciliations.wanted(effects, silent, self._registry.verifies)
                 as_of = reconciliations.last_of_effects(records)
                 command = Reconcile(
                     job_id=job_id, by=caller.id, tenant=caller.tenant, birth=job.creation_offset, as_of=as_of
                 )
                 command_id = await self._writer.send(command, row.trace) if asked or wanted.effects else ""
-            reported = await self._confirmations(news, command_id, wanted.effects)
+            reported = await self._confirmations(_logged(news, numbers, end), command_id, wanted.effects)
         return Reply(len(reported) == wanted.effects, reconciliations.answer(job_id, command_id, wanted, reported))
 
-    async def _confirmations(self, news: JobFeed, command_id: str, count: int) -> list[dict[str, Any]]:
-        """What the verifier says of each resource, each once, as far as it is said in time."""
+    async def _confirmations(
+        self, news: AsyncIterator[LoggedEvent], command_id: str, count: int
+    ) -> list[dict[str, Any]]:
+        """What the prober says of each resource, each once, as far as it is said in time."""
         body: dict[str, dict[str, Any]] = {}
         with suppress(TimeoutError, FeedClosed):
             async with asyncio.timeout(self._writer.answer_s):
                 while len(body) < count:
-                    one = reconciliations.confirmation(await news.get(), command_id)
+                    one = reconciliations.confirmation(await anext(news), command_id)
                     if one is not None:
                         body.setdefault(one["id"], one)
         return list(body.values())
+
+
+async def _logged(news: JobFeed, numbers: Sequence, end: int) -> AsyncIterator[LoggedEvent]:
+    """What comes behind `end`, judged by all that lies before it: whoever may append to the log could say it.
+
+    Raises:
+        FeedClosed.
+    """
+    while True:
+        record = await news.get()
+        if record.offset >= end:
+            yield next_logged_event(numbers, record)

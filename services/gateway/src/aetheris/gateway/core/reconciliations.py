@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 from aetheris.gateway.core.wire import payload_of
 from aetheris.protocol.api import Reconciled
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.fold.job_log import event_type_of, text_of
+from aetheris.protocol.fold.job_log import LoggedEvent, event_type_of
+from aetheris.protocol.messages import events as ev
 from aetheris.protocol.planning.confirmation import RecordedEffect, Verifies, to_ask, verdict
 
 _ANSWERS = frozenset({"effect_confirmed", "confirmation_failed"})
@@ -58,16 +59,14 @@ def wanted(effects: Iterable[RecordedEffect], silent: int, verifies: Verifies) -
     return ResourceCounts(asked, sum(len(effect.changes) for effect in found) - asked + silent)
 
 
-def confirmation(record: Record, command_id: str) -> dict[str, Any] | None:
-    """The answer to this command that an event is; None for any other event."""
-    event_type, payload = event_type_of(record), payload_of(record)
-    if event_type not in _ANSWERS or not isinstance(payload, dict):
+def confirmation(logged: LoggedEvent, command_id: str) -> dict[str, Any] | None:
+    """The answer to this command that an event is; None for any other event, and for one that is not the prober's."""
+    event = logged.event
+    if not isinstance(event, ev.EffectConfirmed | ev.ConfirmationFailed) or event.caused_by != command_id:
         return None
-    body = cast("dict[str, Any]", payload)
-    if body.get("caused_by") != command_id:
-        return None
+    body = payload_of(logged.record)
     shown = {name: body[name] for name in _SHOWN if body.get(name) is not None}
-    return {"id": text_of(record.header("ce_id")), "event": event_type, **shown}
+    return {"id": logged.id, "event": logged.type, **shown}
 
 
 def answer(job_id: str, command_id: str, asked: ResourceCounts, reported: Sequence[Mapping[str, Any]]) -> Reconciled:
