@@ -128,8 +128,9 @@ def check_bundle(rig: PasskeyRig, job: str, folder: Path, others: Path) -> None:
     """A stranger's Python, the script that stands alone and two files of signers."""
     file = folder / "job.zip"
     assert rig.cli("export", job, "--out", str(file)).returncode == 0
+    public = str(rig.system.data / "keys" / "seal.pub")
     for signers, wanted in ((rig.signers, 0), (others, 1)):
-        argv = [sys.executable, str(SCRIPT), str(file), "--signers", str(signers)]
+        argv = [sys.executable, str(SCRIPT), str(file), "--public-key", public, "--signers", str(signers)]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert done.returncode == wanted, done.stdout + done.stderr
 

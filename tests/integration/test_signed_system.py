@@ -131,7 +131,8 @@ def asked_under_other_roots(rig: Rig, job: str, root: str) -> None:
     for named, holds in ((root, True), ("0" * 64, False)):
         argv = ["verify", str(bundle), "--installation", named, "--data", str(rig.system.data), "--json"]
         done = CliRunner().invoke(app, argv)
-        said = [sys.executable, str(SCRIPT), str(bundle), "--installation", named]
+        public = str(rig.system.data / "keys" / "seal.pub")
+        said = [sys.executable, str(SCRIPT), str(bundle), "--public-key", public, "--installation", named]
         other = subprocess.run(said, capture_output=True, text=True, check=False)
         assert (done.exit_code == 0, other.returncode == 0) == (holds, holds), done.output
         for text in (done.stdout, other.stdout):

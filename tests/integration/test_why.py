@@ -135,7 +135,7 @@ def test_the_bundle_tells_the_same_without_a_network(rig: WhyRig, job: str, tmp_
     assert (offline["ok"], offline["injected"], offline["state"]["status"]) == (True, {"tool": 2}, "completed")
     stepwise = aetheris("replay", str(bundle), "--step", alone=True)["steps"]
     assert stepwise == rig.get(f"/jobs/{job}/replay", steps=1)["steps"]
-    assert aetheris("verify", str(bundle), alone=True)["ok"]
+    assert aetheris("verify", str(bundle), "--public-key", f"{data}/keys/seal.pub", alone=True)["ok"]
     assert aetheris("effects", str(bundle), alone=True) == rig.get(f"/jobs/{job}/effects")
     assert aetheris("effects", job, "--data", data) == rig.get(f"/jobs/{job}/effects")
     ledger = rig.get(f"/jobs/{job}/ledger")

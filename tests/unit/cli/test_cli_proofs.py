@@ -2,9 +2,12 @@
 
 import base64
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -14,10 +17,12 @@ from typer.testing import CliRunner
 from aetheris.cli import streamfile
 from aetheris.cli.app import app
 from aetheris.cli.streamfile import Stream
+from aetheris.proofs import bundle_zip
 from aetheris.sdk.client import JobPage
-from tests.testkit.evidence import KEY, TRUSTED, bundle_of, sealed
+from tests.testkit.evidence import KEY, OTHER_KEY, TRUSTED, bundle_of, sealed
 from tests.testkit.proof_histories import JOB, Log, clean
 from tests.testkit.refused import record_json
+from tests.testkit.standalone import SCRIPT
 
 PROOFS = ("execution_hash", "event_chain_root_hash", "tool_invocation_ledger_proof", "replay_proof_result")
 
@@ -44,7 +49,8 @@ def exported(tmp_path: Path) -> Path:
 
 
 def check(path: Path, *more: str) -> tuple[int, dict[str, Any]]:
-    shown = CliRunner().invoke(app, ["verify", str(path), "--json", *more])
+    by = () if "--public-key" in more else ("--self-signed",)
+    shown = CliRunner().invoke(app, ["verify", str(path), "--json", *by, *more])
     return shown.exit_code, json.loads(shown.stdout)
 
 
@@ -60,7 +66,7 @@ def test_a_clean_sealed_stream_holds(exported: Path) -> None:
     assert all(name in report for name in PROOFS)
     assert report["seal"]["ok"]
     assert report["violations"] == []
-    assert "holds" in CliRunner().invoke(app, ["verify", str(exported)]).stdout
+    assert "holds" in CliRunner().invoke(app, ["verify", str(exported), "--self-signed"]).stdout
 
 
 def test_one_changed_byte_anywhere_is_found_and_an_event_is_named(exported: Path) -> None:
@@ -79,7 +85,7 @@ def test_one_changed_byte_anywhere_is_found_and_an_event_is_named(exported: Path
         assert code == 1
         named = report["violations"][0]
         assert named["event_id"] in ids
-        shown = CliRunner().invoke(app, ["verify", str(exported)])
+        shown = CliRunner().invoke(app, ["verify", str(exported), "--self-signed"])
         assert f"event {named['event_id']} at offset {named['offset']}" in shown.stdout
 
 
@@ -122,6 +128,100 @@ def test_the_key_that_counts_may_be_ones_own(exported: Path, tmp_path: Path) -> 
     assert check(exported, "--public-key", str(other))[0] == 1
 
 
+@pytest.fixture
+def bundled(tmp_path: Path) -> Path:
+    path = tmp_path / "b.zip"
+    path.write_bytes(bundle_of(sealed(clean()).records))
+    return path
+
+
+def script(*argv: str) -> tuple[int, dict[str, Any], str]:
+    done = subprocess.run([sys.executable, "-I", str(SCRIPT), *argv], capture_output=True, text=True, check=False)
+    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+
+
+def rules(report: dict[str, Any]) -> list[str]:
+    return [broken["rule"] for broken in report["violations"]]
+
+
+WITHOUT_KEY = "unchanged since sealed by whoever holds these keys"
+
+
+def test_without_a_key_nothing_holds_unless_that_is_enough(exported: Path, bundled: Path, tmp_path: Path) -> None:
+    """Whoever made a file can have sealed it by a key of his own, and put that beside it."""
+    empty = ["--data", str(tmp_path / "nothing")]
+    for path in (exported, bundled):
+        shown = CliRunner().invoke(app, ["verify", str(path), *empty])
+        assert (shown.exit_code, WITHOUT_KEY in shown.stdout) == (1, True)
+        shown = CliRunner().invoke(app, ["verify", str(path), "--json", *empty])
+        assert (shown.exit_code, rules(json.loads(shown.stdout))) == (1, ["no_public_key"])
+        assert CliRunner().invoke(app, ["verify", str(path), "--self-signed", *empty]).exit_code == 0
+    code, report, said = script(str(bundled))
+    assert (code, rules(report), WITHOUT_KEY in said) == (1, ["no_public_key"], True)
+    assert script(str(bundled), "--self-signed")[0] == 0
+    own = tmp_path / "own.pem"
+    own.write_text(pem(KEY))
+    assert script(str(bundled), "--public-key", str(own))[0] == 0
+    assert script(str(bundled), "--public-key", str(own), "--self-signed")[0] == 2
+    for argv in ([str(bundled), "--public-key", str(own)], [JOB], [JOB, "--from-log"]):
+        assert CliRunner().invoke(app, ["verify", *argv, "--self-signed", *empty]).exit_code == 2
+    nobody = tmp_path / "none.json"
+    nobody.write_text('{"keys": []}')
+    assert check(bundled, "--public-key", str(nobody)) == (1, ANY)
+    assert rules(check(bundled, "--public-key", str(nobody))[1]) == ["envelope_unknown_key"]
+
+
+def test_the_key_may_be_configured_or_in_the_data_folder(
+    exported: Path, bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = tmp_path / "data" / "keys"
+    keys.mkdir(parents=True)
+    other = tmp_path / "other.pem"
+    other.write_text(pem(OTHER_KEY))
+    for path in (exported, bundled):
+        (keys / "seal.pub").write_text(pem(KEY))
+        argv = ["verify", str(path), "--data", str(tmp_path / "data")]
+        assert CliRunner().invoke(app, argv).exit_code == 0
+        with monkeypatch.context() as patched:
+            patched.setenv("AETHERIS_SEAL_KEYS", str(other))
+            assert CliRunner().invoke(app, argv).exit_code == 1
+            patched.setenv("AETHERIS_SEAL_KEYS", str(keys / "seal.pub"))
+            assert CliRunner().invoke(app, ["verify", str(path), "--data", str(tmp_path)]).exit_code == 0
+        (keys / "seal.pub").write_text(pem(OTHER_KEY))
+        assert CliRunner().invoke(app, argv).exit_code == 1
+
+
+VIEWS = (["effects"], ["ledger"], ["replay"], ["trace"], ["why", "--tool", "pay"])
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=" ".join)
+def test_no_view_shows_what_a_broken_signature_is_over(
+    view: list[str], bundled: Path, exported: Path, tmp_path: Path
+) -> None:
+    """And what nobody vouches for whose key is known here, it says."""
+    whole, keys = bundled.read_bytes(), tmp_path / "data" / "keys"
+    keys.mkdir(parents=True)
+    options = ["--data", str(tmp_path / "data"), "--json"]
+
+    def seen(path: Path) -> tuple[int, bool, bool]:
+        shown = CliRunner().invoke(app, [view[0], str(path), *view[1:], *options])
+        return shown.exit_code, "unvouched" in shown.stderr, "envelope_signature" in shown.stdout + shown.stderr
+
+    code = seen(bundled)[0]
+    assert code in (0, 1)
+    assert seen(bundled) == seen(exported) == (code, True, False)
+    (keys / "seal.pub").write_text(pem(OTHER_KEY))
+    assert seen(bundled) == (code, True, False)
+    (keys / "seal.pub").write_text(pem(KEY))
+    assert seen(bundled) == (code, False, False)
+    envelope = bundle_zip.unpack(whole)
+    at = envelope.index(b'"sig":"') + 10
+    bundled.write_bytes(bundle_zip.pack(envelope[:at] + bytes([envelope[at] ^ 1]) + envelope[at + 1 :]))
+    assert seen(bundled) == (2, False, True)
+    (keys / "seal.pub").unlink()
+    assert seen(bundled) == (2, False, True), "nor by a key of its own"
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "{}\n", "[]\n", '{"format":"aetheris-stream","version":2}\n', "not json\n"],
@@ -146,7 +246,7 @@ def test_a_pending_key_does_not_hold(tmp_path: Path) -> None:
     path.write_text("".join(f"{line}\n" for line in stream_of(log).lines()))
     code, report = check(path)
     assert (code, report["tool_invocation_ledger_proof"]["pending_idempotency_keys"]) == (1, ["k-a"])
-    assert "none yet" in CliRunner().invoke(app, ["verify", str(path)]).stdout
+    assert "none yet" in CliRunner().invoke(app, ["verify", str(path), "--self-signed"]).stdout
 
 
 class Evidence:

@@ -170,7 +170,7 @@ def test_a_tampered_history_is_found_and_its_event_named(name: str, tmp_path: Pa
     assert report.ok == (rule == "not_sealed"), "only that it is whole can't be seen without a seal"
     path = tmp_path / "s.jsonl"
     refused.write(path, records, TRUSTED)  # it announces as many records as it has
-    shown = CliRunner().invoke(app, ["verify", str(path), "--json"])
+    shown = CliRunner().invoke(app, ["verify", str(path), "--self-signed", "--json"])
     found = [broken for broken in json.loads(shown.stdout)["violations"] if broken["rule"] == rule]
     assert (shown.exit_code, bool(found)) == (1, True)
     assert all(broken["event_id"] for broken in found)

@@ -82,6 +82,13 @@ def of_records(records: Sequence[RawRecord], keys: Sequence[TrustedKey], data: P
     return judge(records, keys, stored(data)).report
 
 
+def unvouched(report: dict[str, Any]) -> dict[str, Any]:
+    """The report on a file that was judged by its own keys, where nobody said that these will do."""
+    said = "no key was given: where nothing else is wrong, it is unchanged since sealed by whoever holds these keys"
+    found = _finding("no_public_key", None, said)
+    return {**report, "ok": False, "violations": [*report["violations"], found]}
+
+
 def under_roots(report: dict[str, Any], roots: Collection[str]) -> dict[str, Any]:
     """The report, with each of its jobs as a violation whose services sign under none of these roots."""
     named = [report, *report.get("continued", ())] if "installation" in report else [report]
@@ -141,9 +148,10 @@ def read_allowed(path: Path) -> Sequence[TrustedSigner]:
 
 
 def trusted_keys(paths: Sequence[Path] | None, data: Path) -> list[TrustedKey]:
-    """The keys of files, else those that the data folder keeps of its own verifier."""
-    if paths:
-        return streamfile.read_trusted(paths)
+    """The keys of files, else of AETHERIS_SEAL_KEYS, else those that the data folder keeps of its own verifier."""
+    configured = os.environ.get("AETHERIS_SEAL_KEYS")
+    if paths or configured:
+        return streamfile.read_trusted(paths or [Path(configured or "")])
     known = [path for name in ("seal.pub", "seal-keys.json") if (path := data / "keys" / name).exists()]
     return list({key.key_id: key for key in streamfile.read_trusted(known)}.values())
 

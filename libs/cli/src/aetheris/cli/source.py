@@ -3,12 +3,12 @@
 from collections import ChainMap
 from pathlib import Path
 
-from aetheris.cli import streamfile
-from aetheris.cli.console import CommandError, Exit
+from aetheris.cli import judgement, streamfile
+from aetheris.cli.console import CommandError, Exit, progress
 from aetheris.cli.inputs import read_bytes
 from aetheris.cli.large import LazyResults
 from aetheris.proofs import RawRecord, bundle
-from aetheris.proofs.evidence import BadEvidence
+from aetheris.proofs.evidence import BadEvidence, Evidence
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 
@@ -26,13 +26,33 @@ def read_job(path: Path, data: Path) -> tuple[list[Record], LazyResults]:
     """
     content = read_bytes(path)
     if not content.startswith(b"PK"):
-        return [_record(raw) for raw in streamfile.parse(content).raw()], LazyResults(data)
+        stream = streamfile.parse(content)
+        progress("unvouched", f"{path}: a stream is signed by nobody but its seal: `aetheris verify` it first")
+        return [_record(raw) for raw in stream.raw()], LazyResults(data)
     try:
-        found = bundle.contents(content)
-        blobs = dict(ChainMap(*(dict(one.blobs) for one in found.chain)))  # it uses those of what it continues, too
-        return [_record(raw) for raw in found.records], LazyResults(data, blobs)
+        found = _opened(path, content, data)
     except BadEvidence as error:
         raise CommandError(Exit.BAD_INPUT, error.rule, f"{path}: {error.message}", file=str(path)) from None
+    blobs = dict(ChainMap(*(dict(one.blobs) for one in found.chain)))  # it uses those of what it continues, too
+    return [_record(raw) for raw in found.records], LazyResults(data, blobs)
+
+
+def _opened(path: Path, content: bytes, data: Path) -> Evidence:
+    """What is in a bundle. Any may be looked into that its own key signed; but it is said if that key is nobody's here.
+
+    Raises:
+        BadEvidence: it can't be read, or a signature of it does not hold.
+    """
+    known = judgement.trusted_keys(None, data)
+    try:
+        if known:
+            return bundle.contents(content, known)
+    except BadEvidence as error:
+        if error.rule != "envelope_unknown_key":
+            raise
+    found = bundle.contents(content)
+    progress("unvouched", f"{path}: no key known here signed it, so nobody vouches for it: `aetheris verify` it first")
+    return found
 
 
 def _record(raw: RawRecord) -> Record:

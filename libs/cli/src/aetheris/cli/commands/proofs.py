@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,8 +37,14 @@ def verify(
     *,
     public_key: Annotated[
         list[Path] | None,
-        typer.Option(help="Take only seals by this key (PEM) or these (file of keys), not those that a file names."),
+        typer.Option(
+            help="Take only seals by this key (PEM) or these (file of keys); else by AETHERIS_SEAL_KEYS, or our own."
+        ),
     ] = None,
+    self_signed: Annotated[
+        bool,
+        typer.Option("--self-signed", help="Take the keys that a file brings: that says not who sealed it."),
+    ] = False,
     signers: Annotated[
         Path | None,
         typer.Option(help="Whose keys sign for whom (allowed_signers), where a rule asks approvers to sign."),
@@ -54,7 +61,11 @@ def verify(
     with errors_as_exits(as_json=as_json):
         roots = judgement.known_roots(data) if from_log and installation is None else ()
         roots = roots if installation is None else (installation,)
-        report = _report(target, public_key, data, signers, roots=roots if from_log else None)
+        if self_signed and (public_key or from_log or not _is_file(target)):
+            rule = "--self-signed: only with FILE, and without --public-key"
+            raise CommandError(Exit.BAD_INPUT, "bad_usage", rule, field="--self-signed")
+        given = Given(public_key, self_signed)
+        report = _report(target, given, data, signers, roots=roots if from_log else None)
         if roots:
             report = judgement.under_roots(report, roots)
         if as_json:
@@ -102,18 +113,26 @@ def holds(report: Mapping[str, Any]) -> bool:
     return proven and not report.get("violations") and (seal.get("ok", False) or not seal.get("present", False))
 
 
+@dataclass(frozen=True)
+class Given:
+    """By whose keys a file is judged: those of these files, or its own where that is enough."""
+
+    files: Sequence[Path] | None
+    own: bool
+
+
 def _report(
-    target: str, keys: Sequence[Path] | None, data: Path, signers: Path | None, *, roots: Collection[str] | None
+    target: str, keys: Given, data: Path, signers: Path | None, *, roots: Collection[str] | None
 ) -> dict[str, Any]:
     """`roots`: those of the installation whose log is read here, without any service; None where none is read."""
     allowed = judgement.read_allowed(signers) if signers is not None else None
     if roots is not None:
         check_name(target, "ID")
-        trusted = judgement.trusted_keys(keys, data)
+        trusted = judgement.trusted_keys(keys.files, data)
         return judgement.of_log(local.kafka(data), target, trusted, data, signers=allowed, roots=roots)
     if _is_file(target):
         return _of_file(Path(target), keys, data, allowed)
-    for option, given in (("--public-key", keys), ("--signers", signers)):
+    for option, given in (("--public-key", keys.files), ("--signers", signers)):
         if given:
             rule = f"{option}: only with FILE or --from-log; the verifier has its own keys, and knows no signers"
             raise CommandError(Exit.BAD_INPUT, "bad_usage", rule, field=option)
@@ -126,13 +145,16 @@ def _is_file(target: str) -> bool:
     return "/" in target or target.endswith((".jsonl", ".zip")) or Path(target).is_file()
 
 
-def _of_file(path: Path, paths: Sequence[Path] | None, data: Path, signers: judgement.Signers) -> dict[str, Any]:
+def _of_file(path: Path, keys: Given, data: Path, signers: judgement.Signers) -> dict[str, Any]:
     content = read_bytes(path)
-    trusted = streamfile.read_trusted(paths) if paths else None
+    known = [] if keys.own else judgement.trusted_keys(keys.files, data)
+    trusted = known if known or keys.files else None
     if content.startswith(_ZIP) or path.suffix == ".zip":
-        return judgement.of_bundle(content, trusted, signers)
-    stream = streamfile.parse(content)
-    return judgement.of_stream(stream, stream.keys if trusted is None else trusted, data, signers)
+        report = judgement.of_bundle(content, trusted, signers)
+    else:
+        stream = streamfile.parse(content)
+        report = judgement.of_stream(stream, stream.keys if trusted is None else trusted, data, signers)
+    return judgement.unvouched(report) if trusted is None and not keys.own else report
 
 
 def _bundle(job_id: str, data: Path) -> tuple[bytes, bool]:
@@ -201,8 +223,10 @@ def _print(report: Mapping[str, Any]) -> None:
     for word in report.get("settled_by_hand", ()):
         text = f"{word['node_id']} of job {word['of']}: {word['verdict']}, says {word['by']}: {word['evidence']}"
         fields((("by hand", shown(text)),))
-    verdict = Text("holds", "green") if holds(report) else Text("does not hold", "red")
-    out.print(verdict)
+    if [one["rule"] for one in report.get("violations", ())] == ["no_public_key"]:
+        out.print(Text("unchanged since sealed by whoever holds these keys", "yellow"))
+    else:
+        out.print(Text("holds", "green") if holds(report) else Text("does not hold", "red"))
 
 
 def _print_proofs(report: Mapping[str, Any]) -> None:

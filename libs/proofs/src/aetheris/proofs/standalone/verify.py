@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Check an evidence bundle of Aetheris, trusting nobody:
-    python3 verify.py BUNDLE.zip [--public-key KEYS] [--installation KEY_ID] [--signers FILE]
+    python3 verify.py BUNDLE.zip --public-key KEYS [--installation KEY_ID] [--signers FILE]
+    python3 verify.py BUNDLE.zip --self-signed …
 
 Needs Python 3.11 and the package `cryptography` (for Ed25519 and P-256), and no network. It shares no code with
 Aetheris and is meant to be read, from here to the end, in the order in which it checks:
@@ -14,11 +15,12 @@ Aetheris and is meant to be read, from here to the end, in the order in which it
   7 the answer   the report; and what the bundle says again for its readers must follow from its records
 
 What is wrong is named by its rule (docs/verification.md says each in a sentence) and by the event. KEYS is a public
-key in PEM or a file {"keys": [...]}; without it the bundle's own are taken, and then the answer is only "nothing was
-changed since whoever holds these keys sealed it". KEY_ID is of the root by which the services sign their records;
-without it, it is whichever the job names, and the report says it. FILE is one of allowed signers, as OpenSSH has it:
-whose keys sign for whom, where a rule asks approvers to sign; without it their signatures are held against the keys
-that they name. Ends with 0 if everything holds, 1 if anything doesn't, 2 on wrong usage.
+key in PEM or a file {"keys": [...]}; without it the bundle's own are taken, and the answer is only "unchanged since
+sealed by whoever holds these keys", which is not enough (no_public_key) unless --self-signed says so. KEY_ID is of the
+root by which the services sign their records; without it, it is whichever the job names, and the report says it. FILE
+is one of allowed signers, as OpenSSH has it: whose keys sign for whom, where a rule asks approvers to sign; without it
+their signatures are held against the keys that they name. Ends with 0 if everything holds, 1 if anything doesn't, 2 on
+wrong usage.
 """
 
 import base64
@@ -2224,8 +2226,11 @@ class Given:
 
 
 def main(arguments: list[str]) -> int:
+    self_signed = "--self-signed" in arguments
+    arguments = [one for one in arguments if one != "--self-signed"]
     given = dict(zip(arguments[1::2], arguments[2::2], strict=False))
-    if len(arguments) != 1 + 2 * len(given) or not given.keys() <= {"--public-key", "--installation", "--signers"}:
+    known = {"--installation", "--signers"} | ({"--public-key"} if not self_signed else set())
+    if len(arguments) != 1 + 2 * len(given) or not given.keys() <= known:
         print(__doc__, file=sys.stderr)
         return 2
     try:
@@ -2239,6 +2244,10 @@ def main(arguments: list[str]) -> int:
         report = check_bundle(data, trusted, given.get("--installation"), signers)
     except Bad as error:
         report = {"ok": False, "violations": [finding(error.args[0])]}
+    if trusted is None and not self_signed:
+        if not report["violations"]:
+            print("unchanged since sealed by whoever holds these keys", file=sys.stderr)
+        report |= {"ok": False, "violations": [*report["violations"], finding("no_public_key")]}
     print(json.dumps(report, indent=1))
     return 0 if report["ok"] else 1
 
