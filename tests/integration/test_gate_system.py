@@ -32,7 +32,7 @@ irreversible = true
 effect = "approval"
 [[rules]]
 name = "named"
-tools = ["poke_lost"]
+tools = ["poke_lost", "poke_opaque"]
 effect = "allow"
 approvers = ["carol"]
 {ALLOW_REST}"""
@@ -159,9 +159,28 @@ def test_the_rule_that_allowed_a_call_names_who_resolves_it(rig: ApproversRig) -
     rig.refused(rig.resolve("bob", job, "happened"), "others are named to resolve")
     assert rig.resolve("carol", job, "happened").status_code == 200
     rig.system.wait_ended([job])
-    (parked,) = rig.system.events(job, "invocation_parked")
-    assert (parked["data"]["rule"], parked["data"]["approvers"]) == ("named", ["carol"])
+    (allowed,) = rig.system.data_of(job, "policy_allowed")
+    assert (allowed["rule"], allowed["approvers"]) == ("named", ["carol"])
     rig.system.verified(job)
+
+
+def test_a_policy_that_is_activated_takes_nobody_off_a_call_that_is_under_way(rig: ApproversRig) -> None:
+    """Its rule goes by another name now, and names somebody else."""
+    tag = fresh("renamed")
+    held = rig.external.hold(tag)
+    job = rig.system.submit({"id": "a", "tool": "poke_opaque", "args": {"tag": tag, "hold": str(held)}})
+    rig.external.wait_for(1, tag, PATIENCE_S)
+    renamed = POLICY.replace('"named"', '"renamed"').replace('"carol"', '"bob"')
+    assert rig.post("bob", "/policies", policy=renamed).status_code == 200
+    try:
+        rig.system.kill("executor-0")
+        rig.parked(job)
+        rig.refused(rig.resolve("bob", job, "happened"), "others are named to resolve its calls in doubt by rule named")
+        assert rig.resolve("carol", job, "happened").status_code == 200
+        rig.system.wait_ended([job])
+        rig.system.verified(job)
+    finally:
+        assert rig.post("bob", "/policies", policy=POLICY).status_code == 200
 
 
 def test_who_acts_in_the_place_of_who_is_named_resolves_until_that_ends(rig: ApproversRig) -> None:

@@ -92,7 +92,7 @@ def test_what_a_replaced_ledger_had_allowed_counts_behind_a_later_activation() -
     replaced.request("b", offset=2)
     assert [number for _, _, number in decisions(replaced)] == [1, 0]
     after = replaced.surroundings.ledger()
-    assert after.job.keys[key_of("b", {"n": 2}, "pay")].allowed_versions == {"1"}
+    assert after.job.keys[key_of("b", {"n": 2}, "pay")].allowed_as("1") is not None
     after.activate(1, DENY_ALL)
     after.request("b", offset=3)
     assert (decisions(after)[-1], after.grants) == (("invocation_rejected", hash_of(DENY_ALL), 1), [])

@@ -21,8 +21,7 @@ from aetheris.protocol.messages.commands import RegistryEntry, Signal
 from aetheris.protocol.messages.event_values import Change, RejectReason
 from aetheris.protocol.plan.graph import Confirmation, JobOptions
 from aetheris.protocol.planning.confirmation import Tally, recorded_effects
-from aetheris.protocol.planning.policy import parse
-from tests.testkit.histories import JOB, TENANT, created, finished, graph, key_of, planned, started
+from tests.testkit.histories import JOB, TENANT, about, created, finished, graph, key_of, planned, started
 from tests.unit.ledger.test_waits import LIMITS, START
 
 NODES = (
@@ -31,18 +30,6 @@ NODES = (
     {"id": "c"},
     {"id": "d", "args": {"x": {"$ref": "c#"}}},
 )
-NAMES = """
-[[rules]]
-name = "pay"
-tools = ["*"]
-effect = "allow"
-approvers = ["carol"]
-
-[[rules]]
-name = "rest"
-tools = ["*"]
-effect = "allow"
-"""
 ENTRY = RegistryEntry.model_validate(
     {"name": "act", "version": "1", "schema": {}, "schema_hash": "s", "effect_class": "opaque", "verifier": True}
 )
@@ -50,10 +37,13 @@ TERMS = DecisionContext(load(None), LIMITS, lambda: "id", lambda: 1.0, registere
 
 
 def job(mode: Confirmation | None = None, rules: Mapping[str, str | None] | None = None) -> LiveJob:
-    """A job whose nodes in `rules` (a) have succeeded, each let run by a rule."""
+    """A job whose nodes in `rules` (a) have succeeded, each let run by a rule; "pay" names carol."""
     live = LiveJob(create_job(created(JobOptions(confirmation=mode)), 0))
     events: list[ev.Event] = [planned(graph(*NODES))]
     for node, rule in (rules or {"a": None}).items():
+        if rule == "pay":
+            word: dict[str, Any] = {"args_hash": "h", "tool_version": "1", "rule": rule, "approvers": ("carol",)}
+            events.append(about(ev.PolicyAllowed, node, **word))
         events += [started(node, f"n-{node}").model_copy(update={"rule": rule}), finished(node, f"n-{node}")]
     for offset, event in enumerate(events, start=1):
         apply(live.state, event, offset)
@@ -157,37 +147,35 @@ def asks_human(live: LiveJob, context: DecisionContext, at_s: float) -> ev.JobWa
 
 def test_what_could_not_be_confirmed_is_accepted_by_whom_the_calls_rule_names_and_nobody_else() -> None:
     live = job("human_in_loop", rules={"a": "pay"})
-    context = replace(TERMS, policy=parse(NAMES))
-    resumed(live, 4, context)
-    observe(live, answer(asked(live, 0), "drift"), context, now(1))
-    wait = asks_human(live, context, 1)
+    resumed(live, 4, TERMS)
+    observe(live, answer(asked(live, 0), "drift"), TERMS, now(1))
+    wait = asks_human(live, TERMS, 1)
     assert (wait.rule, wait.approvers, wait.correlation_key) == ("pay", ("carol",), "confirm-4")
     apply(live.state, wait, 5)
     asks(live, wait)
     assert [may_accept(live.state, signalled(who)) for who in ("ann", "bob", "carol")] == [False, False, True]
     assert not may_accept(live.state, signalled("carol", "other"))
-    accept(live, context)
-    assert hold(live, job_key(live), ("b",), context, now(2)) is None
+    accept(live)
+    assert hold(live, job_key(live), ("b",), TERMS, now(2)) is None
 
 
 def test_calls_of_two_rules_are_accepted_one_after_the_other() -> None:
     live = job("human_in_loop", rules={"a": "pay", "c": "rest"})
-    context = replace(TERMS, policy=parse(NAMES))
-    resumed(live, 6, context)
+    resumed(live, 6, TERMS)
     assert live.resumed is not None
     live.resumed.failed, live.resumed.open = {key_of("a"), key_of("c")}, set()
     found: list[tuple[str | None, str | None]] = []
     for offset in (7, 9):
-        wait = asks_human(live, context, 1)
+        wait = asks_human(live, TERMS, 1)
         apply(live.state, wait, offset)
         asks(live, wait)
-        accept(live, context)
+        accept(live)
         named = {"wait_type": wait.wait_type, "correlation_key": wait.correlation_key, "by": "carol"}
         apply(live.state, ev.WaitCompleted.model_validate({"job_id": JOB, **named}), offset + 1)
         found.append((wait.rule, wait.correlation_key))
     assert sorted(rule or "" for rule, _ in found) == ["pay", "rest"]
     assert [key for _, key in found] == ["confirm-6", "confirm-6-2"]
-    assert hold(live, job_key(live, "d"), ("b", "d"), context, now(2)) is None
+    assert hold(live, job_key(live, "d"), ("b", "d"), TERMS, now(2)) is None
 
 
 def test_a_call_that_recorded_no_change_keeps_nobody() -> None:

@@ -1,5 +1,7 @@
 """The ledger on the word of a human, and on a cancel."""
 
+from typing import Any
+
 import pytest
 
 from aetheris.ledger.policy_file import load
@@ -58,17 +60,44 @@ def test_who_may_not_resolve_says_nothing(parked: Ledger, verdict: str, settleme
     ],
 )
 def test_the_rule_that_let_a_call_run_says_who_resolves_it(rule: str, may: dict[str, bool]) -> None:
-    """Whatever the policy says by then: it is recorded when the call is parked."""
-    for who, allowed in may.items():
-        surroundings = Surroundings(one("opaque"), parse(f"{ALLOW_ALL}\n{rule}"))
-        ledger = surroundings.ledger()
-        ledger.add(started("a", "n1").model_copy(update={"rule": "all"}))
-        ledger.lease_lapses()
-        assert ledger.state().status is KeyStatus.PARKED
-        surroundings.policy = parse(ALLOW_ALL)
-        again = surroundings.ledger()
-        again.resolve("not_executed", by=who)
-        assert (again.state().status is KeyStatus.SETTLED) is allowed, who
+    """Whatever is activated while the call is in flight, and whether that names others or has no such rule any more."""
+    named = ALLOW_ALL + '\napprovers = ["ann", "eve"]\nself_approval = true'
+    for who, allowed in {**may, "eve": may.get("bob", False)}.items():
+        for later in (ALLOW_ALL, named, named.replace('"all"', '"renamed"')):
+            ledger = Surroundings(one("opaque"), parse(f"{ALLOW_ALL}\n{rule}")).ledger()
+            ledger.request("a", offset=1)
+            (*_, granted) = ledger.grants
+            ledger.add(started("a", "n1").model_copy(update={"rule": granted.rules[0]}))
+            ledger.activate(1, later)
+            ledger.lease_lapses()
+            assert ledger.state().status is KeyStatus.PARKED
+            ledger.resolve("not_executed", by=who)
+            assert (ledger.state().status is KeyStatus.SETTLED) is allowed, (who, later)
+
+
+@pytest.mark.parametrize(
+    ("rule", "word"),
+    [
+        ("", None),
+        ("persons = false\n", None),
+        ("expires_s = 60\n", None),
+        ('approvers = ["carol"]\n', {"approvers": ["carol"]}),
+        ('approver_roles = ["resolve"]\n', {"approver_roles": ["resolve"]}),
+        ("persons = true\n", {"approver_kinds": ["person"]}),
+        ('approver_kinds = ["agent"]\n', {"approver_kinds": ["agent"]}),
+        ("self_approval = true\n", {"self_approval": True}),
+    ],
+)
+def test_a_rule_that_names_somebody_has_that_in_the_log_before_its_call_starts(
+    rule: str, word: dict[str, Any] | None
+) -> None:
+    """And one that names nobody writes nothing."""
+    ledger = Surroundings(one("opaque"), parse(f"{ALLOW_ALL}\n{rule}")).ledger()
+    ledger.request("a", offset=1)
+    said = [event for event in ledger.surroundings.log if isinstance(event, ev.PolicyAllowed)]
+    whom = {"approvers", "approver_roles", "approver_kinds", "approvals", "signed", "self_approval"}
+    found = [one.model_dump(mode="json", include=whom, exclude_none=True) for one in said]
+    assert (found, len(ledger.grants)) == ([word] if word is not None else [], 1)
 
 
 def test_a_word_on_what_is_not_parked_is_ignored() -> None:

@@ -24,16 +24,13 @@ def parked(policy: str = TWO) -> Ledger:
     for by in ("bob", "carol", "dan"):
         respond(ledger, "approve", by=by, name=f"yes-{by}")
     ledger.add(started("a", "n1", args=PAID, tool="pay"))
-    asks = ledger.job.keys[key()].requested
-    assert asks is not None
-    ledger.add(park("n1", asks.approvals))
+    ledger.add(park("n1"))
     assert state(ledger).status is KeyStatus.PARKED
     return ledger
 
 
-def park(invocation_id: str, approvals: int | None) -> ev.Event:
-    body: dict[str, Any] = {"rule": "pay", "approver_kinds": ("person",), "approvals": approvals, "reason": "?"}
-    return about(ev.InvocationParked, "a", args=PAID, tool="pay", invocation_id=invocation_id, **body)
+def park(invocation_id: str) -> ev.Event:
+    return about(ev.InvocationParked, "a", args=PAID, tool="pay", invocation_id=invocation_id, reason="?")
 
 
 def say(ledger: Ledger, by: str, verdict: str = "happened", **fields: Any) -> None:
@@ -212,6 +209,6 @@ def test_words_on_an_earlier_try_are_none_on_a_later_one() -> None:
         request = f"{JOB}:{execution_id(JOB, 'a', key())}:2"
         respond(ledger, "approve", by=by, name=f"again-{by}", request_id=request)
     ledger.add(started("a", "n2", args=PAID, tool="pay", token=2))
-    ledger.add(park("n2", 3))
+    ledger.add(park("n2"))
     say(ledger, "dan")
     assert (words(ledger), state(ledger).status) == ([("dan", "happened")], KeyStatus.PARKED)

@@ -202,7 +202,7 @@ def test_the_policys_own_word_is_not_enough() -> None:
     resolve(ledger)
     assert state(ledger).is_asking
     ledger.add(about(ev.PolicyAllowed, "a", args=PAID, tool="pay", args_hash="h", tool_version="1", rule="free"))
-    assert state(ledger).allowed_versions == frozenset()
+    assert state(ledger).allowed == ()
     assert start_is_void(ledger.job, start(ledger, 2)) == "retried by hand, and not approved anew"
 
 

@@ -234,10 +234,7 @@ def test_what_cannot_be_signed_is_not_said_and_a_retry_is_signed_anew(verdict: s
     ledger = ask()
     say(ledger, "bob")
     ledger.add(started("a", "n1", args=PAID, tool="pay"))
-    parked = about(
-        ev.InvocationParked, "a", args=PAID, tool="pay", invocation_id="n1", reason="?", signed=True, rule="pay"
-    )
-    ledger.add(parked)
+    ledger.add(about(ev.InvocationParked, "a", args=PAID, tool="pay", invocation_id="n1", reason="?"))
     resolved: dict[str, Any] = {"execution_id": execution_id(JOB, "a", key()), "verdict": verdict, "evidence": "seen"}
     resolved["as_of"] = ledger.job.last_offset
     ledger.core.hear(Resolve.model_validate({"job_id": JOB, **said_by("bob"), "tenant": TENANT} | resolved), "r", 8)

@@ -17,7 +17,6 @@ RULES: list[tuple[dict[str, Any], dict[str, list[str]]]] = [
         {"rule": "r", "approvers": ["fin-*"], "self_approval": True},
         {"me": ["not_an_approver"], "ann": ["not_an_approver"]},
     ),
-    ({}, {"me": [], "ann": []}),
 ]
 CASES = [(rule, who, broken) for rule, cases in RULES for who, broken in cases.items()]
 
@@ -28,9 +27,9 @@ def rules(log: Log) -> list[str]:
 
 def parked(**rule: Any) -> Log:
     log = Log(node("a"), tools={"refund": tool("opaque", irreversible=True)})
-    log.about("policy_allowed", tool_version="1", args_hash="args-a", rule="r")
+    log.about("policy_allowed", **{"tool_version": "1", "args_hash": "args-a", "rule": "r"} | rule)
     log.start("n1")
-    log.about("invocation_parked", "n1", reason="nobody knows", **rule)
+    log.about("invocation_parked", "n1", reason="nobody knows")
     return log
 
 
@@ -58,14 +57,47 @@ def test_who_resolves_is_judged_by_the_rule_that_was_recorded(
     assert rules(log) == broken
 
 
-def test_without_a_rule_where_it_was_parked_it_is_that_of_its_request() -> None:
+def test_whom_the_request_for_its_approval_named_says_it_before_whom_the_policy_named() -> None:
     log = Log(node("a"), tools={"refund": tool("opaque", irreversible=True)})
     log.ask(approvers=["bob"])
+    log.about("policy_allowed", tool_version="1", args_hash="args-a", rule="r", approvers=["ann"])
     log.decide("approve", approver="bob")
     log.start("n1")
     log.about("invocation_parked", "n1", reason="nobody knows")
     retry(log, "ann")
     assert rules(log) == ["not_an_approver"]
+
+
+PERSON = {"id": "ann", "kind": "person", "roles": [], "tenant": TENANT}
+
+
+@pytest.mark.parametrize(
+    ("by", "principal", "broken"),
+    [("me", None, ["self_approval"]), ("ann", None, []), ("ann", PERSON | {"kind": "agent"}, [])],
+)
+def test_of_a_call_that_was_not_judged_by_itself_anybody_else_says_it(
+    by: str, principal: dict[str, Any] | None, broken: list[str]
+) -> None:
+    log = Log(node("a"), tools={"refund": tool("opaque")})
+    log.start("n1", rule="r")
+    log.about("invocation_parked", "n1", reason="nobody knows", approvers=["nobody"], approver_kinds=["service"])
+    log.permanent("n1", "human", by=by, evidence="seen", principal=principal)
+    assert rules(log) == broken
+
+
+@pytest.mark.parametrize("irreversible", [True, False])
+def test_nobody_changes_whom_the_log_names_while_the_call_is_in_flight(irreversible: bool) -> None:
+    """Nor by another word of the policy's behind the start, nor by a second one before it."""
+    log = Log(node("a"), tools={"refund": tool("opaque", irreversible=irreversible)})
+    word: dict[str, Any] = {"tool_version": "1", "args_hash": "args-a"}
+    if irreversible:
+        log.about("policy_allowed", **word, rule="r", approvers=["bob"])
+        log.about("policy_allowed", **word, rule="later", approvers=["ann"])
+    log.start("n1")
+    log.about("policy_allowed", **word, rule="later", approvers=["carol"])
+    log.about("invocation_parked", "n1", reason="nobody knows")
+    log.permanent("n1", "human", by="ann", evidence="seen", principal=PERSON)
+    assert rules(log) == (["not_an_approver"] if irreversible else [])
 
 
 def test_anybody_may_cancel_what_waits() -> None:
@@ -88,7 +120,7 @@ def test_every_reopening_by_a_person_is_named() -> None:
         retry(log, "ann", f"n{number}")
         approve(log, number + 1, "bob")
         log.start(f"n{number + 1}", token=number + 1)
-        log.about("invocation_parked", f"n{number + 1}", reason="nobody knows", rule="r")
+        log.about("invocation_parked", f"n{number + 1}", reason="nobody knows")
     report = verified(log.records)
     assert report.violations == ()
     assert [(one["by"], one["token"], one["evidence"]) for one in report.to_json()["reopened_by_hand"]] == [

@@ -134,7 +134,7 @@ def _settled_by_ledger(log: Log) -> None:
 
 def _settled_by_human(log: Log) -> None:
     log.about("invocation_parked", "n1")
-    log.permanent("n1", "human", by="me")
+    log.permanent("n1", "human", by="ann")
 
 
 def _rejected(log: Log) -> None:

@@ -191,7 +191,7 @@ def test_an_emergency_is_signed_as_one() -> None:
 def test_what_became_of_a_call_is_a_word_that_cannot_be_signed(verdict: str) -> None:
     log = decided(signed=signature(text("ann"), "ann"))
     log.start("n1")
-    log.about("invocation_parked", "n1", reason="nobody knows", rule="r", signed=True)
+    log.about("invocation_parked", "n1", reason="nobody knows")
     if verdict == "retry":
         log.reopen("n1", "human", evidence=[{"by": "ann", "evidence": "seen"}])
     elif verdict == "happened":

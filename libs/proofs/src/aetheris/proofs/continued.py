@@ -217,11 +217,9 @@ def _recorded(earlier: Link, step: ContinuedStep | None, settlement: Body, creat
         )
         return
     validity, doubt, at = earlier.validity, step.doubt, len(earlier.validity.history.facts)
-    parked = validity.parked(doubt.key, at)
-    asked = validity.request(doubt.key, validity.askings(doubt.key, at)[-1], at)
-    rule = parked if parked is not None and parked.text("rule") else asked
-    yield from entitled(validity, rule, created, created.text("submitted_by"))
-    if rule is not None and several(rule, created) is not None:
+    says = validity.named(doubt.key, at)
+    yield from entitled(validity, says, created, created.text("submitted_by"))
+    if several(says, created) is not None:
         yield violation(
             "votes_missing", created, f"one has said what became of {settlement.get('node_id')}: several must"
         )

@@ -131,7 +131,7 @@ def _decided(validity: Validity, signers: Signers | None) -> Iterator[Violation]
                 yield violation("unasked_decision", decided, f"key {key} was decided, and nobody had asked")
             else:
                 yield from _bound(requested, decided)
-                yield from entitled(validity, requested, decided, decided.text("approver"))
+                yield from entitled(validity, requested.body, decided, decided.text("approver"))
                 yield from _own_edit(validity, requested, decided)
                 yield from _unsigned(validity, requested, decided, signers)
                 yield from _voted(validity, requested, decided, signers)
@@ -143,11 +143,10 @@ def _bound(requested: Fact, decided: Fact) -> Iterator[Violation]:
             yield violation("decision_differs", decided, f"the decision on key {decided.key} is about another {name}")
 
 
-def entitled(validity: Validity, rule: Fact | None, statement: Fact, who: str) -> Iterator[Violation]:
-    """By the rule as a record has it, if any has: not who submitted the job, and whom it names."""
+def entitled(validity: Validity, says: Body, statement: Fact, who: str) -> Iterator[Violation]:
+    """By the rule as a record says it: not who submitted the job, and whom it names."""
     created, about = validity.history.created, f"key {statement.key}" if statement.key else "the job"
     own = created is not None and created.text("submitted_by") in _voice(statement, who)
-    says: Body = rule.body if rule is not None else {}
     if own and says.get("self_approval") is not True:
         yield violation("self_approval", statement, f"who submitted the job decided on {about}")
     named = says.get("approvers") if not breaks_glass(statement) else None
@@ -244,7 +243,7 @@ def _votes(validity: Validity, requested: Fact, decided: Fact, signers: Signers 
             continue
         found = (
             *_bound(requested, vote),
-            *entitled(validity, requested, vote, vote.text("approver")),
+            *entitled(validity, requested.body, vote, vote.text("approver")),
             *_own_edit(validity, requested, vote),
             *_unsigned(validity, requested, vote, signers),
         )
@@ -333,34 +332,20 @@ def _resolved(validity: Validity) -> Iterator[Violation]:
     """What became of a parked call, by a person's word: another try, or its end. Anybody may cancel what waits."""
     for key in validity.started_keys():
         for reopened in _reopened_by_hand(validity, key):
-            yield from _entitled_to_resolve(validity, reopened, _reopening(reopened).by)
+            says = validity.named(reopened.key, reopened.at)
+            yield from entitled(validity, says, reopened, _reopening(reopened).by)
         settled = validity.final(key)
         if settled is not None and settled.fact.text("via") == "human" and settled.fact.text("error") != "cancelled":
-            yield from _entitled_to_resolve(validity, settled.fact, settled.fact.text("by"))
-            yield from _agreed(validity, settled.fact)
+            says = validity.named(key, settled.fact.at)
+            yield from entitled(validity, says, settled.fact, settled.fact.text("by"))
+            yield from _agreed(validity, says, settled.fact)
 
 
-def _entitled_to_resolve(validity: Validity, statement: Fact, who: str) -> Iterator[Violation]:
-    """By the rule that is recorded where it was parked, else by that of its request; without either nobody can say."""
-    rule = _rule_of(validity, statement)
-    if rule is not None:
-        yield from entitled(validity, rule, statement, who)
-
-
-def _rule_of(validity: Validity, statement: Fact) -> Fact | None:
-    parked = validity.parked(statement.key, statement.at)
-    if parked is not None and parked.invocation_id == statement.invocation_id and parked.text("rule"):
-        return parked
-    return validity.request(statement.key, validity.askings(statement.key, statement.at)[-1], statement.at)
-
-
-def _agreed(validity: Validity, settled: Fact) -> Iterator[Violation]:
+def _agreed(validity: Validity, says: Body, settled: Fact) -> Iterator[Violation]:
     """What a person's word settles where several must say it: as many have said just this, and no other since."""
-    rule = _rule_of(validity, settled)
-    if rule is not None:
-        verdict = "not_executed" if settled.outcome == PERMANENT else "happened"
-        said = (verdict, settled.body.get("output_hash"))
-        yield from _too_few(validity, rule, settled, _words_on(validity, settled), said)
+    verdict = "not_executed" if settled.outcome == PERMANENT else "happened"
+    said = (verdict, settled.body.get("output_hash"))
+    yield from _too_few(validity, says, settled, _words_on(validity, settled), said)
 
 
 def _words_on(validity: Validity, settled: Fact) -> list[Fact]:
@@ -392,9 +377,9 @@ def _word(vote: Fact) -> tuple[str, object]:
 
 
 def _too_few(
-    validity: Validity, rule: Fact, settled: Fact, votes: Sequence[Fact], said: tuple[str, object]
+    validity: Validity, says: Body, settled: Fact, votes: Sequence[Fact], said: tuple[str, object]
 ) -> Iterator[Violation]:
-    needed = several(rule, settled)
+    needed = several(says, settled)
     if needed is None:
         return
     cited = settled.body.get("votes")
@@ -403,7 +388,7 @@ def _too_few(
     agreeing = 0
     for vote in reversed(votes):
         voice = _voice(vote, vote.text("by"))
-        if voice & heard or any(entitled(validity, rule, vote, vote.text("by"))):
+        if voice & heard or any(entitled(validity, says, vote, vote.text("by"))):
             continue
         heard |= voice
         agreeing += _word(vote) == said and vote.text("by") in names
@@ -413,9 +398,9 @@ def _too_few(
         yield violation("votes_missing", settled, message)
 
 
-def several(rule: Fact, settled: Fact) -> int | None:
+def several(says: Body, settled: Fact) -> int | None:
     """How many must say what settles; None where one may, or says that it is an emergency."""
-    needed = rule.body.get("approvals")
+    needed = says.get("approvals")
     if not isinstance(needed, int) or isinstance(needed, bool) or breaks_glass(settled):
         return None
     return needed if needed > 1 else None
@@ -432,8 +417,9 @@ def _accepted(validity: Validity) -> Iterator[Violation]:
             begun.add(key)
         elif waiting is not None and fact.body.get("correlation_key") == waiting.body.get("correlation_key"):
             if waiting.text("rule"):
-                yield from entitled(validity, waiting, fact, fact.text("by"))
-                yield from _too_few(validity, waiting, fact, _acceptances(validity, waiting, fact), ("accepted", None))
+                words = _acceptances(validity, waiting, fact)
+                yield from entitled(validity, waiting.body, fact, fact.text("by"))
+                yield from _too_few(validity, waiting.body, fact, words, ("accepted", None))
             waiting = None
 
 

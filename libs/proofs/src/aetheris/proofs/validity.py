@@ -353,6 +353,33 @@ class Validity:
         """The request for approval that counts, before a position."""
         return _first_within(self.history.requests.get(key, ()), asking, at)
 
+    def allowance(self, start: Fact, asking: ApprovalToken) -> Fact | None:
+        """The policy's own word that let a key start, in the version of this start: behind the first try it is none."""
+        if asking.token != 1:
+            return None
+        version = start.body.get("tool_version")
+        said = (one for one in self.history.allowances.get(start.key, ()) if one.body.get("tool_version") == version)
+        first = next(said, None)
+        if first is None or first.at > start.at or self.starts_before(start.key, first.at):
+            return None
+        return first
+
+    def named(self, key: str, at: int) -> Body:
+        """Whom the log names, before a position, to say what became of a call that has started.
+
+        Its request for approval does; else what the policy said before it started; else nobody is named, so that
+        anybody may but who submitted the job, and where it can't be undone any person.
+        """
+        starts = self.starts_before(key, at)
+        asking = self.askings(key, at)[-1]
+        asked = self.request(key, asking, at)
+        if asked is None and starts:
+            asked = self.allowance(starts[-1], asking)
+        if asked is not None:
+            return asked.body
+        irreversible = bool(starts) and self.planned(starts[-1]).irreversible
+        return {"approver_kinds": ["person"]} if irreversible else {}
+
     def decision(self, key: str, asking: ApprovalToken, at: int) -> Fact | None:
         """The decision that counts, before a position."""
         return _first_within(self.history.decisions.get(key, ()), asking, at)
@@ -405,9 +432,8 @@ class Validity:
         What a human retries, only by a decision about that retry.
         """
         version = start.body.get("tool_version")
-        for allowed in self.history.allowances.get(start.key, []) if asking.token == 1 else ():
-            if allowed.at < start.at and allowed.body.get("tool_version") == version:
-                return True
+        if self.allowance(start, asking) is not None:
+            return True
         decided = self.decision(start.key, asking, start.at)
         if decided is None or decided.text("decision") != "approve":
             return False

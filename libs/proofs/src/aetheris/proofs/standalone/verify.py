@@ -643,9 +643,8 @@ class Call:
     asked: Record | None = None
     votes: dict[str, Record] = field(default_factory=dict[str, Record])  # by voter; the first of each
     decided: Record | None = None
-    parked: Record | None = None
     words: list[Record] = field(default_factory=list[Record])  # on what is parked, where several must say the same
-    allowed: set[str] = field(default_factory=set[str])  # tool versions, by policy
+    allowed: dict[str, Record] = field(default_factory=dict[str, Record])  # tool versions, and who lets them start
 
     def said_yes(self) -> bool:
         return self.decided is not None and self.decided.text("decision") == "approve"
@@ -887,13 +886,9 @@ class Job:
         own_edit = asked.body.get("self_approval") is not True and bool(voice(word, who) & editors)
         return {**unfit(self.created, asked.body, word, who), "own_edit": own_edit}
 
-    def check_who(self, word: Record, rule: Record | None, who: str) -> None:
+    def check_who(self, word: Record, says: dict[str, Any], who: str) -> None:
         """The gate, by the rule as a record has it: not who submitted the job, and whom it names."""
-        self.found += broken(word, **unfit(self.created, rule.body if rule else {"self_approval": True}, word, who))
-
-    def check_resolver(self, word: Record, call: Call, who: str) -> None:
-        """By the rule that is recorded where it was parked, else by that of its request."""
-        self.check_who(word, call.parked if call.parked and call.parked.text("rule") else call.asked, who)
+        self.found += broken(word, **unfit(self.created, says, word, who))
 
     def resolution_voted(self, vote: Record, call: Call) -> None:
         """A word that is not enough by itself: what it is about must be parked, or waited for."""
@@ -906,22 +901,23 @@ class Job:
             if type(as_of) is int and not said and (last is None or as_of >= last.offset):
                 call.words.append(vote)  # else a repeat, maybe of what he took back: said before his last word
 
-    def check_agreed(self, end: Record, rule: Record | None, votes: list[Record], said: tuple[Any, ...]) -> None:
+    def check_agreed(self, end: Record, says: dict[str, Any], votes: list[Record], said: tuple[Any, ...]) -> None:
         """What a person's word settles where several must say it: the last words of as many are just this."""
-        needed, cited = several(rule, end), listed(end.body.get("votes"))
+        needed, cited = several(says, end), listed(end.body.get("votes"))
         heard: set[str] = set()
         agreeing = 0
         for vote in reversed(votes) if needed else ():
             who = vote.text("by")
-            may = rule is not None and not any(unfit(self.created, rule.body, vote, who).values())
+            may = not any(unfit(self.created, says, vote, who).values())
             if may and not voice(vote, who) & heard:
                 heard |= voice(vote, who)
                 agreeing += (vote.text("verdict"), vote.body.get("output_hash")) == said and who in cited
         self.found += broken(end, votes_missing=agreeing < needed)
 
     def policy_allowed(self, allowed: Record, call: Call) -> None:
-        if call.asks == 1:
-            call.allowed.add(json_hash(allowed.body.get("tool_version")))
+        """Before the first try: it says who decides about the call, and nobody changes that while it is in flight."""
+        if call.asks == 1 and not call.tries:
+            call.allowed.setdefault(json_hash(allowed.body.get("tool_version")), allowed)
 
     def tool_invocation_started(self, start: Record, call: Call) -> None:
         entry = self.entry(start.node)
@@ -929,7 +925,7 @@ class Job:
         if known in self.void or not self.may_start(start, call, entry):  # a repeat of what nobody runs
             self.void.add(known)
             return
-        call.state, call.nonce, call.parked = "started", start.nonce, None
+        call.state, call.nonce = "started", start.nonce
         call.live.add(start.nonce)
         new, first = Try(start, entry), call.tries[0].start if call.tries else start
         version, planned = start.text("tool_version"), entry.says.get("tool") or entry.says.get("kind")
@@ -1028,12 +1024,11 @@ class Job:
     def check_end_by_hand(self, report: Record, call: Call) -> None:
         """A person said what became of it; a cancel ends what waits, by anybody."""
         if report.via == "human" and report.text("error") != "cancelled":
-            parked = call.parked if report.nonce == call.nonce else None
-            rule = parked if parked and parked.text("rule") else call.asked
-            self.check_who(report, rule, report.text("by"))
+            says = named(call)
+            self.check_who(report, says, report.text("by"))
             verdict = "happened" if report.succeeded else "not_executed"
             words = call.words if call.state == "parked" else []
-            self.check_agreed(report, rule, words, (verdict, report.body.get("output_hash")))
+            self.check_agreed(report, says, words, (verdict, report.body.get("output_hash")))
 
     def compare(self, report: Record, said: dict[Any, Record]) -> None:
         """What is said of one try agrees: executor and catch-up in all, others in whether it took effect."""
@@ -1073,7 +1068,7 @@ class Job:
     def invocation_parked(self, parked: Record, call: Call) -> None:
         call.doubts.setdefault(parked.nonce, "parked")
         if not call.settled and call.state == "started" and parked.nonce == call.nonce:
-            call.state, call.parked, call.words = "parked", parked, []
+            call.state, call.words = "parked", []
 
     def invocation_reopened(self, reopened: Record, call: Call) -> None:
         call.doubts[reopened.nonce] = "in_doubt"
@@ -1107,9 +1102,9 @@ class Job:
                 "offset": reopened.offset,
             }
         )
-        self.check_resolver(reopened, call, str(who))
+        self.check_who(reopened, named(call), str(who))
         if call.asked or self.entry(call.tries[-1].start.node).irreversible:
-            call.asks, call.asked, call.decided, call.allowed = call.token, None, None, set()
+            call.asks, call.asked, call.decided, call.allowed = call.token, None, None, {}
             call.votes = {}
 
     def invocation_probed(self, answer: Record, call: Call) -> None:
@@ -1190,11 +1185,11 @@ class Job:
         confirms = ended.type == "wait_completed" and not ended.node and ended.text("wait_type") == "confirmation"
         if confirms and self.accepting and same_key(ended, self.accepting):
             if self.accepting.text("rule"):
-                self.check_who(ended, self.accepting, ended.text("by"))
+                self.check_who(ended, self.accepting.body, ended.text("by"))
                 mine = [
                     vote for vote in self.acceptances if vote.at > self.accepting.at and same_key(vote, self.accepting)
                 ]
-                self.check_agreed(ended, self.accepting, mine, ("accepted", None))
+                self.check_agreed(ended, self.accepting.body, mine, ("accepted", None))
             self.accepting = None
         waiting, names = self.waiting.get(ended.node), ("wait_type", "correlation_key")
         own = waiting is not None and all(ended.body.get(name) == waiting.body.get(name) for name in names)
@@ -1327,9 +1322,21 @@ def seconds(value: Any, otherwise: float) -> float:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else otherwise
 
 
-def several(rule: Record | None, word: Record) -> int:
+def named(call: Call) -> dict[str, Any]:
+    """Whom the log names to say what became of a call: its request does, else what the policy said before it started.
+
+    Where neither names anybody, anybody may but who submitted the job; where it can't be undone, any person.
+    """
+    last = call.tries[-1] if call.tries else None
+    said = call.asked or (call.allowed.get(json_hash(last.start.body.get("tool_version"))) if last else None)
+    if said:
+        return said.body
+    return {"approver_kinds": ["person"]} if last and last.entry.irreversible else {}
+
+
+def several(says: dict[str, Any], word: Record) -> int:
     """How many must say what settles; 0 where one may, or says that it is an emergency."""
-    needed = rule.body.get("approvals") if rule else None
+    needed = says.get("approvals")
     return needed if type(needed) is int and needed > 1 and not breaks_glass(word) else 0
 
 
@@ -1970,9 +1977,9 @@ class Step:
     def may_say(self, job: Job, created: Record) -> list[Finding]:
         """The gate of the job that it is about: not who submitted that one, and whom the rule names."""
         call, who = self.doubt, created.text("submitted_by")
-        rule = (call.parked if call.parked and call.parked.text("rule") else call.asked) if call else None
-        too_few = bool(several(rule, created))
-        return broken(created, votes_missing=too_few, **unfit(job.created, rule.body if rule else {}, created, who))
+        says = named(call) if call else {}
+        too_few = bool(several(says, created))
+        return broken(created, votes_missing=too_few, **unfit(job.created, says, created, who))
 
     def as_said(self, word: dict[str, Any]) -> dict[str, Any]:
         """What is adopted of a call that a person says happened."""

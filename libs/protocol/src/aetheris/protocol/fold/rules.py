@@ -193,8 +193,8 @@ def _ask_anew(job: JobState, state: KeyState) -> None:
         state.answered += ((state.requested, state.decision),)
     elif entry is None or not entry.irreversible:
         return
-    state.asks, state.requested, state.decision, state.allowed_versions = state.fencing_token, None, None, frozenset()
-    state.votes = ()
+    state.asks, state.requested, state.decision = state.fencing_token, None, None
+    state.votes, state.allowed = (), ()
 
 
 def _parked(job: JobState, e: ev.InvocationParked, offset: int) -> bool:
@@ -247,10 +247,11 @@ def _rejected(job: JobState, e: ev.InvocationRejected, offset: int) -> bool:
 
 
 def _allowed(job: JobState, e: ev.PolicyAllowed, offset: int) -> bool:
+    """Before the first try: it says who decides about the call, and nobody changes that while the call is in flight."""
     state = job.key(e.idempotency_key, e.node_id)
-    if state.node_id != e.node_id or state.needs_yes or e.tool_version in state.allowed_versions:
+    if state.node_id != e.node_id or state.needs_yes or state.invocations or state.allowed_as(e.tool_version):
         return False
-    state.allowed_versions |= {e.tool_version}
+    state.allowed += (e,)
     return True
 
 

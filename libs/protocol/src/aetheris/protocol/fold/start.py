@@ -102,7 +102,7 @@ def _after_fails(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
 
 
 def _irreversible_fails(job: JobState, e: ev.ToolInvocationStarted, state: KeyState) -> str | None:
-    if not _approved(e, state) and e.tool_version not in state.allowed_versions:
+    if not _approved(e, state) and state.allowed_as(e.tool_version) is None:
         return "irreversible, and neither approved nor allowed by policy"
     for key in job.keys_by_content.get((e.content_key, e.occurrence), ()):
         other = job.keys[key]

@@ -88,7 +88,8 @@ class KeyState:
     parked: ev.InvocationParked | None = None
     """What says that only a human can tell, until the next try."""
     retry_due: str | None = None
-    allowed_versions: frozenset[str] = frozenset()
+    allowed: tuple[ev.PolicyAllowed, ...] = ()
+    """The policy's own word, the first on each version of the tool."""
     decision: ev.ApprovalDecided | None = None
     requested: ev.ApprovalRequested | None = None
     votes: tuple[ev.ApprovalVoted, ...] = ()
@@ -106,6 +107,10 @@ class KeyState:
     rejected_by: str | None = None
     """The human who refused to answer a form."""
     alarms: tuple[str, ...] = ()
+
+    def allowed_as(self, version: str) -> ev.PolicyAllowed | None:
+        """The policy's own word on a version of the tool."""
+        return next((word for word in self.allowed if word.tool_version == version), None)
 
     def last_word(self, by: str) -> tuple[int, ev.ResolutionVoted | None]:
         """Where somebody said last what became of the parked try, and what; -1, None: he has not."""

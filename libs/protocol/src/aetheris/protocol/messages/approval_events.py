@@ -20,28 +20,14 @@ class ApproverSignature(BaseModel):
     """The signature, as `ssh-keygen -Y sign` writes it, or of a passkey in the same form."""
 
 
-class PolicyAllowed(KeyEvent):
-    event_type: ClassVar[str] = "policy_allowed"
+class _ByRule(KeyEvent):
+    """What a rule of the policy says of a call, and whom it names to decide about it, for the whole of its life."""
+
     args_hash: str
     tool_version: str
     rule: str
     observed: tuple[Observed, ...] | None = None
     """What rules that only observe would have done."""
-    cost: float | None = None
-    policy_hash: str | None = None
-    """hex SHA-256 of the policy that decided."""
-    activation: int | None = None
-    """Its activation; 0: the ledger's configured policy, before the first."""
-
-
-class ApprovalRequested(KeyEvent):
-    event_type: ClassVar[str] = "approval_requested"
-    args_hash: str
-    tool_version: str
-    rule: str
-    observed: tuple[Observed, ...] | None = None
-    form: dict[str, Any]
-    expires_at: str | None = None
     approvers: tuple[str, ...] | None = None
     approver_roles: tuple[Role, ...] | None = None
     approver_kinds: tuple[PrincipalKind, ...] | None = None
@@ -50,13 +36,25 @@ class ApprovalRequested(KeyEvent):
     self_approval: bool | None = None
     signed: bool | None = None
     """Whether each who decides must sign what he says with a key of his own."""
+    cost: float | None = None
     policy_hash: str | None = None
-    """hex SHA-256 of the policy that asks for it."""
+    """hex SHA-256 of the policy whose rule it is."""
     activation: int | None = None
     """Its activation; 0: the ledger's configured policy, before the first."""
+
+
+class PolicyAllowed(_ByRule):
+    """The call may start without anybody's yes; whom it names says what became of it, once that is in doubt."""
+
+    event_type: ClassVar[str] = "policy_allowed"
+
+
+class ApprovalRequested(_ByRule):
+    event_type: ClassVar[str] = "approval_requested"
+    form: dict[str, Any]
+    expires_at: str | None = None
     edited_by: str | None = None
     """Who made this call of another by an edit."""
-    cost: float | None = None
     token: int | None = None
     """The generation from which on it counts: absent (1), or that which a human's retry began."""
 

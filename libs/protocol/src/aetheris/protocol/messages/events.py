@@ -250,19 +250,11 @@ class WorkerEnded(Event):
 
 
 class InvocationParked(KeyEvent):
-    """Nobody but a human can tell; rule, approvers and self_approval say who that may be."""
+    """Nobody but a human can tell; who that may be stands in what let the call start."""
 
     event_type: ClassVar[str] = "invocation_parked"
     invocation_id: str
     reason: str
-    rule: str | None = None
-    approvers: tuple[str, ...] | None = None
-    approver_roles: tuple[Role, ...] | None = None
-    approver_kinds: tuple[PrincipalKind, ...] | None = None
-    self_approval: bool | None = None
-    approvals: int | None = Field(default=None, ge=2)
-    """How many different principals must say the same; absent: one."""
-    signed: bool | None = None
     evidence: tuple[Any, ...] = ()
 
 

@@ -10,7 +10,7 @@ from aetheris.protocol.base.keys import args_hash, idempotency_key
 from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal
 from aetheris.protocol.base.references import references
 from aetheris.protocol.fold.state import JobState, KeyState
-from aetheris.protocol.messages.events import ApprovalRequested, ApprovalVoted, InvocationParked, JobWaiting
+from aetheris.protocol.messages.events import ApprovalRequested, ApprovalVoted, JobWaiting, PolicyAllowed
 from aetheris.protocol.plan.forms import AnswerRefused, FormField, answers
 from aetheris.protocol.planning.gate import Deciders, HumanAction, Matter, Vote, counted, gate
 from aetheris.protocol.planning.schemas import ArgsRefused, Schema, check_args
@@ -46,7 +46,7 @@ _WORDS: Mapping[str, HumanAction] = {
 }
 
 
-def deciders_of(asked: ApprovalRequested | InvocationParked | JobWaiting) -> Deciders:
+def deciders_of(asked: ApprovalRequested | PolicyAllowed | JobWaiting) -> Deciders:
     """Who may decide, as the log has it. Forms of a plan may be answered by who submitted it."""
     is_form = isinstance(asked, JobWaiting) and asked.wait_type == "human"
     return Deciders(
@@ -118,14 +118,22 @@ def may_not_resolve(job: JobState, state: KeyState, who: RecordedPrincipal, verd
 
 
 def resolvers(job: JobState, state: KeyState) -> Deciders:
-    """Who may say what became of a call, and how many must."""
-    recorded = state.parked or state.requested
-    rule = state.started.rule if state.started is not None else None
-    return deciders_of(recorded) if recorded is not None else unnamed(rule, irreversible=_irreversible(job, state))
+    """Who may say what became of a call that has started, and how many must: as its job's own log has it.
+
+    Whom the request for its approval named, else the policy's own word that let it start. A call with neither was let
+    start by a rule that names nobody. Whatever policy is activated meanwhile changes nothing of that.
+    """
+    started = state.started
+    if state.requested is not None:
+        return deciders_of(state.requested)
+    allowed = state.allowed_as(started.tool_version) if started is not None else None
+    if allowed is not None:
+        return deciders_of(allowed)
+    return unnamed(started.rule if started is not None else None, irreversible=_irreversible(job, state))
 
 
 def unnamed(rule: str | None, *, irreversible: bool) -> Deciders:
-    """Who may decide where nothing is known of a rule: of what can't be undone, a person."""
+    """Who may decide where nobody is named: anybody but who submitted the job; of what can't be undone, a person."""
     return Deciders(rule, kinds=(PrincipalKind.PERSON,) if irreversible else None)
 
 
@@ -158,7 +166,7 @@ def voter(vote: ApprovalVoted) -> RecordedPrincipal:
 
 
 def _irreversible(job: JobState, state: KeyState) -> bool:
-    entry = job.entry(state.node_id)
+    entry = job.entry(state.node_id, state.started.revision if state.started is not None else None)
     return entry is not None and entry.irreversible
 
 

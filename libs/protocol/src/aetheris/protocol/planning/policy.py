@@ -167,8 +167,16 @@ class Rule(_Strict):
 
     @property
     def judges_each_call(self) -> bool:
-        """Whether each call must be judged by itself, with its arguments: it can't ride in a run."""
-        return self.when is not None or self.is_limited or self.observes
+        """Whether each call must be judged by itself: it can't ride in a run.
+
+        For its arguments; or so that the log has whom the rule names, before the call is under way.
+        """
+        return self.when is not None or self.is_limited or self.observes or self._names_somebody
+
+    @property
+    def _names_somebody(self) -> bool:
+        """Whether others decide about a call that can be undone than where no rule names anybody."""
+        return self.deciders(irreversible=False) != unnamed(self.name, irreversible=False)
 
     @property
     def observed(self) -> Observed:
@@ -218,7 +226,6 @@ class Policy:
         self.signed = next((rule.name for rule in rules if rule.signed and not rule.observes), None)
         """A rule that asks for signatures."""
         self.limited: Mapping[str, Rule] = {rule.name: rule for rule in rules if rule.is_limited}
-        self._named: Mapping[str, Rule] = {rule.name: rule for rule in rules}
         self._known: dict[tuple[str, bool], tuple[Rule, ...]] = {}
         self._plain: dict[str, str | None] = {}
 
@@ -242,13 +249,6 @@ class Policy:
             else:
                 return PolicyVerdict(rule, rule.effect, rule.name, tuple(observed))
         return PolicyVerdict(_DENY, PolicyEffect.DENY, NO_RULE, tuple(observed))
-
-    def deciders(self, name: str | None, *, irreversible: bool) -> Deciders:
-        """Whom a rule names; where it stands no more, everybody, or every person, but who submitted the job."""
-        rule = self._named.get(name or "")
-        return (
-            rule.deciders(irreversible=irreversible) if rule is not None else unnamed(name, irreversible=irreversible)
-        )
 
     def plain(self, tool: str) -> str | None:
         """The rule that allows a call that can be undone, whatever its arguments are, so that it may ride in a run."""

@@ -23,6 +23,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ToolGrant
 from aetheris.protocol.messages.event_values import Decision, DuplicateOf, RejectReason
 from aetheris.protocol.plan.graph import AWAITED, RUNNABLE, Retry
+from aetheris.protocol.planning.approvals import recorded
 from aetheris.protocol.planning.continuation import done_before
 from aetheris.protocol.planning.invocation import Invocation, NotReady, blobs_needed, invocation
 from aetheris.protocol.planning.policy import PolicyEffect, PolicyVerdict, Rule
@@ -326,7 +327,7 @@ def _allow(
         asking = ask_human(job_key, call, rule, cost, context=context, now=now, observed=verdict.observed)
         return TimedDecision((asking,), again_s)
     needs_word = call.entry.irreversible or context.rules.plain(call.entry.node.tool_name) is None
-    if needs_word and not approved and version not in job_key.state.allowed_versions:
+    if needs_word and not approved and job_key.state.allowed_as(version) is None:
         return TimedDecision((_policy_allows(job_key, call, verdict, cost, context),), again_s)
     elsewhere = _wait_for_another(job_key, call.node_id, pending, context)
     if elsewhere is not None:
@@ -426,17 +427,17 @@ def _schedule(job_key: JobKey, free: Reopened, context: DecisionContext, now: No
 def _policy_allows(
     job_key: JobKey, call: Invocation, verdict: PolicyVerdict, cost: float | None, context: DecisionContext
 ) -> Emit:
-    """In the log before the grant: an irreversible call starts only behind it, and budgets count it."""
-    rule, version = verdict.rule.name, call.entry.tool_version
+    """Before the grant: what can't be undone starts only behind it, budgets count it, and it says who decides."""
+    version, deciders = call.entry.tool_version, verdict.rule.deciders(irreversible=call.entry.irreversible)
     event = ev.PolicyAllowed(
         job_id=job_key.job.job_id,
         node_id=call.node_id,
         idempotency_key=job_key.key,
         args_hash=call.args_hash,
         tool_version=version,
-        rule=rule,
+        **recorded(deciders),
         observed=verdict.observed or None,
         cost=cost,
         **context.named,
     )
-    return settlement.emit(job_key, written(event, job_key.key, version, rule))
+    return settlement.emit(job_key, written(event, job_key.key, version, verdict.rule.name))

@@ -7,14 +7,14 @@ from collections.abc import Container, Iterable, Iterator
 
 from aetheris.ledger.core import settlement
 from aetheris.ledger.core.decisions import Confirm, Decision, Emit, IdentifiedEvent, Now
-from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob, Resumed, TimedDecision, WorkerLife, deciders
+from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob, Resumed, TimedDecision, WorkerLife
 from aetheris.ledger.core.settlement import JobKey, written
 from aetheris.protocol.fold.state import JobState, KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Signal, Verification
 from aetheris.protocol.messages.event_values import RejectReason, WaitType
 from aetheris.protocol.plan.graph import Confirmation, dependencies
-from aetheris.protocol.planning.approvals import deciders_of, may_not_accept, recorded
+from aetheris.protocol.planning.approvals import deciders_of, may_not_accept, recorded, resolvers
 from aetheris.protocol.planning.confirmation import Tally
 
 LONGEST_PAUSE_S = 60.0
@@ -98,7 +98,7 @@ def hold(
     if mode == "strict":
         return TimedDecision((_refused(job_key, job.state, failed),), again_s)
     waits = (WAIT, None) in job.state.open_waits
-    return TimedDecision(() if waits else (_asked_human(job.state, found, failed, context),), again_s)
+    return TimedDecision(() if waits else (_asked_human(job.state, found, failed),), again_s)
 
 
 def mode_of(job: JobState) -> Confirmation:
@@ -138,13 +138,11 @@ def asked(job: LiveJob, waiting: ev.JobWaiting) -> None:
     job.accepting = deciders_of(waiting)
 
 
-def accept(job: LiveJob, context: DecisionContext) -> None:
+def accept(job: LiveJob) -> None:
     """What a human has let pass keeps nothing any more, until the job has waited again; only what was his to decide."""
     found = job.resumed
     if found is not None:
-        found.failed = {
-            key for key in found.failed if deciders(job.state, job.state.keys[key], context) != job.accepting
-        }
+        found.failed = {key for key in found.failed if resolvers(job.state, job.state.keys[key]) != job.accepting}
 
 
 def _comparable(job: JobState, keys: Iterable[str], context: DecisionContext) -> Iterator[tuple[str, WorkerLife]]:
@@ -246,9 +244,9 @@ def _refused(job_key: JobKey, job: JobState, failed: Iterable[str]) -> Emit:
     return settlement.rejected(job_key, RejectReason.CONFIRMATION, detail)
 
 
-def _asked_human(job: JobState, found: Resumed, failed: Iterable[str], context: DecisionContext) -> Emit:
+def _asked_human(job: JobState, found: Resumed, failed: Iterable[str]) -> Emit:
     """Who decides about such calls is asked; where two rules name others, one after the other."""
-    whom = deciders(job, job.keys[min(failed)], context)
+    whom = resolvers(job, job.keys[min(failed)])
     key = f"confirm-{found.offset}"
     earlier = sum(named == key or str(named).startswith(f"{key}-") for _, _, named in job.waits)
     key = f"{key}-{earlier + 1}" if earlier else key

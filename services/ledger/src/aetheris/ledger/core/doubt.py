@@ -9,7 +9,7 @@ from typing import Literal
 
 from aetheris.ledger.core import settlement
 from aetheris.ledger.core.decisions import Ask, Decision, Emit, Facts
-from aetheris.ledger.core.live_jobs import CurrentInvocation, DecisionContext, TimedDecision, deciders
+from aetheris.ledger.core.live_jobs import CurrentInvocation, DecisionContext, TimedDecision
 from aetheris.ledger.core.settlement import JobKey
 from aetheris.protocol.fold.state import KeyState, KeyStatus, PlanEntry
 from aetheris.protocol.messages.commands import Verification
@@ -102,7 +102,6 @@ def _exhausted(
     return settlement.parked(
         job_key,
         reason,
-        deciders(job_key.job, job_key.state, context),
         ({"cause": _cause(invocation)}, *evidence),
         *before,
     )

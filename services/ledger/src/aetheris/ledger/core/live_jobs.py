@@ -13,11 +13,10 @@ from aetheris.ledger.core.policy_in_force import PolicyInForce
 from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
-from aetheris.protocol.fold.state import JobState, KeyState, PlanEntry
+from aetheris.protocol.fold.state import JobState, PlanEntry
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Ended, RegistryEntry
-from aetheris.protocol.planning.approvals import deciders_of
 from aetheris.protocol.planning.confirmation import Tally
 from aetheris.protocol.planning.gate import Deciders
 from aetheris.protocol.planning.invocation import key_in_force
@@ -66,15 +65,6 @@ class DecisionContext:
         """Whether what a tool did can be compared with the external system."""
         entry = self.registered(name, version)
         return entry is not None and entry.verifier
-
-
-def deciders(job: JobState, state: KeyState, context: DecisionContext) -> Deciders:
-    """Who may decide about a call that has started: whom its request named, or the rule that let it run names."""
-    if state.requested is not None:
-        return deciders_of(state.requested)
-    entry, rule = job.entry(state.node_id), state.started.rule if state.started is not None else None
-    irreversible = entry is not None and entry.irreversible
-    return context.rules.deciders(rule, irreversible=irreversible)
 
 
 @dataclass(slots=True)

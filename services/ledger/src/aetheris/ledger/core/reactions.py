@@ -118,7 +118,7 @@ class Reactions:
 
     def _end_wait(self, job: LiveJob, event: ev.WaitCompleted, now: Now) -> None:
         if event.wait_type == confirmations.WAIT:
-            confirmations.accept(job, self._live_jobs.context)
+            confirmations.accept(job)
             self._due.hurry_all(job, now)
             return
         if event.wait_type == confirmations.UNANSWERED:

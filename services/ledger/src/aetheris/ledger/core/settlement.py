@@ -18,8 +18,6 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import CancelContract, Ended, JobCommand, Resolve
 from aetheris.protocol.messages.event_values import BlobRef, DuplicateOf, Observed, Outcome, RejectReason, Via
 from aetheris.protocol.messages.events import Event
-from aetheris.protocol.planning.approvals import recorded
-from aetheris.protocol.planning.gate import Deciders
 
 MAX_STORED_BYTES = 512 * 1024
 """Of an effect in the store: no executor leaves more."""
@@ -224,17 +222,14 @@ def retry_by_hand(job_key: JobKey, command: Resolve, command_id: str) -> Emit:
     return reopened(job_key, "human", evidence, caused_by=command_id, principal=command.recorded_principal)
 
 
-def parked(
-    job_key: JobKey, reason: str, deciders: Deciders, evidence: tuple[Any, ...], *before: IdentifiedEvent
-) -> Emit:
-    """Nobody but a human can tell, and the rule says who that may be."""
+def parked(job_key: JobKey, reason: str, evidence: tuple[Any, ...], *before: IdentifiedEvent) -> Emit:
+    """Nobody but a human can tell."""
     event = ev.InvocationParked(
         job_id=job_key.job.job_id,
         node_id=job_key.state.node_id,
         idempotency_key=job_key.key,
         invocation_id=job_key.invocation_id,
         reason=reason,
-        **recorded(deciders),
         evidence=evidence,
     )
     return emit(job_key, *before, written(event, job_key.invocation_id))

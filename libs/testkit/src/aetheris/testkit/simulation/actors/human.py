@@ -28,7 +28,7 @@ from aetheris.protocol.messages.commands import (
     WorkerEntry,
 )
 from aetheris.protocol.messages.events import Event, JobWaiting, PlanGenerated
-from aetheris.protocol.planning.approvals import request_id
+from aetheris.protocol.planning.approvals import request_id, resolvers
 from aetheris.testkit.simulation.installation import SimRecords
 from aetheris.testkit.simulation.log import WholeBatch
 from aetheris.testkit.simulation.scenario import TENANT, Lasting
@@ -209,7 +209,7 @@ class Human:
             for by in VOTERS if _needs_votes(state) else HUMANS:
                 if _is_asked(state) and self._decides() and self._unsaid("decide", key, by, str(state.asks)):
                     yield ScheduledAction(f"{by} answers about {state.node_id}", self._answering(job, key, state, by))
-            several = state.parked is not None and state.parked.approvals is not None
+            several = state.parked is not None and resolvers(job, state).approvals > 1
             for by in VOTERS if several else HUMANS[:1]:
                 unsaid = self._unsaid("resolve", key, by, str(state.fencing_token))
                 if state.status is KeyStatus.PARKED and self._resolves() and unsaid:
