@@ -36,7 +36,7 @@ PURE = frozenset(
             "json",
             "math",
         ),
-        *("operator", "re", "struct", "tomllib", "typing", "urllib.parse", "uuid", "zipfile", "zlib"),
+        *("abc", "operator", "re", "struct", "tomllib", "typing", "urllib.parse", "uuid", "zipfile", "zlib"),
         *("cel", "jiter", "jsonschema_rs", "pydantic", "rfc8785", "cryptography.exceptions"),
         *("cryptography.hazmat.primitives.asymmetric", "cryptography.hazmat.primitives.asymmetric.ed25519"),
         *("cryptography.hazmat.primitives.asymmetric.utils", "cryptography.hazmat.primitives.hashes"),

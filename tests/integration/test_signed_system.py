@@ -29,7 +29,7 @@ from aetheris.protocol.messages.commands import (
     Cancel,
     CancelContract,
     FreezeAnswer,
-    FreezeMark,
+    FreezeBarrier,
     FreezeOrder,
     JobCommand,
     Pause,
@@ -208,13 +208,13 @@ def refused(rig: Rig, jobs: set[str]) -> None:
 
 
 def test_freezes_are_the_gateways_to_order_and_the_ledgers_to_answer(rig: Rig) -> None:
-    """By who may write to freezes and jobs.events: an order, a mark, answers, and an order's end."""
+    """By who may write to freezes and jobs.events: an order, a barrier, answers, and an order's end."""
     tenant = rig.system.data_of(rig.system.submit(poke("a", fresh("t"), tool="poke_pure")), "job_created")
     scope = FreezeScope(tenant=tenant[0]["tenant"] if tenant else "default", tool="poke_pure")
     forged = FreezeOrder(scope=scope, number=1, frozen=True, by="eve", at="now")
     rig.system.forge(Topic.FREEZES, forged.key, forged, ROGUE)
     rig.system.say_as(Party.LEDGER, Topic.FREEZES, forged.key, forged)
-    rig.system.forge(Topic.JOBS_EVENTS, forged.key, FreezeMark(order=forged), ROGUE)
+    rig.system.forge(Topic.JOBS_EVENTS, forged.key, FreezeBarrier(order=forged), ROGUE)
     for number in range(8):
         rig.system.completed(poke("a", f"free-{number}", tool="poke_pure"))
     assert frozen(rig) == []

@@ -19,7 +19,7 @@ from aetheris.planner.core.partition import Partition as Planner
 from aetheris.protocol.base.checkpoints import TYPE, UNBORN, CheckpointSpan, Piece, cut, write
 from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.envelope import FREEZE_MARK, Envelope, decode_event, read_mark
+from aetheris.protocol.messages.envelope import FREEZE_BARRIER, Envelope, decode_event, read_barrier
 from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
 from aetheris.protocol.plan.graph import EffectKind
 from aetheris.runtime.worker.checkpoints import Checkpoints
@@ -53,8 +53,8 @@ class Cores:
 
     def fold(self, records: Sequence[Record]) -> None:
         for record in records:
-            if is_mark(record):
-                self._fold_mark(record)
+            if is_barrier(record):
+                self._fold_barrier(record)
                 continue
             envelope = decode_event(record)
             assert isinstance(envelope, Envelope)
@@ -66,11 +66,11 @@ class Cores:
             self.executor.evolve(envelope.body, record.offset)
             self.verifier.evolve(record, envelope.body.event_type)
 
-    def _fold_mark(self, record: Record) -> None:
-        mark = read_mark(record)
-        assert mark is not None
-        self.ledger.marked(mark, record.offset)
-        self.executor.marked(mark, record.offset)
+    def _fold_barrier(self, record: Record) -> None:
+        barrier = read_barrier(record)
+        assert barrier is not None
+        self.ledger.passed(barrier, record.offset)
+        self.executor.passed(barrier, record.offset)
 
     def remembered(self) -> dict[str, Any]:
         """All that they know of jobs, and in which order."""
@@ -85,9 +85,9 @@ class Cores:
         }
 
 
-def is_mark(record: Record) -> bool:
+def is_barrier(record: Record) -> bool:
     """Of no job: no checkpoint has it, and who starts above it reads the orders themselves."""
-    return record.header("ce_type") == FREEZE_MARK
+    return record.header("ce_type") == FREEZE_BARRIER
 
 
 def log_of(seed: int) -> tuple[list[Record], DecisionContext]:
@@ -118,7 +118,7 @@ async def restored(records: Sequence[Record], end: int, context: DecisionContext
     log = MemoryLog(partitions=1)
     jobs: dict[bytes | None, list[Record]] = {}
     for record in records[:end]:
-        if not is_mark(record):
+        if not is_barrier(record):
             jobs.setdefault(record.key, []).append(record)
     covered = [job for job in jobs.values() if rng.random() < 0.8]
     bare = [job[0].offset for job in jobs.values() if job not in covered]

@@ -6,7 +6,7 @@ import pytest
 
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.commands import FreezeMark
+from aetheris.protocol.messages.commands import FreezeBarrier
 from aetheris.testkit.simulation.log import record_of
 from aetheris.testkit.simulation.run import SimulationRun
 from aetheris.testkit.simulation.tape import Tape
@@ -24,7 +24,7 @@ def histories(seed: int) -> list[list[Record]]:
     run.go()
     found: dict[bytes | None, list[Record]] = {}
     for entry in run.events():
-        if isinstance(entry.body, FreezeMark):
+        if isinstance(entry.body, FreezeBarrier):
             continue  # of no job
         record = record_of(Topic.JOBS_EVENTS, entry.record.offset, entry.id, entry.body)
         found.setdefault(record.key, []).append(record)

@@ -13,11 +13,12 @@ from aetheris.protocol.messages.commands import RegistryEntry, ToolGrant
 from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.schemas import pin_of
+from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.blobs.store import FolderBlobs
 from aetheris.runtime.blobs.traffic import BlobTraffic
-from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.log.interface import AppendRefused, RefusedGroup, Written
+from aetheris.runtime.log.order_table import OrderTable
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.crash import CrashPoints
 from aetheris.runtime.process.withheld import Withheld
@@ -119,7 +120,7 @@ class HandlerBench:
             heartbeat=self.heartbeat,
             crash=CrashPoints(),
             wake_up=self.wake_up,
-            freezes=FreezeTable(Table(MemoryLog(1), Topic.FREEZES)),
+            freezes=OrderTable(Table(MemoryLog(1), Topic.FREEZES), FreezeOrders()),
             spawn=self._spawn,
             quarantine=self._refuse,
             wake=lambda: None,

@@ -10,13 +10,13 @@ from typing import Any
 from aetheris.ledger.core.decisions import (
     Answered,
     Ask,
+    Barrier,
     Confirm,
     Decision,
     DuplicateLine,
     Emit,
     Facts,
     Grant,
-    Mark,
     Now,
     PolicyTaken,
     View,
@@ -29,7 +29,6 @@ from aetheris.ledger.policy_file import load
 from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import execution_id
-from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
 from aetheris.protocol.fold.state import JobState, KeyState
 from aetheris.protocol.messages import events as ev
@@ -37,7 +36,7 @@ from aetheris.protocol.messages.commands import (
     ContentRecord,
     Ended,
     FreezeAnswer,
-    FreezeMark,
+    FreezeBarrier,
     FreezeOrder,
     LedgerRecord,
     PolicyActivation,
@@ -51,6 +50,7 @@ from aetheris.protocol.messages.commands import (
 from aetheris.protocol.messages.event_values import Answer, Change
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.policy import Policy
+from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from tests.testkit.histories import JOB, TENANT, about, created, finished, graph, key_of, planned, started
 from tests.testkit.principals import said_by
 
@@ -156,7 +156,7 @@ class Ledger:
         self.asks: list[Verification] = []
         self.records: list[LedgerRecord] = []
         self.lines: list[ContentRecord] = []
-        self.marks: list[FreezeMark] = []
+        self.barriers: list[FreezeBarrier] = []
         self.answers: list[FreezeAnswer] = []
         self._fold()
         self.core.restored(surroundings.now())
@@ -198,9 +198,9 @@ class Ledger:
                 self.records.append(decision.record)
             case DuplicateLine():
                 self.lines.append(decision.record)
-            case Mark():
-                self.marks.append(decision.message)
-                self.core.marked(decision.message, self.core.folded)
+            case Barrier():
+                self.barriers.append(decision.message)
+                self.core.passed(decision.message, self.core.folded)
             case Answered():
                 self.answers.append(decision.message)
             case PolicyTaken():

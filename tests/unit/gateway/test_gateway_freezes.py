@@ -10,8 +10,8 @@ from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem, F
 from aetheris.protocol.api_operations import FreezeBody
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.principals import PrincipalKind, Role
-from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.messages.commands import ActingCall, FreezeAnswer
+from aetheris.protocol.tables.freeze_orders import FreezeOrders
 
 OPERATOR = Principal("bob", "acme", PrincipalKind.PERSON, frozenset({Role.OPERATE}))
 ADMINISTRATOR = Principal("eve", "acme", PrincipalKind.PERSON, frozenset({Role.ADMINISTER}))

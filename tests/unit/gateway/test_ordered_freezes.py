@@ -20,8 +20,9 @@ from aetheris.protocol.base.records import Draft, Group
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import FreezeAnswer, FreezeOrder
 from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.runtime.base.clock import SystemClock
-from aetheris.runtime.log.freezes import FreezeTable
+from aetheris.runtime.log.order_table import OrderTable
 from aetheris.runtime.log.table import Table
 from aetheris.testkit.memory import MemoryAppender, MemoryLog
 
@@ -67,7 +68,7 @@ async def gateway(*read: FreezeOrder, unread: Sequence[FreezeOrder]) -> AsyncGen
     await others.put(*read)
     table = Table(log, Topic.FREEZES)
     freezes = OrderedFreezes(
-        FreezeTable(table),
+        OrderTable(table, FreezeOrders()),
         partitions=lambda: log.partitions(Topic.JOBS_EVENTS),
         appender=cast("MemoryAppender", others),
         deadlines=Deadlines(cast("JobIndex", None), 20.0),

@@ -7,10 +7,10 @@ from structlog.testing import capture_logs
 
 from aetheris.ledger.core.policy_in_force import PolicyInForce
 from aetheris.ledger.operator_log import report_activation
-from aetheris.protocol.fold.policy_activations import MAX_POLICY_BYTES, PolicyActivations
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import PolicyActivation, PolicyAnswer
+from aetheris.protocol.messages.commands import POLICY_KEY, PolicyActivation, PolicyAnswer
 from aetheris.protocol.planning.policy import PolicyError, parse
+from aetheris.protocol.tables.policy_activations import MAX_POLICY_BYTES, PolicyActivations
 from tests.testkit.histories import JOB, graph, key_of
 from tests.testkit.ledgers import ALLOW_ALL, Behind, Ledger, Surroundings
 
@@ -121,11 +121,11 @@ def test_of_two_with_one_number_the_first_counts_and_none_that_leaves_one_out() 
     assert found.take(activation(1))
     assert not found.take(activation(1, DENY_ALL))
     assert not found.take(activation(3))
-    assert (found.number, found.last and found.last.policy) == (1, ALLOW_ALL)
+    assert (found.number, found.active and found.active.policy) == (1, ALLOW_ALL)
     assert not found.answer(PolicyAnswer(number=2, partition=0))
     assert found.answer(PolicyAnswer(number=1, partition=0))
     assert found.take(activation(2, DENY_ALL))
-    assert (found.answers, [one.policy for one in found.history]) == ({}, ["", DENY_ALL])
+    assert (found.answers(POLICY_KEY), [one.policy for one in found.history]) == ({}, ["", DENY_ALL])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What people have frozen: no grant, the freeze in each job, then the mark, then the answer, whoever takes over."""
+"""What people have frozen: no grant, the freeze in each job, then the barrier, then the answer, whoever takes over."""
 
 from typing import Any
 
@@ -43,12 +43,12 @@ def test_nothing_is_granted_until_it_is_unfrozen() -> None:
     assert answered(ledger) == [(1, True, [], 0), (1, False, [], 0)]
 
 
-def test_it_answers_when_the_job_carries_it_and_its_mark_was_read_with_what_had_started() -> None:
+def test_it_answers_when_the_job_carries_it_and_its_barrier_was_read_with_what_had_started() -> None:
     ledger = Surroundings(one("opaque")).ledger()
     ledger.add(started("a", "n1"))
     ledger.order(order())
     assert [type(event) for event in ledger.surroundings.log[-1:]] == [ev.JobFrozen]
-    assert len(ledger.marks) == 1
+    assert len(ledger.barriers) == 1
     assert answered(ledger) == [(1, True, ["a"], 0)]
 
 
@@ -67,12 +67,12 @@ def test_what_was_settled_without_its_try_may_still_act(end: dict[str, Any], act
     assert answered(ledger) == [(1, True, ["a"] if acts else [], 0)]
 
 
-def test_a_mark_waits_for_the_last_job() -> None:
+def test_a_barrier_waits_for_the_last_job() -> None:
     ledger = Surroundings(one("opaque")).ledger()
     ledger.freezes.take(order())
     ledger.core.ordered(order(), ledger.surroundings.now())
     decided = ledger.core.decide(ledger.surroundings.facts(), ledger.surroundings.now())
-    assert [type(one).__name__ for one in decided] == ["Emit"], "no mark before the job carries the freeze"
+    assert [type(one).__name__ for one in decided] == ["Emit"], "no barrier before the job carries the freeze"
     assert not ledger.core.decide(ledger.surroundings.facts(), ledger.surroundings.now())
 
 

@@ -4,12 +4,12 @@ import pytest
 from pydantic import ValidationError
 
 from aetheris.protocol.base.freeze_scope import FreezeScope
-from aetheris.protocol.fold.freeze_orders import FreezeOrders, is_frozen
 from aetheris.protocol.fold.start import start_is_void
 from aetheris.protocol.fold.state import KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import FreezeAnswer, FreezeOrder
 from aetheris.protocol.messages.events import Event
+from aetheris.protocol.tables.freeze_orders import FreezeOrders, is_frozen
 from tests.testkit.histories import JOB, TENANT, finished, fold, graph, key_of, planned, started
 from tests.testkit.tries import try_of
 
@@ -123,7 +123,7 @@ def test_an_answer_to_an_earlier_order_is_none() -> None:
     known.take(order(1))
     assert known.answer(FreezeAnswer(scope=ALL, number=1, frozen=True, partition=0))
     known.take(order(1, begins=False))
-    assert known.answers(ALL) == {}
+    assert known.answers(ALL.key) == {}
     assert not known.answer(FreezeAnswer(scope=ALL, number=1, frozen=True, partition=1))
 
 

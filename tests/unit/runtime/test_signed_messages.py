@@ -18,9 +18,9 @@ from aetheris.protocol.base.signing import read_signed
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import SIGNED_MESSAGES, Party
 from aetheris.protocol.fold.provenance import CERTIFICATE
-from aetheris.protocol.fold.signed_messages import SignedMessages
 from aetheris.protocol.messages.commands import (
     MESSAGES,
+    POLICY_KEY,
     Cancel,
     FreezeAnswer,
     FreezeOrder,
@@ -35,12 +35,14 @@ from aetheris.protocol.messages.commands import (
     Verification,
 )
 from aetheris.protocol.messages.envelope import Envelope, decode_message, draft
+from aetheris.protocol.tables.freeze_orders import FreezeOrders
+from aetheris.protocol.tables.policy_activations import PolicyActivations
+from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.keys.files import load_service_key, make_installation
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys, RecordSigner
 from aetheris.runtime.keys.signing import CertificateEnded, Signer
-from aetheris.runtime.log.freezes import FreezeTable
-from aetheris.runtime.log.policies import PolicyTable
+from aetheris.runtime.log.order_table import OrderTable
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.record_keys import while_in_force
 from aetheris.testkit.memory import MemoryLog
@@ -214,19 +216,19 @@ async def test_of_freezes_the_gateways_orders_and_the_ledgers_answers_count(ours
     appender = log.appender()
     await appender.start()
     table = Table(log, Topic.FREEZES)
-    freezes = FreezeTable(table, SignedMessages([ours.id]).counts)
+    freezes = OrderTable(table, FreezeOrders(), SignedMessages([ours.id]).counts)
     forged = drafted(ORDER.model_copy(update={"by": "eve"}), Topic.FREEZES)
     theirs = (_signed_by(Signer(*_held(ours, Party.LEDGER)), forged), drafted(ANSWER, Topic.FREEZES))
     true = [ours.gateway.message(drafted(ORDER, Topic.FREEZES)), ours.keys(Party.LEDGER).message(theirs[1])]
     gateways = RecordSigner({Party.LEDGER: Signer(*_held(ours, Party.GATEWAY))}, KeyClock()).message(theirs[1])
     await appender.append([(one,) for one in (forged, *theirs, true[0], theirs[1], gateways)])
     await table.load()
-    assert (freezes.orders.last(SCOPE), dict(freezes.orders.answers(SCOPE))) == (ORDER, {})
+    assert (freezes.orders.last(SCOPE.key), dict(freezes.orders.answers(SCOPE.key))) == (ORDER, {})
     await appender.append([(true[1],)])
     again = Table(log, Topic.FREEZES)
-    read = FreezeTable(again, SignedMessages([ours.id]).counts)
+    read = OrderTable(again, FreezeOrders(), SignedMessages([ours.id]).counts)
     await again.load()
-    assert dict(read.orders.answers(SCOPE)) == {0: ANSWER}
+    assert dict(read.orders.answers(SCOPE.key)) == {0: ANSWER}
 
 
 ACTIVATION = PolicyActivation(number=1, policy="", policy_hash=hashlib.sha256(b"").hexdigest(), by="ann", at="now")
@@ -244,15 +246,15 @@ async def test_of_policies_the_gateways_activations_and_the_ledgers_answers_coun
     true = (ours.gateway.message(drafted(ACTIVATION, Topic.POLICIES)), ours.keys(Party.LEDGER).message(answer))
     await appender.append([(one,) for one in (forged, ledgers, true[0], answer, gateways)])
     read = await policies_of(log, ours.id)
-    assert (read.activations.history, dict(read.activations.answers)) == ([ACTIVATION], {})
+    assert (read.orders.history, dict(read.orders.answers(POLICY_KEY))) == ([ACTIVATION], {})
     await appender.append([(true[1],)])
     read = await policies_of(log, ours.id)
-    assert (read.activations.history, dict(read.activations.answers)) == ([ACTIVATION], {0: TAKEN})
+    assert (read.orders.history, dict(read.orders.answers(POLICY_KEY))) == ([ACTIVATION], {0: TAKEN})
 
 
-async def policies_of(log: MemoryLog, *roots: str) -> PolicyTable:
+async def policies_of(log: MemoryLog, *roots: str) -> OrderTable[PolicyActivations]:
     table = Table(log, Topic.POLICIES)
-    policies = PolicyTable(table, SignedMessages(roots).counts)
+    policies = OrderTable(table, PolicyActivations(), SignedMessages(roots).counts)
     await table.load()
     return policies
 

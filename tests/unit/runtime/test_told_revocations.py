@@ -12,10 +12,10 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.fold.provenance import Provenance, Standing
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations, ToldRevocation
-from aetheris.protocol.fold.signed_messages import SignedMessages
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Cancel
 from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
+from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.keys.files import KeyUnusable, load_key, load_service_key, make_installation, revoked
 from aetheris.runtime.keys.records import RecordKeys, RecordSigner

@@ -1,4 +1,4 @@
-"""What an executor keeps to of a freeze: nothing is declared that is ordered, nothing is made behind a mark."""
+"""What an executor keeps to of a freeze: nothing is declared that is ordered, nothing is made behind a barrier."""
 
 import asyncio
 import dataclasses
@@ -10,13 +10,13 @@ import pytest
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.fold.freeze_orders import FreezeOrders
-from aetheris.protocol.messages.commands import FreezeMark, FreezeOrder
+from aetheris.protocol.messages.commands import FreezeBarrier, FreezeOrder
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.events import ToolInvocationStarted
 from aetheris.protocol.plan.graph import EffectKind
-from aetheris.runtime.log.freezes import FreezeTable
+from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.runtime.log.interface import LogUnreachable
+from aetheris.runtime.log.order_table import OrderTable
 from aetheris.tool_executor.core.partition import Drop, Partition, Worker
 from aetheris.tool_executor.handlers import ExecutorHandler
 from tests.testkit.executor_bench import HandlerBench
@@ -42,9 +42,9 @@ class FrozenBench(CoreBench):
         self.core = Partition(Worker("w-1", "i-1"), lambda _: None, lambda _: EffectKind.TOOL, freezes=self.orders)
         self.log(created(), planned(PLAN))
 
-    def mark(self, number: int = 1, *, scope: FreezeScope = ALL) -> None:
+    def barrier(self, number: int = 1, *, scope: FreezeScope = ALL) -> None:
         self.offset += 1
-        self.core.marked(FreezeMark(order=order(number, scope=scope)), self.offset)
+        self.core.passed(FreezeBarrier(order=order(number, scope=scope)), self.offset)
 
 
 def test_nothing_is_declared_that_is_ordered() -> None:
@@ -55,16 +55,16 @@ def test_nothing_is_declared_that_is_ordered() -> None:
     bench.declared("a")
 
 
-def test_what_was_declared_before_the_order_was_read_is_not_made_behind_the_mark() -> None:
+def test_what_was_declared_before_the_order_was_read_is_not_made_behind_the_barrier() -> None:
     bench = FrozenBench()
     invocation = bench.declared("a")
-    bench.mark()
+    bench.barrier()
     reported = bench.log(invocation.started)
     assert reported.won, "its job has not the freeze yet: the fold takes it"
     assert bench.core.why_not(invocation) == "it is frozen"
 
 
-def test_what_started_before_the_mark_is_made_though_the_order_was_read() -> None:
+def test_what_started_before_the_barrier_is_made_though_the_order_was_read() -> None:
     bench = FrozenBench()
     invocation = bench.declared("a")
     bench.orders.take(order())
@@ -72,16 +72,16 @@ def test_what_started_before_the_mark_is_made_though_the_order_was_read() -> Non
     assert bench.core.why_not(invocation) is None
 
 
-def test_a_mark_of_a_freeze_that_is_over_or_of_another_holds_nothing() -> None:
+def test_a_barrier_of_a_freeze_that_is_over_or_of_another_holds_nothing() -> None:
     bench = FrozenBench(order(), order(begins=False))
-    bench.mark()
-    bench.mark(scope=FreezeScope(tool="other"))
+    bench.barrier()
+    bench.barrier(scope=FreezeScope(tool="other"))
     invocation = bench.declared("a")
     bench.log(invocation.started)
     assert bench.core.why_not(invocation) is None
 
 
-def test_who_starts_behind_a_mark_knows_it_from_the_orders() -> None:
+def test_who_starts_behind_a_barrier_knows_it_from_the_orders() -> None:
     bench = FrozenBench(order())
     assert bench.judge("a") == Drop("it is frozen")
     bench.orders.take(order(begins=False))
@@ -92,15 +92,15 @@ def test_who_starts_behind_a_mark_knows_it_from_the_orders() -> None:
     assert bench.core.why_not(invocation) == "it is frozen"
 
 
-def test_a_mark_of_what_nobody_ordered_holds_until_the_orders_are_known_and_hides_no_other() -> None:
+def test_a_barrier_of_what_nobody_ordered_holds_until_the_orders_are_known_and_hides_no_other() -> None:
     bench = FrozenBench()
-    bench.mark(7)
+    bench.barrier(7)
     assert bench.judge("a") == Drop("it is frozen")
     bench.core.freezes_known()
     invocation = bench.declared("a")
-    bench.mark(7)
+    bench.barrier(7)
     bench.orders.take(order())
-    bench.mark()
+    bench.barrier()
     bench.core.freezes_known()
     bench.log(invocation.started)
     assert bench.core.why_not(invocation) == "it is frozen"
@@ -108,14 +108,14 @@ def test_a_mark_of_what_nobody_ordered_holds_until_the_orders_are_known_and_hide
     assert bench.core.why_not(invocation) is None
 
 
-async def test_the_executor_looks_for_the_order_of_a_mark_that_it_does_not_know(tmp_path: Path) -> None:
+async def test_the_executor_looks_for_the_order_of_a_barrier_that_it_does_not_know(tmp_path: Path) -> None:
     bench = HandlerBench(tmp_path)
     asked = Asked()
-    bench.parts = dataclasses.replace(bench.parts, freezes=cast("FreezeTable", asked))
+    bench.parts = dataclasses.replace(bench.parts, freezes=cast("OrderTable[FreezeOrders]", asked))
     bench.handler = ExecutorHandler(bench.parts)
-    forged = FreezeMark(order=order(7))
-    mark = draft(Topic.JOBS_EVENTS, forged, key=forged.order.key, id="m", source="s", time="t")
-    record = Record(Topic.JOBS_EVENTS, 0, 0, 0, mark.key, mark.headers, mark.value)
+    forged = FreezeBarrier(order=order(7))
+    barrier = draft(Topic.JOBS_EVENTS, forged, key=forged.order.key, id="b", source="s", time="t")
+    record = Record(Topic.JOBS_EVENTS, 0, 0, 0, barrier.key, barrier.headers, barrier.value)
     await bench.handler.handle({Topic.JOBS_EVENTS: [record]})
     await asyncio.gather(*bench.tasks)
     assert asked.times == 2, "the log did not answer at first"
@@ -123,13 +123,13 @@ async def test_the_executor_looks_for_the_order_of_a_mark_that_it_does_not_know(
     assert await bench.declared(), "nobody has ordered that"
 
 
-async def test_a_freeze_whose_mark_lies_below_what_is_read_is_known_before_the_partition_is_restored(
+async def test_a_freeze_whose_barrier_lies_below_what_is_read_is_known_before_the_partition_is_restored(
     tmp_path: Path,
 ) -> None:
     """The log of freezes is asked, until it answers; nothing that this partition reads would tell of it."""
     bench = HandlerBench(tmp_path)
     told = ToldFreezes()
-    bench.parts = dataclasses.replace(bench.parts, freezes=cast("FreezeTable", told))
+    bench.parts = dataclasses.replace(bench.parts, freezes=cast("OrderTable[FreezeOrders]", told))
     bench.handler = ExecutorHandler(bench.parts)
     with pytest.raises(LogUnreachable):
         await bench.handler.learn()
@@ -140,14 +140,14 @@ async def test_a_freeze_whose_mark_lies_below_what_is_read_is_known_before_the_p
     assert not [event for event in bench.events() if isinstance(event, ToolInvocationStarted)]
 
 
-async def test_a_mark_that_no_ledger_signed_holds_nothing_where_a_root_is_known(tmp_path: Path) -> None:
+async def test_a_barrier_that_no_ledger_signed_holds_nothing_where_a_root_is_known(tmp_path: Path) -> None:
     bench = HandlerBench(tmp_path)
     bench.parts = dataclasses.replace(bench.parts, installation=("0" * 64,))
     bench.handler = ExecutorHandler(bench.parts)
-    forged = FreezeMark(order=order(7))
-    mark = draft(Topic.JOBS_EVENTS, forged, key=forged.order.key, id="m", source="s", time="t")
+    forged = FreezeBarrier(order=order(7))
+    barrier = draft(Topic.JOBS_EVENTS, forged, key=forged.order.key, id="b", source="s", time="t")
     await bench.handler.handle(
-        {Topic.JOBS_EVENTS: [Record(Topic.JOBS_EVENTS, 0, 0, 0, mark.key, mark.headers, mark.value)]}
+        {Topic.JOBS_EVENTS: [Record(Topic.JOBS_EVENTS, 0, 0, 0, barrier.key, barrier.headers, barrier.value)]}
     )
     assert not bench.tasks, "nobody has to look for its order"
 

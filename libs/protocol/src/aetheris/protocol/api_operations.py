@@ -6,7 +6,7 @@ from pydantic import AwareDatetime, Field
 
 from aetheris.protocol.api import FreezeInForce, RequestModel, ResponseModel
 from aetheris.protocol.base.freeze_scope import NAME_LIMIT
-from aetheris.protocol.fold.policy_activations import MAX_POLICY_BYTES
+from aetheris.protocol.tables.policy_activations import MAX_POLICY_BYTES
 
 
 class ToolList(ResponseModel):

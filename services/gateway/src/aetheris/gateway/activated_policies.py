@@ -14,13 +14,14 @@ from aetheris.gateway.views import timestamp
 from aetheris.protocol.api_operations import ActivationView, PolicyBody, PolicyView
 from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.commands import PolicyActivation, PolicyAnswer
+from aetheris.protocol.messages.commands import PolicyActivation
 from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.tables.policy_activations import PolicyActivations
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
 from aetheris.runtime.log.interface import Appender
-from aetheris.runtime.log.policies import PolicyTable
+from aetheris.runtime.log.order_table import Ordered, OrderTable
 
 
 class ActivatedPolicies:
@@ -28,7 +29,7 @@ class ActivatedPolicies:
 
     def __init__(
         self,
-        table: PolicyTable,
+        table: OrderTable[PolicyActivations],
         *,
         partitions: Callable[[], Awaitable[int]],
         appender: Appender,
@@ -39,7 +40,7 @@ class ActivatedPolicies:
         keys: RecordKeys = UNSIGNED,
     ) -> None:
         self._table = table
-        self._activations = table.activations
+        self._activations = table.orders
         self._partitions = partitions
         self._appender = appender
         self._deadlines = deadlines
@@ -64,7 +65,7 @@ class ActivatedPolicies:
         wanted = bodies.read(PolicyBody, raw)
         await asyncio.to_thread(policies.check, wanted, self._signers)
         await self._caught_up()
-        last = self._activations.last
+        last = self._activations.active
         if last is None or last.policy_hash != policies.hash_of(wanted.policy):
             at = timestamp(self._clock.now())
             last = await self._write(policies.activation(wanted, self._activations.number + 1, caller, at))
@@ -92,16 +93,16 @@ class ActivatedPolicies:
 
     def _is_answered(self, activation: PolicyActivation, count: int) -> bool:
         """Raises Conflict where another is in force."""
-        last = self._activations.last
+        last = self._activations.active
         if last != activation:
             by = f" by {last.by}" if last is not None else ""
             raise ConflictProblem("activated_meanwhile", f"another policy was activated meanwhile{by}")
-        return len(self._activations.answers) >= count
+        return len(self._activations.answers(activation.key)) >= count
 
     async def _count(self) -> int:
         async with self._deadlines.deadline():
             return await self._partitions()
 
-    def _changed(self, _record: PolicyActivation | PolicyAnswer) -> None:
+    def _changed(self, _record: Ordered) -> None:
         self._news.set()
         self._news = asyncio.Event()

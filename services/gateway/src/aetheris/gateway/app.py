@@ -54,11 +54,12 @@ from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.planning.schemas import check_schema
+from aetheris.protocol.tables.freeze_orders import FreezeOrders
+from aetheris.protocol.tables.policy_activations import PolicyActivations
 from aetheris.runtime.base.clock import Clock, SystemClock
 from aetheris.runtime.keys.records import RecordKeys
-from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.log.history import JobLogReader
-from aetheris.runtime.log.policies import PolicyTable
+from aetheris.runtime.log.order_table import OrderTable
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.record_keys import record_keys, while_in_force
@@ -278,6 +279,7 @@ def _services(
         deadlines=deadlines,
         clock=clock,
     )
+    heard = HeardMessages(callers.keys.messages, parts.metrics)
     return Services(
         logins=callers.logins,
         limits=limits,
@@ -319,7 +321,7 @@ def _services(
             keys=callers.keys,
         ),
         freezes=OrderedFreezes(
-            FreezeTable(sources.freezes, HeardMessages(callers.keys.messages, parts.metrics).line_counts),
+            OrderTable(sources.freezes, FreezeOrders(), heard.line_counts),
             partitions=partial(parts.log.partitions, Topic.JOBS_EVENTS),
             appender=parts.appender,
             deadlines=deadlines,
@@ -339,7 +341,7 @@ def _services(
             listed_for_s=settings.shown_in_lists_s,
         ),
         policies=ActivatedPolicies(
-            PolicyTable(sources.policies, HeardMessages(callers.keys.messages, parts.metrics).line_counts),
+            OrderTable(sources.policies, PolicyActivations(), heard.line_counts),
             partitions=partial(parts.log.partitions, Topic.JOBS_EVENTS),
             appender=parts.appender,
             deadlines=deadlines,

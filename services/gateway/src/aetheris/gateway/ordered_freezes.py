@@ -14,14 +14,14 @@ from aetheris.gateway.views import timestamp
 from aetheris.protocol.api_operations import FreezeBody, FreezeView
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.fold.freeze_orders import FreezeOrders
-from aetheris.protocol.messages.commands import FreezeAnswer, FreezeOrder
+from aetheris.protocol.messages.commands import FreezeOrder
 from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
-from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.log.interface import Appender
+from aetheris.runtime.log.order_table import Ordered, OrderTable
 
 
 class OrderedFreezes:
@@ -29,7 +29,7 @@ class OrderedFreezes:
 
     def __init__(
         self,
-        table: FreezeTable,
+        table: OrderTable[FreezeOrders],
         *,
         partitions: Callable[[], Awaitable[int]],
         appender: Appender,
@@ -39,7 +39,7 @@ class OrderedFreezes:
         keys: RecordKeys = UNSIGNED,
     ) -> None:
         self._table = table
-        self._orders: FreezeOrders = table.orders
+        self._orders = table.orders
         self._partitions = partitions
         self._appender = appender
         self._deadlines = deadlines
@@ -102,7 +102,7 @@ class OrderedFreezes:
         """The scope's last order in the topic as of now: another gateway may have written it."""
         async with self._deadlines.deadline():
             await self._table.caught_up()
-        return self._orders.last(scope)
+        return self._orders.last(scope.key)
 
     async def _answered(self, order: FreezeOrder, caller: Principal) -> Reply[FreezeView]:
         """Of two who order the same at once the first is recorded, and both are told so.
@@ -120,11 +120,11 @@ class OrderedFreezes:
 
     def _is_answered(self, order: FreezeOrder, count: int) -> bool:
         self._in_force(order)
-        return len(self._orders.answers(order.scope)) >= count
+        return len(self._orders.answers(order.key)) >= count
 
     def _in_force(self, order: FreezeOrder) -> FreezeOrder:
         """The scope's last order, which says what `order` does; raises Conflict where it does not."""
-        last = self._orders.last(order.scope)
+        last = self._orders.last(order.key)
         if last is None or last.frozen != order.frozen or last.number < order.number:
             code, words = ("not_frozen", "was let go") if order.frozen else ("frozen_again", "was frozen again")
             raise ConflictProblem(code, f"{order.scope} {words} meanwhile")
@@ -134,6 +134,6 @@ class OrderedFreezes:
         async with self._deadlines.deadline():
             return await self._partitions()
 
-    def _changed(self, _record: FreezeOrder | FreezeAnswer) -> None:
+    def _changed(self, _record: Ordered) -> None:
         self._news.set()
         self._news = asyncio.Event()

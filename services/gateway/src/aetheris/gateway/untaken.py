@@ -8,9 +8,9 @@ from aetheris.gateway.views import Row
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.job_log import text_of
-from aetheris.protocol.fold.signed_messages import SignedMessages
 from aetheris.protocol.messages.commands import Submit
 from aetheris.protocol.messages.envelope import Envelope, Undecodable, decode_message
+from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.runtime.log.interface import Log, Place
 from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.log.replay import replay

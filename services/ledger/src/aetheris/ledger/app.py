@@ -20,12 +20,13 @@ from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.planning.policy import Policy
+from aetheris.protocol.tables.freeze_orders import FreezeOrders
+from aetheris.protocol.tables.policy_activations import PolicyActivations
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
-from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Tenure
-from aetheris.runtime.log.policies import PolicyTable
+from aetheris.runtime.log.order_table import OrderTable
 from aetheris.runtime.process.crash import crash_points
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.names import living
@@ -128,8 +129,8 @@ def ledger(
 
     worker = PartitionWorker.of(parts, INPUTS, handler, group=GROUP, tenure=tenure)
     workers = EndedWorkers(worker.tables[Topic.WORKERS])
-    freezes = FreezeTable(worker.tables[Topic.FREEZES], heard.line_counts)
-    policies = PolicyTable(worker.tables[Topic.POLICIES], heard.line_counts)
+    freezes = OrderTable(worker.tables[Topic.FREEZES], FreezeOrders(), heard.line_counts)
+    policies = OrderTable(worker.tables[Topic.POLICIES], PolicyActivations(), heard.line_counts)
     return worker
 
 

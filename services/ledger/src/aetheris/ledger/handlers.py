@@ -8,7 +8,18 @@ from typing import Protocol
 
 import structlog
 
-from aetheris.ledger.core.decisions import Answered, Ask, Confirm, Decision, Emit, Grant, Mark, Now, PolicyTaken, View
+from aetheris.ledger.core.decisions import (
+    Answered,
+    Ask,
+    Barrier,
+    Confirm,
+    Decision,
+    Emit,
+    Grant,
+    Now,
+    PolicyTaken,
+    View,
+)
 from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
 from aetheris.ledger.core.partition import Partition
 from aetheris.ledger.core.quarantine import TenantTool
@@ -27,11 +38,9 @@ from aetheris.protocol.fold.provenance import JobSigners, Standing
 from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.messages.commands import (
     ContentRecord,
-    FreezeAnswer,
     FreezeOrder,
     LedgerRecord,
     PolicyActivation,
-    PolicyAnswer,
     Reconcile,
     StepCommand,
     Submit,
@@ -40,13 +49,13 @@ from aetheris.protocol.messages.commands import (
     Verification,
 )
 from aetheris.protocol.messages.envelope import (
-    FREEZE_MARK,
+    FREEZE_BARRIER,
     Envelope,
     NeedsUpgrade,
     Undecodable,
     decode_event,
     decode_message,
-    read_mark,
+    read_barrier,
 )
 from aetheris.protocol.messages.events import (
     ApprovalDecided,
@@ -55,13 +64,14 @@ from aetheris.protocol.messages.events import (
     Event,
     NodeFinished,
 )
+from aetheris.protocol.tables.freeze_orders import FreezeOrders
+from aetheris.protocol.tables.policy_activations import PolicyActivations
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.keys.records import UNSIGNED, PartitionRecords, RecordKeys
-from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import LogError, Writer
+from aetheris.runtime.log.order_table import Ordered, OrderTable
 from aetheris.runtime.log.partitioning import partition_of
-from aetheris.runtime.log.policies import PolicyTable
 from aetheris.runtime.process.crash import NOWHERE, CrashPoints
 from aetheris.runtime.redis.leases import Lease
 from aetheris.runtime.telemetry.metrics import Metrics
@@ -111,8 +121,8 @@ class LedgerDependencies:
     duplicates: DuplicateTable
     quarantines: ProcessQuarantines
     releases: Releases
-    freezes: FreezeTable
-    policies: PolicyTable
+    freezes: OrderTable[FreezeOrders]
+    policies: OrderTable[PolicyActivations]
     telemetry: Telemetry
     metrics: Metrics
     clock: Clock
@@ -147,8 +157,8 @@ class LedgerHandler(PartitionHandler):
         self._asking_policies: asyncio.Task[None] | None = None
         self._policies, self._configured = context.policies, context.policy
         deps.policies.listen(self._policy_activated)
-        if deps.policies.activations.last is not None:
-            self._policy_activated(deps.policies.activations.last)
+        for activation in deps.policies.orders.all():
+            self._policy_activated(activation)
         deps.freezes.listen(self._freeze_ordered)
         for order in deps.freezes.orders.all():
             self._freeze_ordered(order)
@@ -224,8 +234,8 @@ class LedgerHandler(PartitionHandler):
         if ce_type in _UNREAD:
             self._partition.pass_over(record.offset)
             return
-        if ce_type == FREEZE_MARK:
-            self._fold_mark(record)
+        if ce_type == FREEZE_BARRIER:
+            self._fold_barrier(record)
             return
         try:
             found = decode_event(record)
@@ -254,12 +264,12 @@ class LedgerHandler(PartitionHandler):
         else:
             self._partition.pass_over(offset)
 
-    def _fold_mark(self, record: Record) -> None:
-        mark = read_mark(record)
-        if mark is None or not self._messages.counts(record, mark.type_name):
+    def _fold_barrier(self, record: Record) -> None:
+        barrier = read_barrier(record)
+        if barrier is None or not self._messages.counts(record, barrier.type_name):
             self._partition.pass_over(record.offset)
         else:
-            self._partition.marked(mark, record.offset)
+            self._partition.passed(barrier, record.offset)
 
     def _request(self, record: Record) -> None:
         try:
@@ -312,20 +322,20 @@ class LedgerHandler(PartitionHandler):
         if self._partition.tool_released(tool, release.below_in(self._number), self._now()):
             self._deps.wake_ups.call_at(self._number, self._deps.clock.monotonic())
 
-    def _freeze_ordered(self, order: FreezeOrder | FreezeAnswer) -> None:
-        if isinstance(order, FreezeAnswer) or self._number in self._deps.freezes.orders.answers(order.scope):
+    def _freeze_ordered(self, order: Ordered) -> None:
+        if not isinstance(order, FreezeOrder) or self._number in self._deps.freezes.orders.answers(order.key):
             return
         self._partition.ordered(order, self._now())
         self._deps.wake_ups.call_at(self._number, self._deps.clock.monotonic())
 
-    def _policy_activated(self, record: PolicyActivation | PolicyAnswer) -> None:
-        if isinstance(record, PolicyAnswer):
+    def _policy_activated(self, record: Ordered) -> None:
+        if not isinstance(record, PolicyActivation):
             return
         is_news = record.number > self._policies.number
         self._policies.take(record)
         if is_news:
             report_activation(record, self._policies, self._configured)
-        if self._number not in self._deps.policies.activations.answers:
+        if self._number not in self._deps.policies.orders.answers(record.key):
             self._partition.policy_activated(self._now())
             self._deps.wake_ups.call_at(self._number, self._deps.clock.monotonic())
 
@@ -406,9 +416,9 @@ class LedgerHandler(PartitionHandler):
         if isinstance(decision, Ask):
             return (self._question(decision.message, self._records.signers_of(decision.message.job_id), now),)
         group = self._outgoing.group(decision, now)
-        return (
-            tuple(map(self._deps.keys.message, group)) if isinstance(decision, Mark | Answered | PolicyTaken) else group
-        )
+        if isinstance(decision, Barrier | Answered | PolicyTaken):
+            return tuple(map(self._deps.keys.message, group))
+        return group
 
     def _question(self, asked: Verification, job: JobSigners | None, now: Now) -> Draft:
         """Signed, and with what its answer is signed for: nobody else has the prober answer."""

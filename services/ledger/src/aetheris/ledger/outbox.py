@@ -6,12 +6,12 @@ from datetime import UTC
 from aetheris.ledger.core.decisions import (
     Answered,
     Ask,
+    Barrier,
     Confirm,
     Decision,
     DuplicateLine,
     Emit,
     Grant,
-    Mark,
     Now,
     PolicyTaken,
     View,
@@ -24,7 +24,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import (
     ContentRecord,
     FreezeAnswer,
-    FreezeMark,
+    FreezeBarrier,
     LedgerRecord,
     PolicyAnswer,
     ToolGrant,
@@ -80,8 +80,8 @@ class Outbox:
                 return self._events(decision, now)
             case DuplicateLine():
                 return (self._line(decision.record, now),)
-            case Mark():
-                return (self._mark(decision.message, now),)
+            case Barrier():
+                return (self._barrier(decision.message, now),)
             case Answered():
                 return (self._answer(decision.message, now),)
             case PolicyTaken():
@@ -161,14 +161,14 @@ class Outbox:
             partition=partition_of(line.scope_key, self._duplicates.partitions),
         )
 
-    def _mark(self, mark: FreezeMark, now: Now) -> Draft:
+    def _barrier(self, barrier: FreezeBarrier, now: Now) -> Draft:
         """Of the partition, and of no job: no job has such a key."""
-        key, cause = mark.order.key, f"{mark.order.number} {mark.order.frozen}"
+        key, cause = barrier.order.key, f"{barrier.order.number} {barrier.order.frozen}"
         return draft(
             Topic.JOBS_EVENTS,
-            mark,
+            barrier,
             key=key,
-            id=derived("freeze mark", key, cause, str(self._number)),
+            id=derived("freeze barrier", key, cause, str(self._number)),
             source=SOURCE,
             time=_text(now),
             partition=self._number,

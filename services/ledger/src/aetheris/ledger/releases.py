@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import ToolRelease
-from aetheris.runtime.log.freezes import IsTheirs
+from aetheris.protocol.tables.signed_messages import IsTheirs
 from aetheris.runtime.log.table import Table
 
 Listener = Callable[[ToolRelease], None]

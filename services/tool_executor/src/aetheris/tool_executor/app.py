@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.fold.signed_messages import SignedMessages
+from aetheris.protocol.tables.freeze_orders import FreezeOrders
+from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.base.refusal import StartRefused, ToolsRefused
 from aetheris.runtime.keys.revocations import load_revocations
-from aetheris.runtime.log.freezes import FreezeTable
+from aetheris.runtime.log.order_table import OrderTable
 from aetheris.runtime.process.crash import crash_points
 from aetheris.runtime.process.health import Health
 from aetheris.runtime.process.installation import worker_name
@@ -196,7 +197,7 @@ def executor(
 
     worker = PartitionWorker.of(on, INPUTS, handler, group=GROUP)
     heard = HeardMessages(SignedMessages(settings.installation), on.metrics)
-    freezes = FreezeTable(worker.tables[Topic.FREEZES], heard.line_counts)
+    freezes = OrderTable(worker.tables[Topic.FREEZES], FreezeOrders(), heard.line_counts)
     return worker
 
 

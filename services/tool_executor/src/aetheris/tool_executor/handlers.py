@@ -12,24 +12,25 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.provenance import Provenance, Standing
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
 from aetheris.protocol.fold.rules import UNREAD
-from aetheris.protocol.fold.signed_messages import SignedMessages
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ToolGrant
 from aetheris.protocol.messages.envelope import (
-    FREEZE_MARK,
+    FREEZE_BARRIER,
     Envelope,
     NeedsUpgrade,
     Undecodable,
     decode_event,
     decode_message,
-    read_mark,
+    read_barrier,
 )
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.invocation import Blobs
+from aetheris.protocol.tables.freeze_orders import FreezeOrders
+from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.runtime.base.fresh_ids import fresh_secret
 from aetheris.runtime.blobs.store import BlobError
-from aetheris.runtime.log.freezes import FreezeTable
 from aetheris.runtime.log.interface import LogUnreachable, Writer
+from aetheris.runtime.log.order_table import OrderTable
 from aetheris.runtime.process.crash import CrashPoints
 from aetheris.runtime.process.withheld import Withheld, write_all
 from aetheris.runtime.redis.wake_up import WakeUp
@@ -87,7 +88,7 @@ class ExecutorDependencies:
     heartbeat: Heartbeat
     crash: CrashPoints
     wake_up: WakeUp
-    freezes: FreezeTable
+    freezes: OrderTable[FreezeOrders]
     spawn: Spawn
     quarantine: Callable[[Record, str], None]
     wake: Callable[[], None]
@@ -120,8 +121,8 @@ class ExecutorHandler(PartitionHandler):
         self._verdicts: dict[str, asyncio.Future[bool]] = {}
         self._declaring: set[asyncio.Task[None]] = set()
         self._closing = False
-        self._unknown_marks = 0
-        """Marks whose order was not read when they were."""
+        self._unknown_barriers = 0
+        """Barriers whose order was not read when they were."""
         self._asking = False
 
     def fold(self, records: Sequence[Record]) -> None:
@@ -134,12 +135,12 @@ class ExecutorHandler(PartitionHandler):
         self._core.pass_over(start - 1)
 
     async def learn(self) -> None:
-        """A freeze whose mark lies below what is read here must be known, or nothing would tell of it."""
+        """A freeze whose barrier lies below what is read here must be known, or nothing would tell of it."""
         await self._deps.freezes.caught_up()
 
     async def restored(self) -> None:
         """What is open in the log is the ledger's to judge, but what this process knows it never called."""
-        self._unknown_marks = 0
+        self._unknown_barriers = 0
         self._core.freezes_known()
         self._report_strays()
 
@@ -154,7 +155,7 @@ class ExecutorHandler(PartitionHandler):
         for reported in returned:
             self._clear(reported)
         self._report_strays()
-        if self._unknown_marks and not self._asking:
+        if self._unknown_barriers and not self._asking:
             self._asking = True
             self._deps.spawn(self._ask_for_orders())
         for record in batch.get(Topic.TOOLS_GRANTS, ()):
@@ -190,27 +191,27 @@ class ExecutorHandler(PartitionHandler):
             self._deps.performer.thin(list(self._core.jobs))
 
     async def _ask_for_orders(self) -> None:
-        """An order lies in its topic before its mark is written: what is not there now, nobody has ordered."""
-        while self._unknown_marks and not self._closing:
-            heard = self._unknown_marks
+        """An order lies in its topic before its barrier is written: what is not there now, nobody has ordered."""
+        while self._unknown_barriers and not self._closing:
+            heard = self._unknown_barriers
             try:
                 await self._deps.freezes.caught_up()
             except LogUnreachable as error:
-                _log.warning("orders of marks are not known yet", error=str(error))
+                _log.warning("orders of barriers are not known yet", error=str(error))
                 await asyncio.sleep(_RETRY_PAUSE_S)
                 continue
-            if heard == self._unknown_marks:  # else one was heard since the end of the topic was asked for
-                self._unknown_marks = 0
+            if heard == self._unknown_barriers:  # else one was heard since the end of the topic was asked for
+                self._unknown_barriers = 0
                 self._core.freezes_known()
         self._asking = False
 
     def _evolve(self, record: Record) -> ReadBack | None:
-        mark = read_mark(record) if record.header("ce_type") == FREEZE_MARK else None
-        if mark is not None and not self._messages.counts(record, mark.type_name):
+        barrier = read_barrier(record) if record.header("ce_type") == FREEZE_BARRIER else None
+        if barrier is not None and not self._messages.counts(record, barrier.type_name):
             self._core.pass_over(record.offset)
             return None
-        if mark is not None:
-            self._unknown_marks += not self._core.marked(mark, record.offset)
+        if barrier is not None:
+            self._unknown_barriers += not self._core.passed(barrier, record.offset)
             return None
         try:
             decoded = decode_event(record, _UNREAD)

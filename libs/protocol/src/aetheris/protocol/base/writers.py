@@ -129,7 +129,7 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
     (Topic.FREEZES.value, "freeze_answer"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.POLICIES.value, "policy_activation"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
     (Topic.POLICIES.value, "policy_answer"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
-    (Topic.JOBS_EVENTS.value, "freeze_mark"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
+    (Topic.JOBS_EVENTS.value, "freeze_barrier"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.LEDGER_RECORDS.value, "ledger_record"): WriterRule(Party.LEDGER, KnownBy.FOLLOWS),
     (Topic.LEDGER_CONTENTS.value, "content"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
 }
@@ -138,7 +138,7 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
 _ASKED = frozenset(
     {
         *("tool_release", "verification", "policy_activation", "policy_answer"),
-        *("freeze_order", "freeze_answer", "freeze_mark"),
+        *("freeze_order", "freeze_answer", "freeze_barrier"),
     }
 )
 

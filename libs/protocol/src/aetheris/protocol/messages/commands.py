@@ -9,20 +9,37 @@ from aetheris.protocol.base.principals import RecordedPrincipal, speaker
 from aetheris.protocol.base.stretches import Stretch
 from aetheris.protocol.messages.adoption import Continues
 from aetheris.protocol.messages.event_values import ConfirmationMode
+from aetheris.protocol.messages.message_base import Message
+from aetheris.protocol.messages.partition_orders import (
+    POLICY_KEY,
+    ActingCall,
+    FreezeAnswer,
+    FreezeBarrier,
+    FreezeOrder,
+    NumberedOrder,
+    PartitionAnswer,
+    PolicyActivation,
+    PolicyAnswer,
+)
 from aetheris.protocol.messages.self_named import by_name
 from aetheris.protocol.plan.graph import DuplicateScope, EffectClass, JobOptions, OnInDoubt
 from aetheris.protocol.plan.prompts import Brief, ModelName
 
+__all__ = [
+    "POLICY_KEY",
+    "ActingCall",
+    "FreezeAnswer",
+    "FreezeBarrier",
+    "FreezeOrder",
+    "Message",
+    "NumberedOrder",
+    "PartitionAnswer",
+    "PolicyActivation",
+    "PolicyAnswer",
+]
+
 MAX_OPEN_REQUESTS = 50
 """Of one job that are listed at a time: a line of jobs.index is written anew with each change."""
-
-
-class Message(BaseModel):
-    """A command or a table record; `type_name` is its ce_type's middle part."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    type_name: ClassVar[str]
 
 
 class JobCommand(Message):
@@ -350,100 +367,6 @@ class ToolRelease(Message):
     def below_in(self, partition: int) -> int:
         """Where a partition of jobs.events ended; 0 for one that there was not."""
         return self.below[partition] if partition < len(self.below) else 0
-
-
-class FreezeOrder(Message):
-    """freezes: a person's word that what a scope names does not start, or may again.
-
-    `number` is the freeze's, counted from 1 in its scope: an order counts where it begins the next one, or ends the
-    one in force. In a `freeze_mark` it is what the partition has come to.
-    """
-
-    type_name: ClassVar[str] = "freeze_order"
-    scope: FreezeScope
-    number: int = Field(ge=1)
-    frozen: bool
-    by: str
-    at: str
-    reason: str | None = None
-    principal: RecordedPrincipal | None = None
-
-    @property
-    def key(self) -> str:
-        """The record key."""
-        return self.scope.key
-
-
-class FreezeMark(Message):
-    """jobs.events, of a partition and no job: behind this record nothing starts that the order holds.
-
-    Every live job concerned carries the freeze by then; who has read this knows the order also for jobs to come.
-    """
-
-    type_name: ClassVar[str] = "freeze_mark"
-    order: FreezeOrder
-
-    @property
-    def job_id(self) -> str:
-        """The record key, where the log has jobs' names: no job has such a one."""
-        return self.order.key
-
-
-class ActingCall(BaseModel):
-    """A call that had started when its partition was frozen, and may still act."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    job_id: str
-    node_id: str
-    tool: str
-    execution_id: str
-
-
-class FreezeAnswer(Message):
-    """freezes: a partition's ledger has read its mark back; `acting` had started before it, `more` beside those."""
-
-    type_name: ClassVar[str] = "freeze_answer"
-    scope: FreezeScope
-    number: int
-    frozen: bool
-    partition: int
-    acting: tuple[ActingCall, ...] = ()
-    more: int = 0
-
-    @property
-    def key(self) -> str:
-        """The record key."""
-        return self.scope.key
-
-
-class PolicyActivation(Message):
-    """policies: from here on this policy decides. Activations are numbered from 1; one counts where it is the next."""
-
-    type_name: ClassVar[str] = "policy_activation"
-    number: int = Field(ge=1)
-    policy: str
-    """The whole text."""
-    policy_hash: str
-    """hex SHA-256 of the text."""
-    by: str
-    at: str
-    reason: str | None = None
-    principal: RecordedPrincipal | None = None
-
-    key: ClassVar[str] = "policy"
-    """The record key."""
-
-
-class PolicyAnswer(Message):
-    """policies: what a partition's ledger decides behind this goes by that activation, or a later one."""
-
-    type_name: ClassVar[str] = "policy_answer"
-    number: int
-    partition: int
-
-    key: ClassVar[str] = "policy"
-    """The record key."""
 
 
 class LedgerRecord(Message):

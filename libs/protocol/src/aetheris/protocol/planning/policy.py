@@ -15,10 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from aetheris.protocol.base.conditions import Condition
 from aetheris.protocol.base.faults import StrangeKey, first_fault, only_array, toml_error_line, toml_line
 from aetheris.protocol.base.principals import PrincipalKind, Role
-from aetheris.protocol.fold.policy_activations import MAX_POLICY_BYTES
 from aetheris.protocol.messages.event_values import Observed
 from aetheris.protocol.planning.approvals import unnamed
 from aetheris.protocol.planning.gate import Deciders
+from aetheris.protocol.tables.policy_activations import MAX_POLICY_BYTES
 
 MOST_APPROVALS = 20
 

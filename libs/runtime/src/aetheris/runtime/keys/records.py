@@ -12,9 +12,9 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import MESSAGES, SIGNED_MESSAGES, Party, signed_types
 from aetheris.protocol.fold.provenance import CERTIFICATE, JobSigners, Provenance, Standing, place_of
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations, ToldRevocation
-from aetheris.protocol.fold.signed_messages import SignedMessages, message_place
 from aetheris.protocol.messages import envelope
 from aetheris.protocol.messages.events import BirthRepeated, Event, JobCreated
+from aetheris.protocol.tables.signed_messages import SignedMessages, message_place
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.keys.signing import Signer, SigningKeyRevoked
 

@@ -3,7 +3,7 @@
 import structlog
 
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.fold.signed_messages import SignedMessages
+from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
 
 _log = structlog.get_logger(__name__)

@@ -9,7 +9,7 @@ from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, Settled, create_job
-from aetheris.protocol.messages.commands import ContentRecord, FreezeMark
+from aetheris.protocol.messages.commands import ContentRecord, FreezeBarrier
 from aetheris.protocol.messages.event_values import Decision
 from aetheris.protocol.messages.events import (
     TERMINAL,
@@ -290,7 +290,7 @@ def check_proofs(logs: Iterable[SimLog], observer: SimulationObserver, external:
     histories: dict[str, list[RawRecord]] = {}
     for log, entry in ((one, entry) for one in logs for entry in one.topics[Topic.JOBS_EVENTS]):
         job_id, is_forged = entry.body.job_id, entry.record.offset in log.forged
-        if job_id not in observer.jobs or (isinstance(entry.body, JobSealed | FreezeMark) and not is_forged):
+        if job_id not in observer.jobs or (isinstance(entry.body, JobSealed | FreezeBarrier) and not is_forged):
             continue  # a made-up job has no history; what seals say no key of the run has signed
         record = log.written(entry)
         raw = RawRecord(record.offset, record.key, record.headers, record.value)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.state import KeyStatus, PlanEntry, Settled
-from aetheris.protocol.messages.commands import FreezeMark, WorkerEntry
+from aetheris.protocol.messages.commands import FreezeBarrier, WorkerEntry
 from aetheris.protocol.plan.graph import RUNNABLE
 from aetheris.protocol.planning.policy import PolicyEffect
 from aetheris.testkit.simulation.actors.human import Human
@@ -408,15 +408,15 @@ class SimulatedFaults:
         self.human.freeze(scope, off=tape.pick((0, 0, 0, -1, 1)))
         return f"{scope} is to be frozen"
 
-    def mark_comes_again(self) -> str | None:
-        """A partition's mark of any age: a freeze that is over holds nothing by it."""
+    def barrier_comes_again(self) -> str | None:
+        """A partition's barrier of any age: a freeze that is over holds nothing by it."""
         part = self.around.tape.pick(self.parts)
-        marks = [entry for entry in part.log.topics[Topic.JOBS_EVENTS] if isinstance(entry.body, FreezeMark)]
-        if not marks:
+        barriers = [entry for entry in part.log.topics[Topic.JOBS_EVENTS] if isinstance(entry.body, FreezeBarrier)]
+        if not barriers:
             return None
-        entry = self.around.tape.pick(marks)
+        entry = self.around.tape.pick(barriers)
         part.log.adrift(again(Topic.JOBS_EVENTS, (entry,)))
-        return f"the mark at {entry.record.offset} comes again"
+        return f"the barrier at {entry.record.offset} comes again"
 
     def plan_is_revised(self) -> str | None:
         """A node gets other arguments, whatever has become of it; but for one that a human may be asked about."""
@@ -485,7 +485,7 @@ _KINDS: tuple[Kind, ...] = (
 _FREEZES: tuple[Kind, ...] = (
     SimulatedFaults.something_is_frozen,
     SimulatedFaults.something_is_frozen,
-    SimulatedFaults.mark_comes_again,
+    SimulatedFaults.barrier_comes_again,
     SimulatedFaults.something_is_frozen,
 )
 """In seeds that have freezes."""

@@ -3,12 +3,14 @@
 from dataclasses import dataclass, field
 
 from aetheris.protocol.base.freeze_scope import FreezeScope
-from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.fold.state import JobState
-from aetheris.protocol.messages.commands import FreezeAnswer, FreezeMark, FreezeOrder
+from aetheris.protocol.messages.commands import FreezeAnswer, FreezeBarrier, FreezeOrder
 from aetheris.protocol.messages.events import Event, JobFrozen, JobUnfrozen
+from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.testkit.simulation.external_system import ExternalCall
 
+Barred = tuple[int, FreezeOrder]
+"""offset, and the order in the barrier there"""
 Words = list[tuple[int, FreezeScope, int, bool]]
 """offset, scope, number, and whether a freeze begins."""
 
@@ -18,22 +20,19 @@ class FreezeWatch:
     """Of all partitions."""
 
     orders: FreezeOrders = field(default_factory=FreezeOrders)
-    _marks: dict[int, list[tuple[int, FreezeOrder]]] = field(default_factory=dict[int, list[tuple[int, FreezeOrder]]])
-    """Partition → where which freeze was marked."""
+    _barriers: dict[int, list[Barred]] = field(default_factory=dict[int, list[Barred]])
+    """Partition → where which freeze has its barrier."""
     _words: dict[str, Words] = field(default_factory=dict[str, Words])
     """By job."""
 
     def told(self, record: FreezeOrder | FreezeAnswer) -> None:
         """The next record of the topic."""
-        if isinstance(record, FreezeOrder):
-            self.orders.take(record)
-        else:
-            self.orders.answer(record)
+        self.orders.hear(record)
 
-    def marked(self, partition: int, mark: FreezeMark, offset: int) -> None:
-        """A mark lies in a partition."""
-        if mark.order.frozen:
-            self._marks.setdefault(partition, []).append((offset, mark.order))
+    def passed(self, partition: int, barrier: FreezeBarrier, offset: int) -> None:
+        """A barrier lies in a partition."""
+        if barrier.order.frozen:
+            self._barriers.setdefault(partition, []).append((offset, barrier.order))
 
     def note(self, event: Event, offset: int) -> None:
         """What is said in a job."""
@@ -44,7 +43,7 @@ class FreezeWatch:
     def broken(self, job: JobState, call: ExternalCall, at: int, partition: int) -> str | None:
         """Why a call, whose `started` lies at an offset, may not go out."""
         who = job.created.tenant, job.created.submitted_by, call.tool
-        for offset, order in self._marks.get(partition, ()):
+        for offset, order in self._barriers.get(partition, ()):
             if offset < at and order.scope.holds(*who) and not self.orders.is_over(order):
                 return f"{call.invocation_id} of {call.node_id} at {at}, {order.scope} is frozen since {offset}"
         for scope in self._standing(job.job_id, at):
@@ -54,7 +53,7 @@ class FreezeWatch:
 
     def is_answered(self, partitions: int) -> bool:
         """Whether every partition has answered the last order of each scope."""
-        return all(len(self.orders.answers(order.scope)) == partitions for order in self.orders.all())
+        return all(len(self.orders.answers(order.key)) == partitions for order in self.orders.all())
 
     def _standing(self, job_id: str, at: int) -> list[FreezeScope]:
         standing: dict[FreezeScope, int] = {}

@@ -64,7 +64,7 @@ class SimRecords:
         self._keys = keys
 
     def judge(self, entry: Entry) -> Standing:
-        """What the next record of jobs.events is worth; a partition's mark is nobody's."""
+        """What the next record of jobs.events is worth; a partition's barrier is nobody's."""
         return self._records.judge(entry.record, entry.body) if isinstance(entry.body, Event) else Standing.COUNTS
 
     def counts(self, entry: Entry) -> bool:

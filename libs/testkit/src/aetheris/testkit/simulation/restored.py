@@ -17,7 +17,7 @@ from aetheris.ledger.core.partition import Partition as LedgerPartition
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.words import SECRET_BYTES, TryWord, TryWords
 from aetheris.protocol.fold.provenance import Standing
-from aetheris.protocol.messages.commands import FreezeMark, ToolGrant, ToolRequest
+from aetheris.protocol.messages.commands import FreezeBarrier, ToolGrant, ToolRequest
 from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed, ToolInvocationStarted
 from aetheris.protocol.plan.graph import EffectKind
 from aetheris.runtime.keys.records import RecordKeys
@@ -133,8 +133,8 @@ def _fold(ledger: LedgerPartition, entries: Iterable[Entry], records: SimRecords
             ledger.needs_upgrade(entry.body.job_id, entry.record.offset, is_birth=True)
         elif standing is Standing.VOID:
             ledger.pass_over(entry.record.offset)
-        elif isinstance(entry.body, FreezeMark):
-            ledger.marked(entry.body, entry.record.offset)
+        elif isinstance(entry.body, FreezeBarrier):
+            ledger.passed(entry.body, entry.record.offset)
         elif isinstance(entry.body, EffectConfirmed | ConfirmationFailed):
             ledger.confirm(entry.body, entry.record.offset, now)
         else:

@@ -7,7 +7,7 @@ from functools import partial
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
-from aetheris.protocol.messages.commands import FreezeAnswer, FreezeMark, FreezeOrder, JobIndexEntry
+from aetheris.protocol.messages.commands import FreezeAnswer, FreezeBarrier, FreezeOrder, JobIndexEntry
 from aetheris.runtime.keys.records import UNSIGNED
 from aetheris.testkit.simulation.ablations import NONE, Ablation
 from aetheris.testkit.simulation.actors.human import Human
@@ -230,8 +230,8 @@ class SimulationRun:
 
     def _landed(self, number: int, topic: Topic, entries: Sequence[Entry]) -> None:
         for entry in entries:
-            if isinstance(entry.body, FreezeMark):
-                self.observer.freezes.marked(number, entry.body, entry.record.offset)
+            if isinstance(entry.body, FreezeBarrier):
+                self.observer.freezes.passed(number, entry.body, entry.record.offset)
             elif isinstance(entry.body, FreezeOrder | FreezeAnswer):
                 self.observer.freezes.told(entry.body)
             elif topic is Topic.JOBS_EVENTS:

@@ -10,8 +10,8 @@ from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem, F
 from aetheris.protocol.api_operations import ActingView, FreezeBody, FreezeView
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.principals import Role
-from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.messages.commands import FreezeOrder
+from aetheris.protocol.tables.freeze_orders import FreezeOrders
 
 MOST_FREEZES = 1_000
 """In force at a time: every grant is held against each."""
@@ -64,7 +64,7 @@ def check_end(order: FreezeOrder, caller: Principal) -> None:
 
 def check_room(orders: FreezeOrders) -> None:
     """Whether one more may be in force; raises Conflict."""
-    if len(tuple(orders.in_force())) >= MOST_FREEZES:
+    if len(orders.in_force()) >= MOST_FREEZES:
         raise ConflictProblem("too_many_freezes", f"{MOST_FREEZES} are in force; end some that are not needed")
 
 
@@ -77,7 +77,7 @@ def visible(orders: FreezeOrders, caller: Principal) -> Iterator[FreezeOrder]:
 def shown(order: FreezeOrder, orders: FreezeOrders, partitions: int, caller: Principal) -> FreezeView:
     """An order, how many partitions have answered it, and what had started before; of a tool frozen everywhere
     what had started is told to who administers."""
-    found = orders.answers(order.scope) if orders.last(order.scope) == order else {}
+    found = orders.answers(order.key) if orders.last(order.key) == order else {}
     names = Role.ADMINISTER in caller.roles or order.scope.tenant is not None
     acting = [ActingView(**one.model_dump()) for _, answer in sorted(found.items()) for one in answer.acting]
     return FreezeView(

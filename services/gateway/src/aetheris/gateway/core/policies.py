@@ -6,9 +6,9 @@ from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import BadRequestProblem
 from aetheris.protocol.api_operations import ActivationSummary, ActivationView, PolicyBody, PolicyView
 from aetheris.protocol.base.allowed_signers import AllowedSigners
-from aetheris.protocol.fold.policy_activations import MAX_POLICY_BYTES, PolicyActivations
 from aetheris.protocol.messages.commands import PolicyActivation
 from aetheris.protocol.planning.policy import PolicyError, parse
+from aetheris.protocol.tables.policy_activations import MAX_POLICY_BYTES, PolicyActivations
 
 MOST_SHOWN = 100
 """Earlier activations."""
@@ -52,7 +52,7 @@ def hash_of(policy: str) -> str:
 
 def shown(one: PolicyActivation, activations: PolicyActivations, partitions: int) -> ActivationView:
     """An activation, and how many partitions have answered it."""
-    answered = sum(number < partitions for number in activations.answers) if activations.last == one else 0
+    answered = sum(number < partitions for number in activations.answers(one.key)) if activations.active == one else 0
     return ActivationView(**summary(one).model_dump(), policy=one.policy, answered=answered, partitions=partitions)
 
 
@@ -63,7 +63,7 @@ def summary(one: PolicyActivation) -> ActivationSummary:
 
 def view(activations: PolicyActivations, partitions: int) -> PolicyView:
     """What decides, and what did before."""
-    last = activations.last
+    last = activations.active
     earlier = activations.history[:-1][: -MOST_SHOWN - 1 : -1]
     active = shown(last, activations, partitions) if last is not None else None
     return PolicyView(active=active, history=tuple(map(summary, earlier)))

@@ -16,7 +16,6 @@ from aetheris.ledger.core.settlement import JobKey, written
 from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.ids import derived, execution_id
 from aetheris.protocol.base.references import UnresolvedReference
-from aetheris.protocol.fold.freeze_orders import is_frozen
 from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import IN_FLIGHT, JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
@@ -27,6 +26,7 @@ from aetheris.protocol.planning.approvals import recorded
 from aetheris.protocol.planning.continuation import done_before
 from aetheris.protocol.planning.invocation import Invocation, NotReady, blobs_needed, invocation
 from aetheris.protocol.planning.policy import PolicyEffect, PolicyVerdict, Rule
+from aetheris.protocol.tables.freeze_orders import is_frozen
 
 LONGEST_RUN = 200
 """Nodes of a grant."""

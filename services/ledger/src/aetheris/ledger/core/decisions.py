@@ -11,7 +11,7 @@ from typing import Any
 from aetheris.protocol.messages.commands import (
     ContentRecord,
     FreezeAnswer,
-    FreezeMark,
+    FreezeBarrier,
     LedgerRecord,
     PolicyAnswer,
     ToolGrant,
@@ -96,10 +96,10 @@ class DuplicateLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """A partition's mark: every live job concerned carries what is ordered."""
+class Barrier:
+    """A partition's barrier: every live job concerned carries what is ordered."""
 
-    message: FreezeMark
+    message: FreezeBarrier
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class PolicyTaken:
     message: PolicyAnswer
 
 
-Decision = Emit | Grant | Ask | Confirm | View | DuplicateLine | Mark | Answered | PolicyTaken
+Decision = Emit | Grant | Ask | Confirm | View | DuplicateLine | Barrier | Answered | PolicyTaken
 
 
 @dataclass(slots=True)

@@ -1,11 +1,11 @@
-"""What people have frozen: no grants for it, the freeze in every job concerned, then the partition's mark.
+"""What people have frozen: no grants for it, the freeze in every job concerned, then the partition's barrier.
 
-Nothing rests on who writes here: jobs carry the freeze, and a partition its mark, in log order (docs/freeze.md).
+Nothing rests on who writes here: jobs carry the freeze, and a partition its barrier, in log order (docs/freeze.md).
 """
 
 from collections.abc import Iterator, Set
 
-from aetheris.ledger.core.decisions import Answered, Decision, Emit, Mark, Now
+from aetheris.ledger.core.decisions import Answered, Barrier, Decision, Emit, Now
 from aetheris.ledger.core.due_times import DueTimes
 from aetheris.ledger.core.live_jobs import LiveJob, LiveJobs
 from aetheris.ledger.core.settlement import written
@@ -13,7 +13,7 @@ from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.fold.state import JobState, KeyState, Settled
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import ActingCall, FreezeAnswer, FreezeMark, FreezeOrder
+from aetheris.protocol.messages.commands import ActingCall, FreezeAnswer, FreezeBarrier, FreezeOrder
 
 MOST_NAMED = 200
 """Calls that an answer names; of others it says how many there are."""
@@ -38,9 +38,9 @@ class Freezes:
         self._said: dict[str, dict[FreezeScope, Said]] = {}
         """What this process has appended to a job last."""
         self._unmarked: dict[FreezeScope, FreezeOrder] = {}
-        """Orders whose mark this process has not folded."""
-        self._marked: dict[FreezeScope, Said] = {}
-        """The mark that this process has appended last."""
+        """Orders whose barrier this process has not folded."""
+        self._barred: dict[FreezeScope, Said] = {}
+        """The barrier that this process has appended last."""
         self._answers: list[FreezeAnswer] = []
         self.unknown: set[Numbered] = set()
         """Freezes of jobs whose order this process has not read."""
@@ -87,9 +87,9 @@ class Freezes:
         for job in self._live_jobs.jobs.values():
             self.look(job)
 
-    def marked(self, mark: FreezeMark) -> None:
-        """A mark of this partition was folded: what had started before it may still act."""
-        order = mark.order
+    def passed(self, barrier: FreezeBarrier) -> None:
+        """A barrier of this partition was folded: what had started before it may still act."""
+        order = barrier.order
         waiting = self._unmarked.get(order.scope)
         if waiting is None or said_by(waiting) != said_by(order):
             return
@@ -117,11 +117,11 @@ class Freezes:
         return bool(self._looked_at or self._answers or (self._unsaid_marks() and not self._waits_for_jobs()))
 
     def decided(self) -> list[Decision]:
-        """What jobs lack, then the marks of what no job lacks, then the answers."""
+        """What jobs lack, then the barriers of what no job lacks, then the answers."""
         if not self._live_jobs.is_restored:
             return []
         answers, self._answers = self._answers, []
-        return [*self._lacking(), *self._marks(), *map(Answered, answers)]
+        return [*self._lacking(), *self._barriers(), *map(Answered, answers)]
 
     def _lacking(self) -> Iterator[Emit]:
         looked_at, self._looked_at = self._looked_at, {}
@@ -145,20 +145,20 @@ class Freezes:
         )
 
     def _unsaid_marks(self) -> list[FreezeOrder]:
-        return [order for scope, order in self._unmarked.items() if self._marked.get(scope) != said_by(order)]
+        return [order for scope, order in self._unmarked.items() if self._barred.get(scope) != said_by(order)]
 
-    def _marks(self) -> Iterator[Mark]:
+    def _barriers(self) -> Iterator[Barrier]:
         unsaid = self._unsaid_marks()
         if not unsaid or self._waits_for_jobs():
             return
         for order in unsaid:
-            self._marked[order.scope] = said_by(order)
-            yield Mark(FreezeMark(order=order))
+            self._barred[order.scope] = said_by(order)
+            yield Barrier(FreezeBarrier(order=order))
 
     def _differences(self, job: JobState) -> Iterator[ev.JobFrozen | ev.JobUnfrozen]:
         """What makes a job's freezes those that are ordered."""
         for scope, freeze in job.frozen.items():
-            last = self._orders.last(scope)
+            last = self._orders.last(scope.key)
             if last is not None and not last.frozen and last.number >= freeze.number:
                 yield ev.JobUnfrozen(
                     job_id=job.job_id, scope=scope, number=freeze.number, by=last.by, at=last.at, reason=last.reason

@@ -11,7 +11,6 @@ from aetheris.ledger.core.duplicate_index import DuplicateIndex
 from aetheris.ledger.core.limits import LedgerLimits
 from aetheris.ledger.core.policy_in_force import PolicyInForce
 from aetheris.protocol.base.allowed_signers import AllowedSigners
-from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
 from aetheris.protocol.fold.state import JobState, PlanEntry
 from aetheris.protocol.fold.unjudged import Unjudged
@@ -21,6 +20,7 @@ from aetheris.protocol.planning.confirmation import Tally
 from aetheris.protocol.planning.gate import Deciders
 from aetheris.protocol.planning.invocation import key_in_force
 from aetheris.protocol.planning.policy import Policy
+from aetheris.protocol.tables.freeze_orders import FreezeOrders
 
 WorkerLife = tuple[str, str]
 """worker_id, incarnation"""

@@ -30,7 +30,14 @@ from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import KeyStatus, create_job
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import ContentRecord, Ended, FreezeMark, FreezeOrder, StepCommand, ToolRequest
+from aetheris.protocol.messages.commands import (
+    ContentRecord,
+    Ended,
+    FreezeBarrier,
+    FreezeOrder,
+    StepCommand,
+    ToolRequest,
+)
 from aetheris.protocol.messages.events import Event
 
 _PLAIN = frozenset({ev.ToolInvocationStarted, ev.ToolInvocationFinished})
@@ -177,10 +184,10 @@ class Partition:
             return 0
         return max((job.activation for job in self.jobs.values() if job.activation > number), default=0)
 
-    def marked(self, mark: FreezeMark, offset: int) -> None:
-        """The partition's mark was read: everything that is ordered lies in front of it."""
+    def passed(self, barrier: FreezeBarrier, offset: int) -> None:
+        """The partition's barrier was read: everything that is ordered lies in front of it."""
         self._live_jobs.folded = offset
-        self._freezes.marked(mark)
+        self._freezes.passed(barrier)
 
     @property
     def unknown_freezes(self) -> Set[Numbered]:

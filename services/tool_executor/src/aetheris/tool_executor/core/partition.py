@@ -11,13 +11,12 @@ from aetheris.protocol.base.keys import external_key
 from aetheris.protocol.base.references import UnresolvedReference
 from aetheris.protocol.base.sealed import SealedNames, UnreadCreations
 from aetheris.protocol.base.words import TryWords
-from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.start import is_stopped, start_is_void
 from aetheris.protocol.fold.state import JobState, KeyStatus, PlanEntry, create_job
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import FreezeMark, ToolGrant
+from aetheris.protocol.messages.commands import FreezeBarrier, ToolGrant
 from aetheris.protocol.messages.event_values import After, BlobRef, Outcome
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import RUNNABLE, EffectKind
@@ -32,6 +31,7 @@ from aetheris.protocol.planning.invocation import (
     success,
     uses,
 )
+from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.tool_executor.core.grants import ReceivedGrant
 from aetheris.tool_executor.core.partition_freezes import PartitionFreezes
 from aetheris.tool_executor.core.turns import Turns
@@ -176,14 +176,14 @@ class Partition:
             self._forget(event.job_id)
         return self._read_back(event) if isinstance(event, ev.ToolInvocationStarted) else None
 
-    def marked(self, mark: FreezeMark, offset: int) -> bool:
-        """The partition's mark was read: what it freezes is not called behind it. Whether its order is known."""
+    def passed(self, barrier: FreezeBarrier, offset: int) -> bool:
+        """The partition's barrier was read: what it freezes is not called behind it. Whether its order is known."""
         self.folded = offset
-        self._freezes.hear(mark)
-        return self._freezes.is_known(mark)
+        self._freezes.hear(barrier)
+        return self._freezes.is_known(barrier)
 
     def freezes_known(self) -> None:
-        """Every order that was marked or answered below what is read here is among those that it was made with."""
+        """Every order with a barrier or an answer below what is read here is among those that it was made with."""
         self._freezes.known()
 
     def needs_upgrade(self, job_id: str, offset: int, *, is_birth: bool = False) -> None:

@@ -9,13 +9,13 @@ from typing import Protocol
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.fold.provenance import Standing
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import FreezeMark, FreezeOrder
+from aetheris.protocol.messages.commands import FreezeBarrier
 from aetheris.protocol.messages.event_values import Outcome
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectKind
+from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
@@ -219,8 +219,8 @@ class SimulatedExecutor:
             self.has_ended = True
         if self.has_ended:
             return None
-        if isinstance(body, FreezeMark):
-            self.core.marked(body, offset)
+        if isinstance(body, FreezeBarrier):
+            self.core.passed(body, offset)
             return None
         return self.core.evolve(body, offset)
 
@@ -238,8 +238,7 @@ class SimulatedExecutor:
 
     def _read_freezes(self) -> None:
         for one in self._table.read_all(Topic.FREEZES):
-            if isinstance(one.body, FreezeOrder):
-                self._freezes.take(one.body)
+            self._freezes.hear(one.body)
 
     def _round(self) -> None:
         if self._table.has_more and (self.around.calm or self.around.tape.chance(0.5)):

@@ -9,7 +9,6 @@ from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.ids import event_id, execution_id
 from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, Role
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus
 from aetheris.protocol.fold.workers import HUMAN
 from aetheris.protocol.messages.commands import (
@@ -29,6 +28,7 @@ from aetheris.protocol.messages.commands import (
 )
 from aetheris.protocol.messages.events import Event, JobWaiting, PlanGenerated
 from aetheris.protocol.planning.approvals import request_id, resolvers
+from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.testkit.simulation.installation import SimRecords
 from aetheris.testkit.simulation.log import WholeBatch
 from aetheris.testkit.simulation.scenario import TENANT, Lasting
@@ -149,7 +149,7 @@ class Human:
 
     def freeze(self, scope: FreezeScope, *, off: int = 0) -> None:
         """Order a freeze; `off`: how far its number is from the next one, where he does not know better."""
-        last = self._orders.last(scope)
+        last = self._orders.last(scope.key)
         number = max(1, (last.number if last is not None else 0) + 1 + off)
         self._order(FreezeOrder(scope=scope, number=number, frozen=True, by="bob", at="", reason="stop"))
 

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 from aetheris.ledger.core.decisions import (
     Answered,
     Ask,
+    Barrier,
     Confirm,
     Decision,
     DuplicateLine,
     Emit,
     Facts,
     Grant,
-    Mark,
     Now,
     PolicyTaken,
     ToFetch,
@@ -23,19 +23,18 @@ from aetheris.ledger.core.partition import Partition
 from aetheris.ledger.core.quarantine import TenantTool
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
-from aetheris.protocol.fold.freeze_orders import FreezeOrders
 from aetheris.protocol.fold.provenance import Standing
 from aetheris.protocol.fold.workers import Names
 from aetheris.protocol.messages.commands import (
     CancelContract,
     Ended,
-    FreezeAnswer,
-    FreezeMark,
+    FreezeBarrier,
     FreezeOrder,
     StepCommand,
     ToolRequest,
 )
 from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
+from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
 from aetheris.testkit.simulation.log import Entry, WholeBatch
 from aetheris.testkit.simulation.scenario import TENANT, TOOLS
@@ -153,8 +152,8 @@ class SimulatedLedger:
             self.core.needs_upgrade(body.job_id, offset, is_birth=True)
         elif standing is Standing.VOID:
             self.core.pass_over(offset)
-        elif isinstance(body, FreezeMark):
-            self.core.marked(body, offset)
+        elif isinstance(body, FreezeBarrier):
+            self.core.passed(body, offset)
         elif isinstance(body, EffectConfirmed | ConfirmationFailed):
             self.core.confirm(body, offset, now)
         else:
@@ -191,8 +190,8 @@ class SimulatedLedger:
                 return WholeBatch(Topic.VERIFICATIONS, ((decision.message.ask, decision.message),))
             case DuplicateLine():
                 return WholeBatch(Topic.LEDGER_CONTENTS, ((self.around.fresh("line-"), decision.record),))
-            case Mark():
-                return WholeBatch(Topic.JOBS_EVENTS, ((self.around.fresh("mark-"), decision.message),))
+            case Barrier():
+                return WholeBatch(Topic.JOBS_EVENTS, ((self.around.fresh("barrier-"), decision.message),))
             case Answered():
                 return WholeBatch(Topic.FREEZES, ((self.around.fresh("answer-"), decision.message),))
             case View() | PolicyTaken():
@@ -244,17 +243,12 @@ class SimulatedLedger:
 
         fresh = self._read_freezes()
         for order in fresh if announce else self._freezes.all():
-            if self.around.number not in self._freezes.answers(order.scope):
+            if self.around.number not in self._freezes.answers(order.key):
                 self.core.ordered(order, self._now())
 
     def _read_freezes(self) -> list[FreezeOrder]:
-        found: list[FreezeOrder] = []
-        for one in self._tables.read_all(Topic.FREEZES):
-            if isinstance(one.body, FreezeAnswer):
-                self._freezes.answer(one.body)
-            elif self._freezes.take(one.body):
-                found.append(one.body)
-        return found
+        counting = [one.body for one in self._tables.read_all(Topic.FREEZES) if self._freezes.hear(one.body)]
+        return [body for body in counting if isinstance(body, FreezeOrder)]
 
     def quarantined(self) -> list[str]:
         """The tools whose calls wait here."""

@@ -4,7 +4,7 @@ Each has its certificate with it, so nothing is remembered: a service that resta
 says by itself whose it is. What a message is about it says itself, under its signature: it counts for nothing else.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from aetheris.protocol.base.ed25519 import verify
 from aetheris.protocol.base.signing import SignedPlace, is_signed, read_signed
@@ -13,14 +13,17 @@ from aetheris.protocol.base.writers import MESSAGES, SIGNED_MESSAGES, Party
 from aetheris.protocol.fold.provenance import is_certified_under, last_certificate
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
 
+IsTheirs = Callable[[str, str, bytes, bytes], bool]
+"""Whether a message of a topic and a type, by its key and value, is of who may write such."""
+
 _REVOCABLE = frozenset({Topic.JOBS_COMMANDS, Topic.TOOLS_REGISTRY, Topic.VERIFICATIONS})
 
 
 class SignedMessages:
     """Judges messages; `roots`: key ids of the roots whose services are believed. Where there are none, all are.
 
-    What a key of `revocations` has signed counts no more, whenever it did; but for freezes, their marks and activations
-    of policies, which would end by that.
+    What a key of `revocations` has signed counts no more, whenever it did; but for freezes, their barriers and
+    activations of policies, which would end by that.
     """
 
     def __init__(self, roots: Collection[str] = (), revocations: Revocations = NONE_REVOKED) -> None:

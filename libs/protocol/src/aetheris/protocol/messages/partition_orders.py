@@ -1,0 +1,123 @@
+"""What people order of every partition, and what its ledger answers: freezes, policies, and a freeze's barrier."""
+
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from aetheris.protocol.base.freeze_scope import FreezeScope
+from aetheris.protocol.base.principals import RecordedPrincipal
+from aetheris.protocol.messages.message_base import Message
+
+POLICY_KEY = "policy"
+"""The record key of all that is in `policies`."""
+
+
+class NumberedOrder(Message):
+    """A person's word that every partition's ledger answers. The orders of a key are numbered from 1."""
+
+    number: int = Field(ge=1)
+    by: str
+    at: str
+    reason: str | None = None
+    principal: RecordedPrincipal | None = None
+
+    @property
+    def key(self) -> str:
+        """The record key."""
+        raise NotImplementedError
+
+
+class PartitionAnswer(Message):
+    """What a partition's ledger says to the last order of a key."""
+
+    number: int
+    partition: int = Field(ge=0)
+
+    @property
+    def key(self) -> str:
+        """The record key, which is the order's."""
+        raise NotImplementedError
+
+
+class FreezeOrder(NumberedOrder):
+    """freezes: what a scope names does not start, or may again.
+
+    `number` is the freeze's, counted in its scope: an order counts where it begins the next one, or ends the
+    one in force. In a `freeze_barrier` it is what the partition has come to.
+    """
+
+    type_name: ClassVar[str] = "freeze_order"
+    scope: FreezeScope
+    frozen: bool
+
+    @property
+    def key(self) -> str:
+        """The record key."""
+        return self.scope.key
+
+
+class FreezeBarrier(Message):
+    """jobs.events, of a partition and no job: behind this record nothing starts that the order holds.
+
+    Every live job concerned carries the freeze by then; who has read this knows the order also for jobs to come.
+    """
+
+    type_name: ClassVar[str] = "freeze_barrier"
+    order: FreezeOrder
+
+    @property
+    def job_id(self) -> str:
+        """The record key, where the log has jobs' names: no job has such a one."""
+        return self.order.key
+
+
+class ActingCall(BaseModel):
+    """A call that had started when its partition was frozen, and may still act."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    job_id: str
+    node_id: str
+    tool: str
+    execution_id: str
+
+
+class FreezeAnswer(PartitionAnswer):
+    """freezes: the ledger has read its barrier back; `acting` had started before it, `more` beside those."""
+
+    type_name: ClassVar[str] = "freeze_answer"
+    scope: FreezeScope
+    frozen: bool
+    acting: tuple[ActingCall, ...] = ()
+    more: int = 0
+
+    @property
+    def key(self) -> str:
+        """The record key."""
+        return self.scope.key
+
+
+class PolicyActivation(NumberedOrder):
+    """policies: from here on this policy decides. It counts where it has the next number."""
+
+    type_name: ClassVar[str] = "policy_activation"
+    policy: str
+    """The whole text."""
+    policy_hash: str
+    """hex SHA-256 of the text."""
+
+    @property
+    def key(self) -> str:
+        """The record key: there is one."""
+        return POLICY_KEY
+
+
+class PolicyAnswer(PartitionAnswer):
+    """policies: what a partition's ledger decides behind this goes by that activation, or a later one."""
+
+    type_name: ClassVar[str] = "policy_answer"
+
+    @property
+    def key(self) -> str:
+        """The record key: there is one."""
+        return POLICY_KEY
