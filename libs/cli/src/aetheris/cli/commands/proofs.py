@@ -64,7 +64,7 @@ def verify(
         if self_signed and (public_key or from_log or not _is_file(target)):
             rule = "--self-signed: only with FILE, and without --public-key"
             raise CommandError(Exit.BAD_INPUT, "bad_usage", rule, field="--self-signed")
-        given = Given(public_key, self_signed)
+        given = GivenKeys(public_key, self_signed)
         report = _report(target, given, data, signers, roots=roots if from_log else None)
         if roots:
             report = judgement.under_roots(report, roots)
@@ -114,7 +114,7 @@ def holds(report: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenKeys:
     """By whose keys a file is judged: those of these files, or its own where that is enough."""
 
     files: Sequence[Path] | None
@@ -122,7 +122,7 @@ class Given:
 
 
 def _report(
-    target: str, keys: Given, data: Path, signers: Path | None, *, roots: Collection[str] | None
+    target: str, keys: GivenKeys, data: Path, signers: Path | None, *, roots: Collection[str] | None
 ) -> dict[str, Any]:
     """`roots`: those of the installation whose log is read here, without any service; None where none is read."""
     allowed = judgement.read_allowed(signers) if signers is not None else None
@@ -145,7 +145,7 @@ def _is_file(target: str) -> bool:
     return "/" in target or target.endswith((".jsonl", ".zip")) or Path(target).is_file()
 
 
-def _of_file(path: Path, keys: Given, data: Path, signers: judgement.Signers) -> dict[str, Any]:
+def _of_file(path: Path, keys: GivenKeys, data: Path, signers: judgement.Signers) -> dict[str, Any]:
     content = read_bytes(path)
     known = [] if keys.own else judgement.trusted_keys(keys.files, data)
     trusted = known if known or keys.files else None

@@ -1,0 +1,50 @@
+"""Bundles as somebody would change them, and what both verifiers say of them."""
+
+import base64
+import io
+import json
+import zipfile
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from aetheris.proofs import bundle, bundle_zip, seals
+from aetheris.proofs.evidence import BadEvidence, dumps
+from aetheris.proofs.trust import TrustedKey
+from tests.testkit import standalone
+from tests.testkit.evidence import KEY, TRUSTED, signer
+
+
+def opinions(data: bytes, keys: Sequence[TrustedKey] | None = TRUSTED) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Both implementations' reports."""
+    own: dict[str, Any]
+    try:
+        own = bundle.judge(data, keys)
+    except BadEvidence as error:
+        own = {"ok": False, "violations": [{"rule": error.rule, "event_id": ""}]}
+    script = standalone.verify
+    trusted = None if keys is None else {key.key_id: script.Key(key.to_json()) for key in keys}
+    try:
+        other = script.check_bundle(data, trusted)
+    except script.Bad as error:
+        other = {"ok": False, "violations": [{"rule": error.args[0], "event_id": ""}]}
+    return own, other
+
+
+def named(report: dict[str, Any]) -> set[tuple[str, str]]:
+    return {(broken["rule"], broken["event_id"]) for broken in report["violations"]}
+
+
+def envelope_of(data: bytes) -> dict[str, Any]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return json.loads(archive.read(bundle_zip.ENVELOPE))
+
+
+def resigned(data: bytes, change: Callable[[dict[str, Any]], object], key: Ed25519PrivateKey = KEY) -> bytes:
+    """As somebody who holds a key would change it."""
+    statement = json.loads(base64.b64decode(envelope_of(data)["payload"]))
+    change(statement)
+    payload = dumps(statement)
+    signature = dict(signer(key)(seals.pae(bundle.PAYLOAD_TYPE, payload)))
+    return bundle_zip.pack(bundle.envelope(payload, [signature]))
