@@ -298,3 +298,19 @@ def _held(installation: KeyFolder, party: Party) -> tuple[Any, Any]:
 def _signed_by(signer: Signer, one: Draft) -> Draft:
     """With the key of whom it is told that he is the gateway."""
     return RecordSigner({Party.GATEWAY: signer}, KeyClock()).message(one)
+
+
+def test_messages_that_are_said_together_have_one_signature_and_each_counts_for_itself(ours: KeyFolder) -> None:
+    said = [drafted(Cancel(job_id=f"job-{number}", by="ann", tenant="t")) for number in range(5)]
+    plain = drafted(RELEASE, Topic.LEDGER_RECORDS)
+    *made, left = ours.gateway.together([*said, plain])
+    assert left == plain, "of a table that nobody signs"
+    assert [one.key for one in made] == [one.key for one in said]
+    found = [read_signed(one.value) for one in made]
+    assert len({one[1].value for one in found if one is not None}) == 1
+    assert [one[1].index for one in found if one is not None] == list(range(5))
+    for at, one in enumerate(made):
+        assert counts(one, ours.id)
+        assert not counts(one, ours.id, key=said[at - 1].key), "about another job of the same batch"
+        moved = replace(one, value=one.value.replace(b'"index":%d' % at, b'"index":%d' % ((at + 1) % 5)))
+        assert not counts(moved, ours.id), "at another's place"

@@ -6,19 +6,18 @@ from contextlib import AbstractContextManager
 
 import structlog
 
+from aetheris.gateway.command_signer import CommandSigner
 from aetheris.gateway.core import answers
 from aetheris.gateway.core.answers import ObservedEvent
 from aetheris.gateway.core.problems import TooLarge, Unavailable
 from aetheris.gateway.feed import FeedClosed, JobFeed
 from aetheris.gateway.views import timestamp
-from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import JobCommand, Submit
 from aetheris.protocol.messages.envelope import draft
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
-from aetheris.runtime.keys.signing import CertificateNotInForce
 from aetheris.runtime.log.interface import Appender
 from aetheris.runtime.process.withheld import write_all
 from aetheris.runtime.telemetry.spans import Span, SpanKind
@@ -27,18 +26,6 @@ from aetheris.runtime.telemetry.tracer import Telemetry, whole
 _log = structlog.get_logger(__name__)
 
 SOURCE = "aetheris/gateway"
-
-
-def signed(record: Draft, keys: RecordKeys) -> Draft:
-    """What a person says, signed by this gateway where it has a key.
-
-    Raises:
-        Unavailable: its certificate has ended, and with it this process.
-    """
-    try:
-        return keys.message(record)
-    except CertificateNotInForce as ended:
-        raise Unavailable(ended.code, "the gateway's certificate is not in force: nothing can be said") from None
 
 
 class CommandWriter:
@@ -55,7 +42,7 @@ class CommandWriter:
         keys: RecordKeys = UNSIGNED,
     ) -> None:
         self._appender = appender
-        self._keys = keys
+        self._signer = CommandSigner(keys)
         self._clock = clock
         self._telemetry = telemetry
         self._request_s = request_s
@@ -81,7 +68,7 @@ class CommandWriter:
                 time=timestamp(self._clock.now()),
                 traceparent=span.traceparent,
             )
-            for refusal in await write_all(self._appender, [(signed(record, self._keys),)]):
+            for refusal in await write_all(self._appender, [(await self._signer.signed(record),)]):
                 _log.error("a command is refused", job_id=command.job_id, reason=refusal.why)
                 raise TooLarge
         return ce_id

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from aetheris.gateway.command_writer import SOURCE, signed
+from aetheris.gateway.command_signer import signed
+from aetheris.gateway.command_writer import SOURCE
 from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import bodies, frozen
 from aetheris.gateway.core.principal import Principal

@@ -5,7 +5,8 @@ from contextlib import suppress
 
 from pydantic import ValidationError
 
-from aetheris.gateway.command_writer import SOURCE, signed
+from aetheris.gateway.command_signer import signed
+from aetheris.gateway.command_writer import SOURCE
 from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import bodies
 from aetheris.gateway.core.principal import Principal

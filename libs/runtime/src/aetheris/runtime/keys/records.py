@@ -67,19 +67,28 @@ class RecordSigner:
         for signer in self._signers.values():
             signer.check(self._clock.now())
 
-    def message(self, draft: Draft) -> Draft:
-        """A command or a line of a table, signed with its certificate where the table asks that of this process.
+    def messages(self, drafts: Sequence[Draft]) -> list[Draft]:
+        """Commands and lines of tables, in their order: where the table asks that of this process, each is signed and
+        has its certificate, those of a key under one signature.
 
         Raises:
             CertificateNotInForce.
         """
+        asked = [(at, one) for at, draft in enumerate(drafts) if (one := self._message(draft)) is not None]
+        signed = dict(zip([at for at, _ in asked], self._signed([one for _, one in asked]), strict=True))
+        return [signed.get(at, draft) for at, draft in enumerate(drafts)]
+
+    def message(self, draft: Draft) -> Draft:
+        """One of them; raises CertificateNotInForce."""
+        return self.messages([draft])[0]
+
+    def _message(self, draft: Draft) -> "_ToSign | None":
         named = (str(draft.topic), _type(draft))
         signer = self._signers.get(MESSAGES[named].writer) if named in SIGNED_MESSAGES else None
         if signer is None:
-            return draft
+            return None
         place = message_place(signer.certificate.installation, *named, draft.key.decode())
-        (value,) = signer.sign([(place, _with_certificate(draft.value, signer))], self._clock.now())
-        return replace(draft, value=value)
+        return _ToSign(replace(draft, value=_with_certificate(draft.value, signer)), place, signer)
 
     def _births(self, groups: Sequence[Group]) -> list[Draft]:
         """Signed first: what follows them names them by their bytes."""
@@ -154,7 +163,11 @@ class RecordKeys:
 
     def message(self, draft: Draft) -> Draft:
         """A message, signed where that is asked for; raises CertificateNotInForce."""
-        return draft if self.signer is None else self.signer.message(draft)
+        return self.together([draft])[0]
+
+    def together(self, drafts: Sequence[Draft]) -> Sequence[Draft]:
+        """Messages in their order, signed where that is asked for, together; raises CertificateNotInForce."""
+        return drafts if self.signer is None else self.signer.messages(drafts)
 
     @property
     def messages(self) -> SignedMessages:

@@ -1,0 +1,57 @@
+"""Commands that come at the same time are signed together: one signature costs what many records under it would not."""
+
+import asyncio
+
+from aetheris.gateway.core.problems import Unavailable
+from aetheris.protocol.base.records import Draft
+from aetheris.runtime.keys.records import RecordKeys
+from aetheris.runtime.keys.signing import CertificateNotInForce
+
+
+def signed(record: Draft, keys: RecordKeys) -> Draft:
+    """What a person says, signed by this gateway where it has a key.
+
+    Raises:
+        Unavailable: its certificate has ended, and with it this process.
+    """
+    try:
+        return keys.message(record)
+    except CertificateNotInForce as ended:
+        raise Unavailable(ended.code, "the gateway's certificate is not in force: nothing can be said") from None
+
+
+class CommandSigner:
+    """Signs what is asked for in one turn of the event loop under one signature; nothing waits for more to come."""
+
+    def __init__(self, keys: RecordKeys) -> None:
+        self._keys = keys
+        self._waiting: list[tuple[Draft, asyncio.Future[Draft]]] = []
+
+    async def signed(self, record: Draft) -> Draft:
+        """As `signed`."""
+        if self._keys.signer is None:
+            return record
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_soon(self._sign)
+        made: asyncio.Future[Draft] = loop.create_future()
+        self._waiting.append((record, made))
+        return await made
+
+    def _sign(self) -> None:
+        asked, self._waiting = self._waiting, []
+        waiting = [(record, made) for record, made in asked if not made.done()]  # who has given up says nothing
+        try:
+            records = self._keys.together([record for record, _ in waiting])
+        except Exception:  # noqa: BLE001 - what can't be signed takes nobody else's word with it
+            for record, made in waiting:
+                self._sign_alone(record, made)
+        else:
+            for (_, made), record in zip(waiting, records, strict=True):
+                made.set_result(record)
+
+    def _sign_alone(self, record: Draft, made: "asyncio.Future[Draft]") -> None:
+        try:
+            made.set_result(signed(record, self._keys))
+        except Exception as error:  # noqa: BLE001 - it is for who waits
+            made.set_exception(error)
