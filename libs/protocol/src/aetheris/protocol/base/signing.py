@@ -208,7 +208,7 @@ def read_signed(value: bytes) -> tuple[bytes, RecordSignature] | None:
         return None
     if len(hashes) % _HASH_BYTES or len(hashes) > MAX_PATH * _HASH_BYTES:
         return None
-    way = tuple(hashes[at : at + _HASH_BYTES] for at in range(0, len(hashes), _HASH_BYTES))
+    way = tuple([hashes[at : at + _HASH_BYTES] for at in range(0, len(hashes), _HASH_BYTES)])
     signature = RecordSignature(key_id.decode(), answer, int(index or b"0"), int(size or b"1"), way)
     return value[:at] + b"}", signature
 

@@ -49,6 +49,14 @@ class WriterRule:
     word: TryWord | None = None
 
 
+# made once: one is asked for with each end of a call
+_PLANNERS, _LEDGERS = WriterRule(Party.PLANNER, KnownBy.SIGNATURE), WriterRule(Party.LEDGER, KnownBy.SIGNATURE)
+_TOOK_NONE = WriterRule(Party.EXECUTOR, KnownBy.WORD, TryWord.NO_EFFECT)
+_TOOK_EFFECT = WriterRule(Party.EXECUTOR, KnownBy.WORD, TryWord.EFFECT)
+_CAUGHT_UP = WriterRule(Party.LEDGER, KnownBy.WORD, TryWord.EFFECT)
+_NO_MORE = WriterRule(Party.EXECUTOR, KnownBy.WORD, TryWord.NO_MORE)
+_IN_DOUBT = WriterRule(Party.EXECUTOR, KnownBy.WORD, TryWord.IN_DOUBT)
+
 _PLANNERS_WAITS = frozenset({"upgrade", "resolve"})
 _NO_EFFECT = frozenset({"retryable_failure", "permanent_failure"})
 _EFFECT = frozenset({"success", "compensatable_failure"})
@@ -173,21 +181,21 @@ def rule_of(
         return _of_end(via, outcome)
     if event_type == "invocation_in_doubt":
         if returned or has_word:
-            return WriterRule(Party.EXECUTOR, KnownBy.WORD, TryWord.NO_MORE if returned else TryWord.IN_DOUBT)
-        return WriterRule(Party.LEDGER, KnownBy.SIGNATURE)
+            return _NO_MORE if returned else _IN_DOUBT
+        return _LEDGERS
     if event_type in ("job_waiting", "wait_completed") and wait_type in _PLANNERS_WAITS:
-        return WriterRule(Party.PLANNER, KnownBy.SIGNATURE)
+        return _PLANNERS
     return EVENTS.get(event_type)
 
 
 def _of_end(via: str | None, outcome: str | None) -> WriterRule | None:
     """That a try took no effect, for certain, it alone can say; that it did, also who has its word from the store."""
     if via in _OWN and outcome in _NO_EFFECT:
-        return WriterRule(Party.EXECUTOR, KnownBy.WORD, TryWord.NO_EFFECT)
+        return _TOOK_NONE
     if via in _OWN and outcome in _EFFECT:
-        return WriterRule(Party.EXECUTOR, KnownBy.WORD, TryWord.EFFECT)
+        return _TOOK_EFFECT
     if via == "catch_up" and outcome in _EFFECT:
-        return WriterRule(Party.LEDGER, KnownBy.WORD, TryWord.EFFECT)
+        return _CAUGHT_UP
     happened = via in ("probe", "human") and outcome in _EFFECT
     given_up = via in ("human", "ledger") and outcome == "permanent_failure"
-    return WriterRule(Party.LEDGER, KnownBy.SIGNATURE) if happened or given_up else None
+    return _LEDGERS if happened or given_up else None

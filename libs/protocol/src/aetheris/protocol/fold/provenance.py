@@ -26,7 +26,7 @@ from aetheris.protocol.base.signing import (
     read_signed,
 )
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.base.writers import SIGNING, KnownBy, Party, WriterRule, rule_of
+from aetheris.protocol.base.writers import EVENTS, SIGNING, KnownBy, Party, WriterRule, rule_of
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
@@ -34,6 +34,10 @@ from aetheris.protocol.messages.events import Event
 CERTIFICATE = b',"certificate":'
 """Before a certificate, where a payload has one last."""
 _LONGEST_CERTIFICATE = 2048
+_FOLLOWING = frozenset(name for name, rule in EVENTS.items() if rule.known_by is KnownBy.FOLLOWS)
+"""Types whose records are known by nothing, whatever they say."""
+_LAST = frozenset({ev.JobSealed.event_type, ev.BirthRepeated.event_type})
+_TOPIC = Topic.JOBS_EVENTS.value
 
 REMEMBERED = 10_000
 """Sealed jobs whose keys are still known: what is said behind a seal is judged, too."""
@@ -76,13 +80,15 @@ class Provenance:
 
     def judge(self, record: Record, event: Event) -> Standing:
         """What the next record is worth, of which `event` is the payload."""
+        if event.event_type in _FOLLOWING:  # most are, and nothing is asked of them
+            return Standing.COUNTS
         job_id = event.job_id
         if isinstance(event, ev.JobCreated):
             return Standing.COUNTS if job_id in self._jobs else self._birth(record, event)
         job = self._jobs.get(job_id)
         if job is not None and not self._is_their_writers(job, record, event):
             return Standing.VOID
-        if isinstance(event, ev.JobSealed | ev.BirthRepeated):
+        if event.event_type in _LAST:
             self._remember_for_a_while(job_id)
         return Standing.COUNTS
 
@@ -136,7 +142,7 @@ def writer_of(event: Event) -> WriterRule | None:
     if isinstance(event, ev.InvocationInDoubt):
         has_word = event.word is not None
         return rule_of(event.event_type, returned=event.returned, has_word=has_word)
-    if isinstance(event, ev.JobWaiting | ev.WaitCompleted):
+    if isinstance(event, (ev.JobWaiting, ev.WaitCompleted)):
         return rule_of(event.event_type, wait_type=event.wait_type)
     return rule_of(event.event_type)
 
@@ -144,7 +150,7 @@ def writer_of(event: Event) -> WriterRule | None:
 def place_of(installation: str, event_type: str, job_id: str, born: str | None) -> SignedPlace:
     """Where an event counts. What makes a job known, or says that it was created before, has no creation to name."""
     is_of_birth = event_type in (ev.JobCreated.event_type, ev.BirthRepeated.event_type)
-    return SignedPlace(installation, Topic.JOBS_EVENTS.value, event_type, job_id, None if is_of_birth else born)
+    return SignedPlace(installation, _TOPIC, event_type, job_id, None if is_of_birth else born)
 
 
 def _revokes(job: JobSigners, event: ev.KeyRevoked) -> bool:
