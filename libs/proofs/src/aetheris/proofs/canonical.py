@@ -7,6 +7,8 @@ from typing import Any
 import rfc8785
 
 _MAX_EXACT = 2**53 - 1
+_LEAST, _BEYOND = 1e-4, 1e15
+"""Floats between are written without an exponent, by Python and by RFC 8785."""
 ENCODE_ERRORS = (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError)
 
 
@@ -17,7 +19,7 @@ def canonical(value: Any) -> bytes:
         ValueError: it has no canonical form (an integer beyond ±(2^53−1), NaN, a lone surrogate).
     """
     try:
-        return _encoder.encode(value).encode() if _is_plain(value) else rfc8785.dumps(value)
+        return _encoder.encode(value).encode() if _is_plain(value) else _with_floats(value)
     except ENCODE_ERRORS:
         raise ValueError("no canonical JSON form") from None
 
@@ -56,3 +58,38 @@ def _is_plain(value: Any) -> bool:
     if kind is list:
         return all(type(inner) is str or _is_plain(inner) for inner in value)
     return kind is int and -_MAX_EXACT <= value <= _MAX_EXACT
+
+
+class _NotPlain(Exception):
+    """Of what RFC 8785 alone knows the form."""
+
+
+def _with_floats(value: Any) -> bytes:
+    """Of what is not plain: mostly a plan, whose times and factors are floats."""
+    try:
+        return _encoder.encode(_plain_form(value)).encode()
+    except _NotPlain:
+        return rfc8785.dumps(value)
+
+
+def _plain_form(value: Any) -> Any:
+    """The same with whole floats as integers: of the others, from 1e-4 to 1e15, both write the shortest digits alike.
+
+    Raises:
+        _NotPlain.
+    """
+    kind = type(value)
+    if kind is str or value is None or kind is bool:
+        return value
+    if kind is dict:
+        if not all(type(key) is str and key.isascii() for key in value):
+            raise _NotPlain
+        return {key: inner if type(inner) is str else _plain_form(inner) for key, inner in value.items()}
+    if kind is list:
+        return [_plain_form(inner) for inner in value]
+    if kind is float and (value == 0 or _LEAST <= abs(value) < _BEYOND):
+        whole = int(value)
+        return whole if whole == value else value
+    if kind is int and -_MAX_EXACT <= value <= _MAX_EXACT:
+        return value
+    raise _NotPlain

@@ -103,12 +103,13 @@ class Fact:
     """How a call ended."""
 
     def __post_init__(self) -> None:
-        # asked for many times a record, so looked up once
-        self.job = self.text("job_id")
-        self.key = self.text("idempotency_key")
-        self.invocation_id = self.text("invocation_id")
-        self.node = self.text("node_id")
-        self.outcome = self.text("outcome")
+        # asked for many times a record, so looked up once; of each record, so without a call for each
+        get = self.body.get
+        self.job = one if type(one := get("job_id")) is str else ""
+        self.key = one if type(one := get("idempotency_key")) is str else ""
+        self.invocation_id = one if type(one := get("invocation_id")) is str else ""
+        self.node = one if type(one := get("node_id")) is str else ""
+        self.outcome = one if type(one := get("outcome")) is str else ""
 
     def text(self, name: str) -> str:
         """A text field; what is missing or no text counts as empty."""

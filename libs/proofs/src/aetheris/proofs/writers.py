@@ -39,6 +39,14 @@ SIGNED_BY: Mapping[str, str] = {
 }
 """Event type → the service whose signature it must have; `signer` tells waits and doubts apart."""
 
+FOLLOWING = frozenset(
+    {
+        *("decision_snapshot", "node_finished", "state_checkpointed", "step_compensated"),
+        *("tool_invocation_started", "command_committed", "state_changed"),
+    }
+)
+"""Event types that nobody signs, whatever they say: the rules of a history check them."""
+
 SIGNING = frozenset({"planner", "ledger", "prober", "auditor"})
 """The services whose signatures are asked for."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Protocol
 
 from aetheris.protocol.base.canonical import canonical
@@ -252,5 +253,11 @@ def _with_certificate(value: bytes, signer: Signer) -> bytes:
 def _type(draft: Draft) -> str:
     for name, value in draft.headers:
         if name == "ce_type":
-            return value.decode().split(".")[2]
+            return _name(value)
     return ""
+
+
+@lru_cache(maxsize=256)
+def _name(ce_type: bytes) -> str:
+    """There are few, and each record is asked for its own several times."""
+    return ce_type.decode().split(".")[2]
