@@ -100,7 +100,8 @@ def reopenings(validity: Validity) -> tuple[Reopening, ...]:
 
 def emergencies(validity: Validity) -> tuple[Emergency, ...]:
     """Every word with which somebody broke the glass, in log order."""
-    return tuple(Emergency(fact) for fact in validity.history.facts if breaks_glass(fact))
+    said = (fact for fact in validity.history.facts if "principal" in fact.body or fact.type == "job_created")
+    return tuple(Emergency(fact) for fact in said if breaks_glass(fact))
 
 
 def signed_words(validity: Validity, signers: Signers | None) -> tuple[SignedWord, ...]:
