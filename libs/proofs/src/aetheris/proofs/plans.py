@@ -31,9 +31,10 @@ class Plans:
             return
         part = _mapping(fact.body.get("task_graph" if revision == 0 else "diff"))
         entries = entries_of(fact)
-        if not self._is_graph(entries, self._tools.keys() | _mapping(part.get("tools")).keys()):
+        added = {_text(entry, "id"): _needs(entry) for entry in entries}
+        if not self._is_graph(entries, added, self._tools.keys() | _mapping(part.get("tools")).keys()):
             return
-        self._needs |= {_text(entry, "id"): _needs(entry) for entry in entries}
+        self._needs |= added
         for entry in entries:
             self._nodes.setdefault(str(entry.get("id")), []).append((revision, entry))
         for name, entry in _mapping(part.get("tools")).items():
@@ -42,20 +43,19 @@ class Plans:
         self._orders.clear()
         self.effective.add(fact.at)
 
-    def _is_graph(self, entries: Sequence[Body], tools: Set[str]) -> bool:
+    def _is_graph(self, entries: Sequence[Body], added: Mapping[str, set[str]], tools: Set[str]) -> bool:
         """Ids that stand once, tools that are pinned, and needs that the plan then meets, none of them in a circle?"""
-        added = {_text(entry, "id"): _needs(entry) for entry in entries}
         if not added or "" in added or len(added) < len(entries):
             return False
         if not all(entry.get("tool") is None or _is_one_of(tools, entry.get("tool")) for entry in entries):
             return False
-        planned = self._needs | added
+        planned = {**self._needs, **added}
         if any(not _dependencies(entry) <= planned.keys() for entry in entries):
             return False
         if any(needed not in planned and needed not in self.adopted for needs in added.values() for needed in needs):
             return False
         replaces = any(name in self._needs for name in added)
-        among = planned if replaces else added  # what was there needs nothing that is new
+        among: Mapping[str, set[str]] = planned if replaces else added  # what was there needs nothing that is new
         return len(_in_order(among)) == len(among)
 
     def since(self, node_id: str, revision: int) -> int:

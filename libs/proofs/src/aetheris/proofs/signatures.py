@@ -60,12 +60,11 @@ def opened(value: bytes) -> Signed:
         BadSignature: it has none of the form.
     """
     payload, mark, tail = value.rpartition(_MARK)
-    alone, together = _ALONE.fullmatch(tail), _TOGETHER.fullmatch(tail)
     if not mark or not payload:
         raise BadSignature("without a signature")
-    if alone is not None:
+    if (alone := _ALONE.fullmatch(tail)) is not None:
         return Signed(payload + b"}", alone[1].decode(errors="replace"), _decoded(alone[2], 64))
-    if together is None:
+    if (together := _TOGETHER.fullmatch(tail)) is None:
         raise BadSignature("of another form")
     hashes = _decoded(together[3])
     if len(hashes) % 32 or len(hashes) > 32 * _LONGEST_PATH:
