@@ -17,7 +17,7 @@ from aetheris.protocol.base.canonical import canonical
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.signing import born_of
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.base.writers import KnownBy, Party, rule_of, signed_types
+from aetheris.protocol.base.writers import SIGNING, KnownBy, Party, rule_of, signed_types
 from aetheris.protocol.fold.provenance import REMEMBERED, JobSigners, Provenance, Standing, place_of, writer_of
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
@@ -30,7 +30,7 @@ from aetheris.runtime.keys.signing import CertificateEnded, Signer, SigningKeyRe
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 SERVICES = (Party.PLANNER, Party.LEDGER, Party.PROBER, Party.AUDITOR)
-SIGNED = sorted(signed_types(Party.LEDGER) | signed_types(Party.PROBER) | signed_types(Party.AUDITOR))
+SIGNED = sorted(frozenset().union(*map(signed_types, SIGNING)) - {"job_created"})
 COUNTS, VOID, UNKNOWN_ROOT = Standing.COUNTS, Standing.VOID, Standing.UNKNOWN_ROOT
 
 
