@@ -5,22 +5,25 @@ import io
 import json
 import zipfile
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aetheris.proofs import bundle, bundle_zip, seals
 from aetheris.proofs.evidence import BadEvidence, dumps
-from aetheris.proofs.trust import TrustedKey
+from aetheris.proofs.trust import NEVER, TrustedKey
 from tests.testkit import standalone
 from tests.testkit.evidence import KEY, TRUSTED, signer
 
 
-def opinions(data: bytes, keys: Sequence[TrustedKey] | None = TRUSTED) -> tuple[dict[str, Any], dict[str, Any]]:
+def opinions(
+    data: bytes, keys: Sequence[TrustedKey] | None = TRUSTED, now: datetime | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Both implementations' reports."""
     own: dict[str, Any]
     try:
-        own = bundle.judge(data, keys)
+        own = bundle.judge(data, keys, now=now or NEVER)
     except BadEvidence as error:
         own = {"ok": False, "violations": [{"rule": error.rule, "event_id": ""}]}
     script = standalone.verify

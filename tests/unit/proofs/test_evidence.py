@@ -255,6 +255,27 @@ def test_a_revoked_key_vouches_for_no_bundle(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, command).exit_code == 1
 
 
+def test_a_retired_key_vouches_for_nothing_that_says_no_time() -> None:
+    """Who has it could have signed that just now; what it sealed in its time stays good, under another's."""
+    records = sealed(clean()).records
+    data = bundle_of(records)
+    retired, leaving = (replace(TRUSTED[0], valid_until=moment(at)) for at in (LATER, "9999-01-01T00:00:00+00:00"))
+    for keys, rules in (
+        ([retired], {("envelope_retired_key", "")}),
+        ([leaving], set[tuple[str, str]]()),
+        ([replace(retired, revoked_at=moment(LATER))], {("envelope_revoked_key", "")}),
+    ):
+        own, other = opinions(data, keys, moment("2026-06-02T00:00:00+00:00"))
+        assert named(own) == named(other) == rules
+    other_key = TrustedKey(OTHER_KEY.public_key())
+    of_old = resigned(data, lambda _: None, OTHER_KEY)
+    of_new = resigned(data, put("predicate", "inclusion", value=inclusion(records[-1].value, OTHER_KEY)), OTHER_KEY)
+    for one, rules in ((of_old, {("checkpoint_retired_key", "")}), (of_new, set[tuple[str, str]]())):
+        own, other = opinions(one, [retired, other_key])
+        assert named(own) == named(other) == rules
+        assert own["ok"] == other["ok"] == (not rules)
+
+
 # The script.
 
 

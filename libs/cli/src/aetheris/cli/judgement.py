@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ Signers = Sequence[TrustedSigner] | None
 def of_bundle(data: bytes, keys: Sequence[TrustedKey] | None, signers: Signers = None) -> dict[str, Any]:
     """The report on an evidence bundle; one that can't be read does not hold."""
     try:
-        return bundle.judge(data, keys, signers)
+        return bundle.judge(data, keys, signers, datetime.now(UTC))
     except BadEvidence as error:
         return {"ok": False, "violations": [_finding(error.rule, None, error.message)]}
 

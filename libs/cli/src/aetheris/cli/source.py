@@ -1,6 +1,7 @@
 """Where a command takes a job's records from: a file, which is read without any network."""
 
 from collections import ChainMap
+from datetime import UTC, datetime
 from pathlib import Path
 
 from aetheris.cli import judgement, streamfile
@@ -43,14 +44,14 @@ def _opened(path: Path, content: bytes, data: Path) -> Evidence:
     Raises:
         BadEvidence: it can't be read, or a signature of it does not hold.
     """
-    known = judgement.trusted_keys(None, data)
+    known, now = judgement.trusted_keys(None, data), datetime.now(UTC)
     try:
         if known:
-            return bundle.contents(content, known)
+            return bundle.contents(content, known, now)
     except BadEvidence as error:
-        if error.rule != "envelope_unknown_key":
+        if error.rule not in ("envelope_unknown_key", "envelope_retired_key"):
             raise
-    found = bundle.contents(content)
+    found = bundle.contents(content, now=now)
     progress("unvouched", f"{path}: no key known here signed it, so nobody vouches for it: `aetheris verify` it first")
     return found
 

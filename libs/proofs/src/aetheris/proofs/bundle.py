@@ -5,6 +5,7 @@ import binascii
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from importlib.resources import files
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ from aetheris.proofs.evidence import (
     statement,
 )
 from aetheris.proofs.seals import pae
-from aetheris.proofs.trust import TrustedKey
+from aetheris.proofs.trust import NEVER, TrustedKey
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 SCRIPT = "verify.py"
@@ -58,25 +59,30 @@ def envelope(payload: bytes, signatures: Sequence[Mapping[str, str]]) -> bytes:
 
 
 def judge(
-    data: bytes, keys: Sequence[TrustedKey] | None = None, signers: Sequence[TrustedSigner] | None = None
+    data: bytes,
+    keys: Sequence[TrustedKey] | None = None,
+    signers: Sequence[TrustedSigner] | None = None,
+    now: datetime = NEVER,
 ) -> dict[str, Any]:
     """The report on a bundle: by these keys, or by those that it brings itself; what approvers signed, by `signers`.
+
+    A key that has retired at `now` vouches for no envelope and no checkpoint.
 
     Raises:
         BadEvidence: there is nothing in it to report on.
     """
-    parsed, evidence = _opened(data, keys)
+    parsed, evidence = _opened(data, keys, now)
     trusted = evidence.keys if keys is None else keys
-    return {**judge_statement(parsed, evidence, trusted, signers), "trusted": [key.key_id for key in trusted]}
+    return {**judge_statement(parsed, evidence, trusted, signers, now), "trusted": [key.key_id for key in trusted]}
 
 
-def contents(data: bytes, keys: Sequence[TrustedKey] | None = None) -> Evidence:
+def contents(data: bytes, keys: Sequence[TrustedKey] | None = None, now: datetime = NEVER) -> Evidence:
     """What a bundle has that one of these keys signed, or one of those that it brings; its history is not judged.
 
     Raises:
         BadEvidence: it can't be read, or its signature does not hold.
     """
-    return _opened(data, keys)[1]
+    return _opened(data, keys, now)[1]
 
 
 def script() -> bytes:
@@ -89,11 +95,11 @@ def script_sha256() -> str:
     return hashlib.sha256(script()).hexdigest()
 
 
-def _opened(data: bytes, keys: Sequence[TrustedKey] | None) -> tuple[Any, Evidence]:
+def _opened(data: bytes, keys: Sequence[TrustedKey] | None, now: datetime) -> tuple[Any, Evidence]:
     """The statement, parsed, and what it has: only behind the signature, where the keys are known before."""
     payload, signatures = _unsealed(unpack(data))
     if keys is not None:
-        _check_signature(signatures, payload, keys)
+        _check_signature(signatures, payload, keys, now)
     if not _is_bounded(payload):
         raise BadEvidence("bad_statement", f"more than {MAX_VALUES} values")
     parsed = _json(payload, "bad_statement")
@@ -101,7 +107,7 @@ def _opened(data: bytes, keys: Sequence[TrustedKey] | None) -> tuple[Any, Eviden
         raise BadEvidence("bad_statement", "nested too deep")
     evidence = read_statement(parsed)
     if keys is None:
-        _check_signature(signatures, payload, evidence.keys)
+        _check_signature(signatures, payload, evidence.keys, now)
     return parsed, evidence
 
 
@@ -119,11 +125,11 @@ def _unsealed(data: bytes) -> tuple[bytes, list[Any]]:
     return _unbase64(data[len(_HEAD) : end]), cast("list[Any]", signatures)
 
 
-def _check_signature(signatures: Sequence[Any], payload: bytes, keys: Sequence[TrustedKey]) -> None:
+def _check_signature(signatures: Sequence[Any], payload: bytes, keys: Sequence[TrustedKey], now: datetime) -> None:
     """One signature by a trusted key is enough; others are ignored, but none by a trusted key may be wrong."""
     known = {key.key_id: key for key in keys}
     message = pae(PAYLOAD_TYPE, payload)
-    verified = revoked = False
+    verified, ended = False, set[str]()
     for one in signatures:
         signature = _mapping(one, "bad_envelope")
         key = known.get(str(signature.get("keyid")))
@@ -133,10 +139,14 @@ def _check_signature(signatures: Sequence[Any], payload: bytes, keys: Sequence[T
             key.public_key.verify(_unbase64(signature.get("sig")), message)
         except InvalidSignature:
             raise BadEvidence("envelope_signature", "a signature of the envelope is not its key's") from None
-        verified, revoked = verified or key.revoked_at is None, revoked or key.revoked_at is not None
+        why = key.ended(now)
+        verified, ended = verified or not why, ended | {why}
+    if not verified and "revoked" in ended:
+        raise BadEvidence("envelope_revoked_key", "signed by a revoked key: export it again")
+    if not verified and "retired" in ended:
+        raise BadEvidence("envelope_retired_key", "signed by a key that has retired: export it again")
     if not verified:
-        rule = "envelope_revoked_key" if revoked else "envelope_unknown_key"
-        raise BadEvidence(rule, f"signed by {'a revoked key' if revoked else 'none of the keys given'}")
+        raise BadEvidence("envelope_unknown_key", "signed by none of the keys given")
 
 
 def _is_bounded(payload: bytes) -> bool:

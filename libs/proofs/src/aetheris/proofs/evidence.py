@@ -5,6 +5,7 @@ import binascii
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, cast
 
 from aetheris.proofs.approver_signatures import TrustedSigner
@@ -15,7 +16,7 @@ from aetheris.proofs.findings import ProofReport
 from aetheris.proofs.history import SUCCESSES, History
 from aetheris.proofs.notes import BadNote, open_inclusion
 from aetheris.proofs.records import Fact, RawRecord
-from aetheris.proofs.trust import BadKeys, TrustedKey, keys_of
+from aetheris.proofs.trust import NEVER, BadKeys, TrustedKey, keys_of
 from aetheris.proofs.validity import Validity
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
@@ -181,14 +182,18 @@ def read_statement(parsed: Any) -> Evidence:
 
 
 def judge_statement(
-    parsed: Any, evidence: Evidence, keys: Sequence[TrustedKey], signers: Sequence[TrustedSigner] | None = None
+    parsed: Any,
+    evidence: Evidence,
+    keys: Sequence[TrustedKey],
+    signers: Sequence[TrustedSigner] | None = None,
+    now: datetime = NEVER,
 ) -> dict[str, Any]:
     """The report, with what the evidence gets wrong as violations before those of the history."""
     judged = [judge(one.records, keys, one.blobs.__getitem__, signers) for one in evidence.chain]
     found = [_finding(rule, message) for rule, message in _wrong(parsed, evidence, judged[0])]
-    found += [_finding(rule, message) for rule, message in _unlogged(evidence, judged[0], keys)]
+    found += [_finding(rule, message) for rule, message in _unlogged(evidence, judged[0], keys, now)]
     for one, by in zip(evidence.continued, judged[1:], strict=True):
-        found += [_of_job(one.job_id, _finding(rule, message)) for rule, message in _unlogged(one, by, keys)]
+        found += [_of_job(one.job_id, _finding(rule, message)) for rule, message in _unlogged(one, by, keys, now)]
     body = with_chain(_links(evidence, judged))
     return {**body, "ok": body["ok"] and not found, "violations": [*found, *body["violations"]]}
 
@@ -221,7 +226,9 @@ def _wrong(parsed: Any, evidence: Evidence, judged: Judged) -> Iterator[tuple[st
             yield "derived_differs", f"{name} is not what the records say"
 
 
-def _unlogged(evidence: Evidence, judged: Judged, keys: Sequence[TrustedKey]) -> Iterator[tuple[str, str]]:
+def _unlogged(
+    evidence: Evidence, judged: Judged, keys: Sequence[TrustedKey], now: datetime
+) -> Iterator[tuple[str, str]]:
     """The records are the job's that it says, and their seal is in the log of seals."""
     report = judged.report
     if evidence.records and evidence.records[0].key != evidence.job_id.encode(errors="replace"):
@@ -230,7 +237,7 @@ def _unlogged(evidence: Evidence, judged: Judged, keys: Sequence[TrustedKey]) ->
         yield "not_sealed", "the records hold no seal"
         return
     try:
-        open_inclusion(evidence.inclusion, evidence.records[report.seal.at].value, keys)
+        open_inclusion(evidence.inclusion, evidence.records[report.seal.at].value, keys, now)
     except BadNote as error:
         yield error.rule, f"log of seals: {error.message}"
 

@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -22,6 +23,7 @@ PROOF_VERSION = "c2sp.org/tlog-proof@v1"
 MAX_CHARS = 1 << 20
 MAX_SIGNATURES = 64
 _ED25519 = b"\x01"
+_KEPT = datetime.min.replace(tzinfo=UTC)
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 _ORIGIN = re.compile(r"[^\s+]{1,255}")
 
@@ -94,8 +96,10 @@ def read_checkpoint(note: str) -> Checkpoint:
     return _checkpoint(_signed(note)[0], note)
 
 
-def open_checkpoint(note: str, keys: Iterable[TrustedKey]) -> Checkpoint:
+def open_checkpoint(note: str, keys: Iterable[TrustedKey], now: datetime | None = None) -> Checkpoint:
     """What a checkpoint says, if one of the keys signed it. A revoked key's word counts for nothing.
+
+    Nor does a retired one's, at `now`; None for a checkpoint that one has kept oneself since then.
 
     Raises:
         BadNote.
@@ -103,41 +107,49 @@ def open_checkpoint(note: str, keys: Iterable[TrustedKey]) -> Checkpoint:
     text, signatures = _signed(note)
     checkpoint = _checkpoint(text, note)
     known = {note_key_id(checkpoint.origin, key.public_key): key for key in keys}
-    verified = revoked = False
+    verified, ended = False, set[str]()
     for name, signature in signatures:
         key = known.get(signature[:4])
         if name != checkpoint.origin or key is None:
             continue
         if not _holds(key.public_key, signature[4:], text.encode()):
             raise BadNote("checkpoint_signature", "the checkpoint's signature is not its key's")
-        verified, revoked = verified or key.revoked_at is None, revoked or key.revoked_at is not None
+        why = key.ended(now if now is not None else _KEPT)
+        verified, ended = verified or not why, ended | {why}
+    if not verified and "revoked" in ended:
+        raise BadNote("checkpoint_revoked_key", "signed by a revoked key")
+    if not verified and "retired" in ended:
+        raise BadNote("checkpoint_retired_key", "signed by a key that has retired: nothing says that it was before")
     if not verified:
-        why = "a revoked key" if revoked else "none of the keys given"
-        raise BadNote("checkpoint_revoked_key" if revoked else "checkpoint_unknown_key", f"signed by {why}")
+        raise BadNote("checkpoint_unknown_key", "signed by none of the keys given")
     return checkpoint
 
 
-def open_inclusion(proof: str, data: bytes, keys: Iterable[TrustedKey]) -> tuple[int, Checkpoint]:
-    """The index of a leaf with these bytes, and the checkpoint that it is in.
+def open_inclusion(
+    proof: str, data: bytes, keys: Iterable[TrustedKey], now: datetime | None = None
+) -> tuple[int, Checkpoint]:
+    """The index of a leaf with these bytes, and the checkpoint that it is in; `now` as for `open_checkpoint`.
 
     Raises:
         BadNote.
     """
     parsed = parse_inclusion(proof)
-    checkpoint = open_checkpoint(parsed.checkpoint, keys)
+    checkpoint = open_checkpoint(parsed.checkpoint, keys, now)
     if not inclusion_holds(leaf_hash(data), parsed.index, checkpoint.size, parsed.path, checkpoint.root):
         raise BadNote("not_included", f"leaf {parsed.index} of the checkpoint's tree is another")
     return parsed.index, checkpoint
 
 
-def open_consistency(proof: str, old: Checkpoint, keys: Iterable[TrustedKey]) -> Checkpoint:
-    """The newer checkpoint, if its log only grew since the old one.
+def open_consistency(
+    proof: str, old: Checkpoint, keys: Iterable[TrustedKey], now: datetime | None = None
+) -> Checkpoint:
+    """The newer checkpoint, if its log only grew since the old one; `now` as for `open_checkpoint`.
 
     Raises:
         BadNote.
     """
     parsed = parse_consistency(proof)
-    checkpoint = open_checkpoint(parsed.checkpoint, keys)
+    checkpoint = open_checkpoint(parsed.checkpoint, keys, now)
     if checkpoint.origin != old.origin or parsed.old != old.size:
         raise BadNote("other_log", "the proof is of another log, or of another size")
     if not consistency_holds(old.size, checkpoint.size, parsed.path, old.root, checkpoint.root):

@@ -6,7 +6,7 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, cast
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from aetheris.proofs.seals import key_id
 
+NEVER = datetime.max.replace(tzinfo=UTC)
+"""A now at which every key that ends has ended."""
 MOMENTS = ("valid_from", "valid_until", "revoked_at")
 
 
@@ -28,7 +30,8 @@ class BadKeys(ValueError):
 class TrustedKey:
     """A public key, and when what it signs counts: from `valid_from` up to, without, `valid_until`.
 
-    From `revoked_at` on nothing that it signs counts, and no checkpoint of it at all.
+    From `revoked_at` on nothing that it signs counts; and no envelope or checkpoint at all, which say no time.
+    Those count no longer once it has retired, either.
     """
 
     public_key: Ed25519PublicKey
@@ -53,6 +56,15 @@ class TrustedKey:
         early = self.valid_from is not None and at < self.valid_from
         late = self.valid_until is not None and at >= self.valid_until
         return ("seal_key_time", "the seal's key was not valid then") if early or late else None
+
+    def ended(self, now: datetime) -> str:
+        """Why nothing counts that it signs and that says no time: "revoked", or "retired"; empty where it does.
+
+        Whoever has the key could have signed that just now.
+        """
+        if self.revoked_at is not None:
+            return "revoked"
+        return "retired" if self.valid_until is not None and now >= self.valid_until else ""
 
     def to_json(self) -> dict[str, str]:
         """An entry of a file of keys."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,12 +60,12 @@ def consistency(
         with connected(data) as client:
             proof = client.consistency(before.size)
         try:
-            now = open_consistency(proof, before, trusted)
+            grown = open_consistency(proof, before, trusted, datetime.now(UTC))
         except BadNote as error:
             raise CommandError(Exit.FAILED, error.rule, error.message) from None
         if to is not None:
-            to.write_text(now.note)
-        _say({"ok": True, "old_size": before.size, "size": now.size, "root": now.root.hex()}, as_json=as_json)
+            to.write_text(grown.note)
+        _say({"ok": True, "old_size": before.size, "size": grown.size, "root": grown.root.hex()}, as_json=as_json)
 
 
 @seals.command()

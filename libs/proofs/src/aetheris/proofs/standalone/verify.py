@@ -238,6 +238,8 @@ class Key:
         self.id = sha256(self.raw).hex()[:16]
         times = [entry.get(name) for name in ("valid_from", "valid_until", "revoked_at")]
         self.valid_from, self.valid_until, self.revoked_at = (None if at is None else moment(at) for at in times)
+        retired = self.valid_until and self.valid_until <= datetime.now(UTC)
+        self.ended = "revoked" if self.revoked_at else "retired" if retired else ""
         if entry.get("key_id", self.id) != self.id:
             raise ValueError("key_id is not its key's")
 
@@ -278,12 +280,16 @@ def read_keys(text: bytes) -> dict[str, Key]:
 
 
 def check_signatures(what: str, signatures: list[tuple[Key | None, bytes]], message: bytes) -> None:
-    """A trusted key that is not revoked must have signed; of the signatures by trusted keys none may be wrong."""
+    """A trusted key that has not ended must have signed; of the signatures by trusted keys none may be wrong.
+
+    What is signed says no time, so who has a key that was revoked, or replaced, could have signed it just now.
+    """
     trusted = [(key, signature) for key, signature in signatures if key is not None]
     if not all(key.signed(signature, message) for key, signature in trusted):
         raise Bad(f"{what}_signature")
-    if all(key.revoked_at for key, _ in trusted):
-        raise Bad(f"{what}_revoked_key" if trusted else f"{what}_unknown_key")
+    ended = [key.ended for key, _ in trusted]
+    if all(ended):
+        raise Bad(f"{what}_{'revoked' if 'revoked' in ended else 'retired' if ended else 'unknown'}_key")
 
 
 # --- 2. The records.
@@ -2248,7 +2254,7 @@ def main(arguments: list[str]) -> int:
         print(f"can't be used: {type(error).__name__}", file=sys.stderr)
         return 2
     try:
-        report = check_bundle(data, trusted, given.get("--installation"), signers)
+        report: dict[str, Any] = check_bundle(data, trusted, given.get("--installation"), signers)
     except Bad as error:
         report = {"ok": False, "violations": [finding(error.args[0])]}
     if trusted is None and not self_signed:
