@@ -68,6 +68,18 @@ async def test_no_tenants_name_reaches_the_list_of_another(views: Views) -> None
         assert {one.job_id for one, _ in (await views.asked(tenant, None, 200)).requests} == own
 
 
+async def test_a_claim_is_released_by_who_asked_for_the_same_only(views: Views, redis: Redis) -> None:
+    assert await views.claim("j", "mine") is None
+    await views.release("j", "others")
+    await views.release("nobody", "mine")
+    assert await views.claim("j", "others") == "mine", "who asked for something else leaves it"
+    await views.release("j", "mine")
+    assert (await redis.pipeline([("EXISTS", "aetheris:gateway:request:j")]))[0] == 0
+    assert await views.claim("j", "others") is None
+    await views.release("j", "mine")
+    assert await views.claim("j", "mine") == "others", "late, it takes nobody's place"
+
+
 async def test_a_cursor_is_of_its_tenant_and_of_its_list(views: Views) -> None:
     await views.put(
         [row(f"{index}-{number}", name, "running") for index, name in enumerate(NAMES) for number in (1, 2)]

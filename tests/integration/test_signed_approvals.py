@@ -2,87 +2,30 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Generator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from aetheris.cli.app import app
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.messages.events import ApprovalDecided
-from tests.testkit.approvers import TENANTS, respond
+from tests.testkit.approvers import respond
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
-from tests.testkit.policies import ALLOW_REST, ruled_by
-from tests.testkit.rig import Rig, running_rig
-from tests.testkit.ssh_keys import allowed, keygen, ssh_sign
-from tests.testkit.standalone import SCRIPT
-from tests.testkit.tokens import headers_of, write_tokens
+from tests.testkit.signing_rig import SigningRig, running_signing_rig
+from tests.testkit.ssh_keys import allowed, ssh_sign
+from tests.testkit.tokens import headers_of
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
-
-POLICY = f"""
-[[rules]]
-name = "one"
-tools = ["poke_probeable"]
-effect = "approval"
-signed = true
-[[rules]]
-name = "two"
-tools = ["poke_irreversible"]
-effect = "approval"
-approvals = 2
-signed = true
-{ALLOW_REST}"""
-
-
-@dataclass(frozen=True)
-class SigningRig(Rig):
-    """Ann submits; Bob and Carol have keys, and Mallory has one that counts for nobody."""
-
-    keys: Path
-    signers: Path
-
-    def cli(self, *argv: str) -> Result:
-        return CliRunner().invoke(app, [*argv, "--data", str(self.system.data)])
-
-    def say(self, who: str, request: str, *argv: str, action: str = "approve") -> Result:
-        return self.cli(action, request, "--as", who, *argv)
-
-    def signed(self, who: str, request: str, *argv: str, key: str = "", action: str = "approve") -> Result:
-        return self.say(who, request, "--sign-with", str(self.keys / (key or who)), *argv, action=action)
-
-    def ask(self, tag: str, tool: str = "poke_irreversible") -> tuple[str, str]:
-        """A job that waits, and the request's id."""
-        job = self.system.submit({"id": "pay", "tool": tool, "args": {"tag": tag}, "irreversible": True})
-        until(lambda: any(step.get("request_id") for step in self.system.job(job)["steps"]), 60.0)
-        return job, self.system.job(job)["steps"][0]["request_id"]
-
-    def from_log(self, job: str, *argv: str) -> dict[str, Any]:
-        """What somebody finds who has the log, and perhaps knows the signers."""
-        shown = self.cli("verify", job, "--from-log", "--json", *argv)
-        return json.loads(shown.stdout)
-
-    def rules(self, job: str, *argv: str) -> list[str]:
-        return [one["rule"] for one in self.from_log(job, *argv)["violations"]]
 
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[SigningRig]:
+    """Bob and Carol have keys, and Mallory has one that counts for nobody."""
     folder = tmp_path_factory.mktemp("signed")
-    keys = folder / "keys"
-    keys.mkdir()
-    for who in ("bob", "carol", "mallory"):
-        keygen(keys, who)
-    signers = allowed(folder, {who: keys / who for who in ("bob", "carol")})
-    write_tokens(folder / "data", TENANTS)
-    env = ruled_by(folder, POLICY) | {"AETHERIS_SIGNERS": str(signers)}
-    with running_rig(folder, env) as running:
-        yield SigningRig(running.system, running.external, keys, signers)
+    with running_signing_rig(folder, ("bob", "carol", "mallory"), ("bob", "carol")) as running:
+        yield running
 
 
 def refused(shown: Result, sentence: str) -> None:
@@ -110,20 +53,7 @@ def test_each_signs_with_his_own_key_and_the_call_takes_effect_once(rig: Signing
     assert rig.rules(job, "--signers", str(rig.signers)) == []
     others = allowed(tmp_path, {"bob": rig.keys / "bob", "carol": rig.keys / "mallory"})
     assert {"foreign_signature", "votes_missing"} == set(rig.rules(job, "--signers", str(others)))
-    check_bundle(rig, job, tmp_path, others)
-
-
-def check_bundle(rig: SigningRig, job: str, folder: Path, others: Path) -> None:
-    """A stranger's Python, the script that stands alone and two files of signers."""
-    file = folder / "job.zip"
-    assert rig.cli("export", job, "--out", str(file)).exit_code == 0
-    public = str(rig.system.data / "keys" / "seal.pub")
-    for signers, wanted in ((rig.signers, 0), (others, 1)):
-        argv = [sys.executable, str(SCRIPT), str(file), "--public-key", public, "--signers", str(signers)]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        assert done.returncode == wanted, done.stdout + done.stderr
-        shown = rig.cli("verify", str(file), "--signers", str(signers))
-        assert (shown.exit_code == 0) is (wanted == 0), shown.output
+    rig.check_bundle(job, tmp_path, others)
 
 
 def test_another_tool_signs_what_is_printed(rig: SigningRig, tmp_path: Path) -> None:
