@@ -111,6 +111,8 @@ def says(how: str) -> None:
     line = json.dumps({"output": {"level": 20, "what": "printed", "fields": {"line": "x"}}}).encode()
     if how == "one line":
         say(b'{"output":[' + many + b"]}")
+    if how == "one text":
+        say(json.dumps({"output": {"level": 20, "what": "printed", "fields": {"line": "x" * 256 * 1024}}}).encode())
     if how == "last word":
         say(b'{"said":[' + many + b"]}")
     if how == "short lines":
@@ -124,7 +126,7 @@ def says(how: str) -> None:
 """
 
 
-@pytest.mark.parametrize("how", ["one line", "last word", "short lines", "without end"])
+@pytest.mark.parametrize("how", ["one line", "one text", "last word", "short lines", "without end"])
 async def test_what_a_process_says_holds_nobody_up_and_it_is_killed_and_named(how: str, tmp_path: Path) -> None:
     async with running(tmp_path, f"{HEAD}import socket{SAYS}") as rig:
         with parsed() as sizes:
