@@ -1,9 +1,14 @@
 """What a freeze holds: an agent, a tenant, or a tool in one tenant or in all (docs/freeze.md)."""
 
+from collections.abc import Iterable, Iterator
+
 from pydantic import BaseModel, ConfigDict, model_validator
 
 NAME_LIMIT = 256
 """Characters of each name."""
+
+ScopeNames = tuple[str | None, str | None, str | None]
+"""tenant, agent, tool"""
 
 
 class FreezeScope(BaseModel):
@@ -25,6 +30,11 @@ class FreezeScope(BaseModel):
         if not all(1 <= len(name) <= NAME_LIMIT for name in names):
             raise ValueError(f"a name has 1 to {NAME_LIMIT} characters")
         return self
+
+    @property
+    def names(self) -> ScopeNames:
+        """What it names."""
+        return self.tenant, self.agent, self.tool
 
     @property
     def key(self) -> str:
@@ -49,3 +59,13 @@ class FreezeScope(BaseModel):
         if self.agent is not None:
             return f"agent {self.agent}"
         return f"tool {self.tool}" if self.tool is not None else f"tenant {self.tenant}"
+
+
+def names_holding(tenant: str, agent: str, tools: Iterable[str | None]) -> Iterator[ScopeNames]:
+    """What every scope names that holds a call of one of the tools, or of none, in such a job."""
+    yield tenant, None, None
+    yield tenant, agent, None
+    for tool in tools:
+        if tool is not None:
+            yield tenant, None, tool
+            yield None, None, tool

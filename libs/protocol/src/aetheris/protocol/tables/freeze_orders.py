@@ -1,8 +1,8 @@
 """What has been ordered frozen, and who has answered, as the topic `freezes` says in its order (docs/freeze.md)."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 
-from aetheris.protocol.base.freeze_scope import FreezeScope
+from aetheris.protocol.base.freeze_scope import FreezeScope, ScopeNames, names_holding
 from aetheris.protocol.fold.start import frozen_by
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages.commands import FreezeAnswer, FreezeOrder
@@ -14,16 +14,16 @@ class FreezeOrders(NumberedOrders[FreezeOrder, FreezeAnswer]):
 
     def __init__(self) -> None:
         super().__init__(FreezeOrder, FreezeAnswer)
-        self._in_force: dict[FreezeScope, FreezeOrder] = {}
+        self._in_force: dict[ScopeNames, FreezeOrder] = {}
 
     def take(self, order: FreezeOrder) -> bool:
         """Take the next order; whether it counts: it begins the scope's next freeze, or ends the one in force."""
         if not super().take(order):
             return False
         if order.frozen:
-            self._in_force[order.scope] = order
+            self._in_force[order.scope.names] = order
         else:
-            self._in_force.pop(order.scope, None)
+            self._in_force.pop(order.scope.names, None)
         return True
 
     def in_force(self) -> Collection[FreezeOrder]:
@@ -40,11 +40,14 @@ class FreezeOrders(NumberedOrders[FreezeOrder, FreezeAnswer]):
         last = self.last(order.key)
         return last is not None and (last.number > order.number or (last.number == order.number and not last.frozen))
 
-    def holding(self, tenant: str, agent: str, tool: str | None) -> FreezeOrder | None:
-        """The freeze that holds a call of a tool, or of none, in such a job; the first of several."""
+    def holding(self, tenant: str, agent: str, tools: Iterable[str | None]) -> Iterator[FreezeOrder]:
+        """The freezes in force of calls of these tools, or of none, in such a job; each is looked up."""
         if not self._in_force:
-            return None
-        return next((one for one in self._in_force.values() if one.scope.holds(tenant, agent, tool)), None)
+            return
+        for names in names_holding(tenant, agent, tools):
+            order = self._in_force.get(names)
+            if order is not None:
+                yield order
 
     def _follows(self, order: FreezeOrder, last: FreezeOrder | None) -> bool:
         if order.frozen:
@@ -59,4 +62,4 @@ def is_frozen(job: JobState, tool: str | None, orders: FreezeOrders) -> bool:
     """Whether a call of a tool, or of none, is held: the job carries a freeze of it, or one is ordered."""
     if job.frozen and frozen_by(job, tool) is not None:
         return True
-    return orders.holding(job.created.tenant, job.created.submitted_by, tool) is not None
+    return next(orders.holding(job.created.tenant, job.created.submitted_by, (tool,)), None) is not None

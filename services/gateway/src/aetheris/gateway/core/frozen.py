@@ -14,7 +14,7 @@ from aetheris.protocol.messages.commands import FreezeOrder
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 
 MOST_FREEZES = 1_000
-"""In force at a time: every grant is held against each."""
+"""In force at a time: every service keeps them in memory."""
 
 
 def scope_of(wanted: FreezeBody, caller: Principal) -> FreezeScope:

@@ -18,9 +18,6 @@ from aetheris.protocol.messages.commands import ActingCall, FreezeAnswer, Freeze
 MOST_NAMED = 200
 """Calls that an answer names; of others it says how many there are."""
 
-MOST_FORGED = 1_000
-"""Freezes that nobody ordered which are remembered, the newest."""
-
 Said = tuple[int, bool]
 """The number of a freeze, and whether it begins."""
 Numbered = tuple[FreezeScope, int]
@@ -35,21 +32,29 @@ class Freezes:
         self._orders = live_jobs.context.freezes
         self._looked_at: dict[str, None] = {}
         """Jobs that may lack what is ordered."""
+        self._lacking: set[str] = set()
+        """Jobs that lacked it when they were looked at last: it is on its way."""
         self._said: dict[str, dict[FreezeScope, Said]] = {}
         """What this process has appended to a job last."""
-        self._unmarked: dict[FreezeScope, FreezeOrder] = {}
+        self._open: dict[FreezeScope, FreezeOrder] = {}
         """Orders whose barrier this process has not folded."""
-        self._barred: dict[FreezeScope, Said] = {}
+        self._unsaid: dict[FreezeScope, FreezeOrder] = {}
+        """Those whose barrier it has not appended either."""
+        self._barriers: dict[FreezeScope, Said] = {}
         """The barrier that this process has appended last."""
         self._answers: list[FreezeAnswer] = []
-        self.unknown: set[Numbered] = set()
-        """Freezes of jobs whose order this process has not read."""
-        self._forged: dict[Numbered, None] = {}
-        """Those that nobody had ordered when it had read all that is ordered."""
+        self._unknown: dict[Numbered, dict[str, None]] = {}
+        """Freezes whose order this process has not read, each with the jobs that carry it."""
+        self._forged: dict[str, dict[FreezeScope, int]] = {}
+        """By job: those that it carries and nobody had ordered when all was read that is ordered."""
 
     def take(self, order: FreezeOrder, now: Now) -> None:
         """An order counts that this partition has not answered."""
-        self._unmarked[order.scope] = order
+        self._open[order.scope] = order
+        if self._barriers.get(order.scope) == said_by(order):
+            self._unsaid.pop(order.scope, None)
+        else:
+            self._unsaid[order.scope] = order
         for job in self._live_jobs.jobs.values():
             if order.scope.concerns(job.state.created.tenant, job.state.created.submitted_by):
                 self.look(job)
@@ -57,30 +62,33 @@ class Freezes:
                     self._due.go_on(job, now)
 
     def look(self, job: LiveJob) -> None:
-        """A job is created, or its plan or its freezes have changed: whether it carries what is ordered."""
-        if job.state.frozen or self._orders.in_force():
-            self._looked_at[job.state.job_id] = None
-        for scope, freeze in job.state.frozen.items():
-            if not self._orders.has(scope, freeze.number) and (scope, freeze.number) not in self._forged:
-                self.unknown.add((scope, freeze.number))
+        """A job is created, or its plan, its freezes or its end have changed: whether it carries what is ordered."""
+        job_id = job.state.job_id
+        if job.state.frozen or job_id in self._lacking or self._orders.in_force():
+            self._looked_at[job_id] = None
 
     def changed(self, job: LiveJob, scope: FreezeScope) -> None:
         """A freeze of a job has begun, or is over: what was said before of that scope is said."""
-        self._said.get(job.state.job_id, {}).pop(scope, None)
-        freeze = job.state.frozen.get(scope)
-        if freeze is not None:
-            self._forged.pop((scope, freeze.number), None)  # it may have been ordered since
+        job_id, freeze = job.state.job_id, job.state.frozen.get(scope)
+        self._said.get(job_id, {}).pop(scope, None)
+        self._forged.get(job_id, {}).pop(scope, None)  # it may have been ordered since
+        if freeze is not None and not self._orders.has(scope, freeze.number):
+            self._unknown.setdefault((scope, freeze.number), {})[job_id] = None
         self.look(job)
+
+    @property
+    def unknown(self) -> Set[Numbered]:
+        """Freezes of jobs whose order this process has not read."""
+        return self._unknown.keys()
 
     def known(self, asked: Set[Numbered]) -> None:
         """All that was ordered before now is among the orders: what of `asked` is not, nobody has ordered."""
-        self.unknown -= asked
-        self._forged |= dict.fromkeys(one for one in asked if not self._orders.has(*one))
-        while len(self._forged) > MOST_FORGED:
-            del self._forged[next(iter(self._forged))]
-        for job in self._live_jobs.jobs.values():
-            if any((scope, freeze.number) in self._forged for scope, freeze in job.state.frozen.items()):
-                self._looked_at[job.state.job_id] = None
+        for scope, number in asked:
+            carrying = self._unknown.pop((scope, number), {})
+            if not self._orders.has(scope, number):
+                for job_id in carrying:
+                    self._forged.setdefault(job_id, {})[scope] = number
+                    self._looked_at[job_id] = None
 
     def look_at_all(self) -> None:
         """History was read."""
@@ -90,10 +98,11 @@ class Freezes:
     def passed(self, barrier: FreezeBarrier) -> None:
         """A barrier of this partition was folded: what had started before it may still act."""
         order = barrier.order
-        waiting = self._unmarked.get(order.scope)
+        waiting = self._open.get(order.scope)
         if waiting is None or said_by(waiting) != said_by(order):
             return
-        del self._unmarked[order.scope]
+        del self._open[order.scope]
+        self._unsaid.pop(order.scope, None)
         acting = list(self._acting(order)) if order.frozen else []
         answer = FreezeAnswer(
             scope=order.scope,
@@ -108,65 +117,68 @@ class Freezes:
     def forget(self, job_id: str) -> None:
         """A job is sealed."""
         self._said.pop(job_id, None)
+        self._forged.pop(job_id, None)
+        self._lacking.discard(job_id)
 
     @property
     def is_due(self) -> bool:
         """Whether something is to be written now."""
         if not self._live_jobs.is_restored:
             return False
-        return bool(self._looked_at or self._answers or (self._unsaid_marks() and not self._waits_for_jobs()))
+        return bool(self._looked_at or self._answers or (self._unsaid and not self._waits_for_jobs()))
 
     def decided(self) -> list[Decision]:
         """What jobs lack, then the barriers of what no job lacks, then the answers."""
         if not self._live_jobs.is_restored:
             return []
         answers, self._answers = self._answers, []
-        return [*self._lacking(), *self._barriers(), *map(Answered, answers)]
+        return [*self._brought(), *self._raised(), *map(Answered, answers)]
 
-    def _lacking(self) -> Iterator[Emit]:
+    def _brought(self) -> Iterator[Emit]:
         looked_at, self._looked_at = self._looked_at, {}
         for job_id in looked_at:
+            self._lacking.discard(job_id)
             job = self._live_jobs.jobs.get(job_id)
             if job is None or _is_out_of_reach(job.state):
                 continue
             known = self._said.setdefault(job_id, {})
             for event in self._differences(job.state):
+                self._lacking.add(job_id)
                 said = (event.number, isinstance(event, ev.JobFrozen))
                 if known.get(event.scope) != said:  # else it is on its way
                     known[event.scope] = said
                     yield Emit(job_id, (written(event, event.scope.key, str(event.number)),))
 
     def _waits_for_jobs(self) -> bool:
-        """Whether a job does not carry yet what is ordered."""
-        return any(
-            next(self._differences(job.state), None) is not None
-            for job in self._live_jobs.jobs.values()
-            if not _is_out_of_reach(job.state)
-        )
+        """Whether a job does not carry yet what is ordered; for one that was set aside meanwhile nothing waits."""
+        jobs = self._live_jobs.jobs
+        self._lacking = {one for one in self._lacking if one in jobs and not _is_out_of_reach(jobs[one].state)}
+        return bool(self._lacking)
 
-    def _unsaid_marks(self) -> list[FreezeOrder]:
-        return [order for scope, order in self._unmarked.items() if self._barred.get(scope) != said_by(order)]
-
-    def _barriers(self) -> Iterator[Barrier]:
-        unsaid = self._unsaid_marks()
-        if not unsaid or self._waits_for_jobs():
+    def _raised(self) -> Iterator[Barrier]:
+        if not self._unsaid or self._waits_for_jobs():
             return
-        for order in unsaid:
-            self._barred[order.scope] = said_by(order)
+        unsaid, self._unsaid = self._unsaid, {}
+        for order in unsaid.values():
+            self._barriers[order.scope] = said_by(order)
             yield Barrier(FreezeBarrier(order=order))
 
     def _differences(self, job: JobState) -> Iterator[ev.JobFrozen | ev.JobUnfrozen]:
         """What makes a job's freezes those that are ordered."""
+        created, forged = job.created, self._forged.get(job.job_id, {})
         for scope, freeze in job.frozen.items():
             last = self._orders.last(scope.key)
             if last is not None and not last.frozen and last.number >= freeze.number:
                 yield ev.JobUnfrozen(
                     job_id=job.job_id, scope=scope, number=freeze.number, by=last.by, at=last.at, reason=last.reason
                 )
-            elif (scope, freeze.number) in self._forged and not self._orders.has(scope, freeze.number):
+            elif forged.get(scope) == freeze.number and not self._orders.has(scope, freeze.number):
                 yield _taken_back(job.job_id, freeze, last)
-        for order in self._orders.in_force():
-            if _calls(order.scope, job) and job.freezes.get(order.scope, 0) < order.number:
+        if not self._orders.in_force():
+            return
+        tools = dict.fromkeys(entries[-1].node.tool for entries in job.entries.values())
+        for order in self._orders.holding(created.tenant, created.submitted_by, tools):
+            if job.freezes.get(order.scope, 0) < order.number:
                 yield ev.JobFrozen(
                     job_id=job.job_id,
                     scope=order.scope,
@@ -209,13 +221,6 @@ def _taken_back(job_id: str, freeze: ev.JobFrozen, last: FreezeOrder | None) -> 
         reason="nobody has ordered it",
         ordered=over,
     )
-
-
-def _calls(scope: FreezeScope, job: JobState) -> bool:
-    """Whether a job has calls that are held: of a frozen tool, one that its plan in force has."""
-    if not scope.concerns(job.created.tenant, job.created.submitted_by):
-        return False
-    return scope.tool is None or any(entries[-1].node.tool == scope.tool for entries in job.entries.values())
 
 
 def _is_out_of_reach(job: JobState) -> bool:

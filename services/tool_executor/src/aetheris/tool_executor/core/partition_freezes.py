@@ -1,6 +1,6 @@
 """What people have frozen, as far as an executor of a partition must keep to it (docs/freeze.md); pure."""
 
-from aetheris.protocol.base.freeze_scope import FreezeScope
+from aetheris.protocol.base.freeze_scope import ScopeNames, names_holding
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages.commands import FreezeBarrier, FreezeOrder
 from aetheris.protocol.tables.freeze_orders import FreezeOrders, is_frozen
@@ -11,7 +11,7 @@ class PartitionFreezes:
 
     def __init__(self, orders: FreezeOrders) -> None:
         self._orders = orders
-        self._barred: dict[FreezeScope, FreezeOrder] = {}
+        self._barred: dict[ScopeNames, FreezeOrder] = {}
         """The last freeze that lies behind a barrier of this partition, as far as it is known here, of each scope."""
         self.known()
 
@@ -20,15 +20,15 @@ class PartitionFreezes:
 
         Whatever was answered below what is read from now on is among them, too.
         """
-        self._barred = {scope: one for scope, one in self._barred.items() if self._orders.has(scope, one.number)}
+        self._barred = {names: one for names, one in self._barred.items() if self._orders.has(one.scope, one.number)}
         for order in self._orders.in_force():
             self.hear(FreezeBarrier(order=order))
 
     def hear(self, barrier: FreezeBarrier) -> None:
         """A barrier was read; the order may not have been. That a freeze is over only the orders say."""
-        order, known = barrier.order, self._barred.get(barrier.order.scope)
+        order, known = barrier.order, self._barred.get(barrier.order.scope.names)
         if order.frozen and (known is None or known.number < order.number):
-            self._barred[order.scope] = order
+            self._barred[order.scope.names] = order
 
     def is_known(self, barrier: FreezeBarrier) -> bool:
         """Whether the order of a barrier was read."""
@@ -45,6 +45,6 @@ class PartitionFreezes:
     def _holding(self, job: JobState, tool: str | None) -> FreezeOrder | None:
         if not self._barred:
             return None
-        created = job.created
-        barred = (one for one in self._barred.values() if not self._orders.is_over(one))
-        return next((one for one in barred if one.scope.holds(created.tenant, created.submitted_by, tool)), None)
+        names = names_holding(job.created.tenant, job.created.submitted_by, (tool,))
+        barred = (self._barred[one] for one in names if one in self._barred)
+        return next((one for one in barred if not self._orders.is_over(one)), None)
