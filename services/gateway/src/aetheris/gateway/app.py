@@ -280,6 +280,8 @@ def _services(
         clock=clock,
     )
     heard = HeardMessages(callers.keys.messages, parts.metrics)
+    heard.follow(sources.freezes, sources.policies)
+    parts.health.report("other_roots", heard.other_roots)
     return Services(
         logins=callers.logins,
         limits=limits,

@@ -130,6 +130,8 @@ def ledger(
     worker = PartitionWorker.of(parts, INPUTS, handler, group=GROUP, tenure=tenure)
     workers = EndedWorkers(worker.tables[Topic.WORKERS])
     freezes = OrderTable(worker.tables[Topic.FREEZES], FreezeOrders(), heard.line_counts)
+    heard.follow(worker.tables[Topic.FREEZES], worker.tables[Topic.POLICIES])
+    parts.health.report("other_roots", heard.other_roots)
     policies = OrderTable(worker.tables[Topic.POLICIES], PolicyActivations(), heard.line_counts)
     return worker
 

@@ -197,6 +197,8 @@ def executor(
 
     worker = PartitionWorker.of(on, INPUTS, handler, group=GROUP)
     heard = HeardMessages(SignedMessages(settings.installation), on.metrics)
+    heard.follow(worker.tables[Topic.FREEZES])
+    on.health.report("other_roots", heard.other_roots)
     freezes = OrderTable(worker.tables[Topic.FREEZES], FreezeOrders(), heard.line_counts)
     return worker
 

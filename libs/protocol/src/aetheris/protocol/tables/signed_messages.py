@@ -36,6 +36,14 @@ class SignedMessages:
             return True
         return key is not None and self._is_by(MESSAGES[topic, name].writer, topic, name, key, value)
 
+    def other_root(self, topic: str, name: str, value: bytes) -> str | None:
+        """The root that a message names, where it is none that is believed; anybody can have one, and name it."""
+        found = read_signed(value)
+        certificate = last_certificate(found[0]) if found is not None and (topic, name) in SIGNED_MESSAGES else None
+        if certificate is None or certificate.service != MESSAGES[topic, name].writer:
+            return None
+        return certificate.installation if certificate.installation not in self._roots else None
+
     def _is_by(self, writer: Party, topic: str, name: str, key: bytes, value: bytes) -> bool:
         found = read_signed(value)
         if found is None:

@@ -37,6 +37,7 @@ class Table:
         self.partitions = 0
         """Of the topic, once it is loaded."""
         self._listeners: list[OnChange] = []
+        self._awaiting: list[Callable[[], None]] = []
         self._read: dict[Place, int] = {}
         """The next offset of each partition."""
         self._news = asyncio.Event()
@@ -66,6 +67,8 @@ class Table:
             watching.cancel()
             await asyncio.gather(loading, watching, return_exceptions=True)
         self.loaded = True
+        for listener in self._awaiting:
+            listener()
 
     def unready(self) -> str | None:
         """How far loading has come; None once it is loaded."""
@@ -128,6 +131,10 @@ class Table:
     def on_change(self, listener: OnChange) -> None:
         """Call `listener` for every record from now on, in log order per key."""
         self._listeners.append(listener)
+
+    def on_loaded(self, listener: Callable[[], None]) -> None:
+        """Call `listener` once it is loaded."""
+        self._awaiting.append(listener)
 
     async def _load(self, place: Place, begin: int, end: int) -> None:
         position = begin

@@ -1,12 +1,27 @@
 """Messages that are not their writer's, told: who is told of a root obeys none of them."""
 
+from collections import Counter
+from typing import NamedTuple
+
 import structlog
 
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.tables.signed_messages import SignedMessages
+from aetheris.runtime.log.table import Table
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
 
 _log = structlog.get_logger(__name__)
+
+MOST_ROOTS = 20
+"""Roots that are named, each with a kind of line; anybody can have as many as he likes."""
+
+
+class PassedOver(NamedTuple):
+    """Lines of a kind that name a root which this service is not told of."""
+
+    topic: str
+    type: str
+    root: str
 
 
 class HeardMessages:
@@ -15,6 +30,21 @@ class HeardMessages:
     def __init__(self, messages: SignedMessages, metrics: Metrics) -> None:
         self._messages = messages
         self._metrics = metrics
+        self._followed: dict[str, Table] = {}
+        self._passed_over: Counter[PassedOver] = Counter()
+
+    def follow(self, *tables: Table) -> None:
+        """Of their lines under roots that are not told here it is said once how many there are, when they are loaded.
+
+        Their orders have ended for this service: who took the root away has to hear of it.
+        """
+        for table in tables:
+            self._followed[table.topic] = table
+            table.on_loaded(lambda topic=table.topic: self._loaded(topic))
+
+    def other_roots(self) -> list[dict[str, str | int]]:
+        """The same as of now, for an operator."""
+        return [one._asdict() | {"lines": lines} for one, lines in self._passed_over.items()]
 
     def counts(self, record: Record, name: str) -> bool:
         """Whether a record of a type is of who may write it."""
@@ -26,9 +56,37 @@ class HeardMessages:
     def line_counts(self, topic: str, name: str, key: bytes, value: bytes) -> bool:
         """The same of a line of a table."""
         counts = self._messages.counts(topic, name, key, value)
-        if not counts:
+        if not counts and not self._pass_over(topic, name, value):
             self._tell(topic, name, key)
         return counts
+
+    def _pass_over(self, topic: str, name: str, value: bytes) -> bool:
+        """Whether it is under another root, and told as such."""
+        table = self._followed.get(topic)
+        root = self._messages.other_root(topic, name, value) if table is not None else None
+        if table is None or root is None:
+            return False
+        one = PassedOver(topic, name, root)
+        is_new = one not in self._passed_over
+        if is_new and len(self._passed_over) >= MOST_ROOTS:
+            return False
+        self._passed_over[one] += 1
+        self._metrics.count(Metric.UNSIGNED, topic=topic, type=name)
+        if is_new and table.loaded:
+            self._tell_root(one)
+        return True
+
+    def _loaded(self, topic: str) -> None:
+        for one in self._passed_over:
+            if one.topic == topic:
+                self._tell_root(one)
+
+    def _tell_root(self, one: PassedOver) -> None:
+        _log.warning(
+            "not in force any more here: AETHERIS_INSTALLATION does not name their root",
+            **one._asdict(),
+            lines=self._passed_over[one],
+        )
 
     def _tell(self, topic: str, name: str, key: bytes | None, **place: int) -> None:
         shown = (key or b"").decode(errors="replace")
