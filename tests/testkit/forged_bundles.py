@@ -44,9 +44,14 @@ def envelope_of(data: bytes) -> dict[str, Any]:
         return json.loads(archive.read(bundle_zip.ENVELOPE))
 
 
+def statement_in(data: bytes) -> dict[str, Any]:
+    """What the envelope says."""
+    return json.loads(base64.b64decode(envelope_of(data)["payload"]))
+
+
 def resigned(data: bytes, change: Callable[[dict[str, Any]], object], key: Ed25519PrivateKey = KEY) -> bytes:
     """As somebody who holds a key would change it."""
-    statement = json.loads(base64.b64decode(envelope_of(data)["payload"]))
+    statement = statement_in(data)
     change(statement)
     payload = dumps(statement)
     signature = dict(signer(key)(seals.pae(bundle.PAYLOAD_TYPE, payload)))

@@ -59,7 +59,7 @@ def answers(report: dict[str, Any]) -> dict[str, Any]:
     """What two implementations must agree on: all but the wording, and notes that the script does not have."""
     named = {
         kind: {(one["rule"], one["event_id"], one["offset"]) for one in report[kind]}
-        for kind in ("violations", "unproven")
+        for kind in ("violations", "unproven", "after_seal")
     }
     noted = {
         (one["rule"], one["event_id"], one["offset"]) for one in report["notes"] if one["rule"] in _ALSO_BY_THE_SCRIPT

@@ -1,6 +1,7 @@
 """Where a command takes a job's records from: a file, which is read without any network."""
 
 from collections import ChainMap
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from aetheris.cli.inputs import read_bytes
 from aetheris.cli.large import LazyResults
 from aetheris.proofs import RawRecord, bundle
 from aetheris.proofs.evidence import BadEvidence, Evidence
+from aetheris.proofs.sealed_prefix import sealed_prefix
+from aetheris.proofs.trust import TrustedKey
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 
@@ -29,13 +32,13 @@ def read_job(path: Path, data: Path) -> tuple[list[Record], LazyResults]:
     if not content.startswith(b"PK"):
         stream = streamfile.parse(content)
         progress("unvouched", f"{path}: a stream is signed by nobody but its seal: `aetheris verify` it first")
-        return [_record(raw) for raw in stream.raw()], LazyResults(data)
+        return [_record(raw) for raw in _judged(path, list(stream.raw()), stream.keys)], LazyResults(data)
     try:
         found = _opened(path, content, data)
     except BadEvidence as error:
         raise CommandError(Exit.BAD_INPUT, error.rule, f"{path}: {error.message}", file=str(path)) from None
     blobs = dict(ChainMap(*(dict(one.blobs) for one in found.chain)))  # it uses those of what it continues, too
-    return [_record(raw) for raw in found.records], LazyResults(data, blobs)
+    return [_record(raw) for raw in _judged(path, found.records, found.keys)], LazyResults(data, blobs)
 
 
 def _opened(path: Path, content: bytes, data: Path) -> Evidence:
@@ -54,6 +57,14 @@ def _opened(path: Path, content: bytes, data: Path) -> Evidence:
     found = bundle.contents(content, now=now)
     progress("unvouched", f"{path}: no key known here signed it, so nobody vouches for it: `aetheris verify` it first")
     return found
+
+
+def _judged(path: Path, records: Sequence[RawRecord], keys: Sequence[TrustedKey]) -> Sequence[RawRecord]:
+    """Those that a seal covers, by the file's own keys, and it; all where there is none."""
+    found = sealed_prefix(records, keys)
+    if found.behind:
+        progress("after the seal", f"{path}: {len(found.behind)} records are not part of it, and not shown")
+    return found.records
 
 
 def _record(raw: RawRecord) -> Record:

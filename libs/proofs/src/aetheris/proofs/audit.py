@@ -44,6 +44,10 @@ class Audit:
             self._violations.append(violation("out_of_order", fact, "its offset is not above the one before it"))
         self._last_offset = max(self._last_offset, record.offset)
 
+    def root_of(self, count: int) -> str:
+        """The chain's root over the first `count` records, one at least, in hex."""
+        return self._roots[count - 1].hex()
+
     @property
     def ended(self) -> bool:
         """Has a terminal event been seen? (The first one wins.)"""

@@ -16,6 +16,7 @@ from aetheris.proofs.findings import ProofReport
 from aetheris.proofs.history import SUCCESSES, History
 from aetheris.proofs.notes import BadNote, open_inclusion
 from aetheris.proofs.records import Fact, RawRecord
+from aetheris.proofs.sealed_prefix import sealed_prefix
 from aetheris.proofs.trust import NEVER, BadKeys, TrustedKey, keys_of
 from aetheris.proofs.validity import Validity
 
@@ -85,12 +86,27 @@ def judge(
     load_blob: LoadBlob,
     signers: Sequence[TrustedSigner] | None = None,
 ) -> Judged:
-    """Verify records, by these keys; and what approvers signed, by these signers."""
+    """Verify records, by these keys; and what approvers signed, by these signers.
+
+    Where a seal is over them, those that it covers: what lies behind is named in the report, and not in the history.
+    """
+    keys = list(keys)
+    prefix = sealed_prefix(list(records), keys)
+    validity = Validity(prefix.audit.history)
+    report = prefix.audit.judge(validity, keys, load_blob, signers)
+    if prefix.seal_at is not None:
+        seal = replace(report.seal, at=prefix.seal_at, full_root=prefix.full_root)
+        report = replace(report, seal=seal, after_seal=prefix.behind)
+    return Judged(report, validity)
+
+
+def judge_whole(records: Iterable[RawRecord], keys: Iterable[TrustedKey], load_blob: LoadBlob) -> Judged:
+    """The same of all records, with what must not follow a seal as a violation."""
     audit = Audit()
     for record in records:
         audit.add(record)
     validity = Validity(audit.history)
-    return Judged(audit.judge(validity, keys, load_blob, signers), validity)
+    return Judged(audit.judge(validity, keys, load_blob), validity)
 
 
 def spanned(chain: Sequence[Link]) -> list[dict[str, Any]]:

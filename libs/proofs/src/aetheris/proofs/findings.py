@@ -37,6 +37,8 @@ class ProofReport:
     """The key id of the root by which its services sign; None where nothing of it is signed."""
     unproven: tuple[Violation, ...]
     """No fault of the job's: records that are not signed by who may write them, and so changed nothing."""
+    after_seal: tuple[Violation, ...] = ()
+    """Nor these: records behind what is sealed, which are no part of what is proved."""
 
     @property
     def ok(self) -> bool:
@@ -63,4 +65,5 @@ class ProofReport:
             "ended_by_hand": [one.to_json() for one in self.ended_by_hand],
             "unproven": [one.to_json() for one in self.unproven],
             "notes": [note.to_json() for note in self.notes],
+            "after_seal": [one.to_json() for one in self.after_seal],
         }

@@ -66,7 +66,7 @@ class SealCheck:
         chosen = holding or (judged[0][0] if judged else None)
         if chosen is None:
             return SealReport(full_root=full_root), found
-        count = _count(chosen)
+        count = sealed_count(chosen)
         root = self._roots[count - 1].hex() if 0 < count <= chosen.at else ""
         if holding is not None:
             found.extend(self._after(count))
@@ -85,7 +85,7 @@ class SealCheck:
         return self._executions[count]
 
     def _broken(self, seal: Fact) -> Iterator[Violation]:
-        count = _count(seal)
+        count = sealed_count(seal)
         if not 0 < count <= seal.at:
             yield violation("seal_count", seal, "the seal covers no prefix of what lies before it")
             return
@@ -146,6 +146,7 @@ def _finish(fact: Fact) -> tuple[str, str]:
     return fact.node, fact.text("result_type")
 
 
-def _count(seal: Fact) -> int:
+def sealed_count(seal: Fact) -> int:
+    """How many records it says that it covers; 0 where it says none."""
     count = seal.body.get("event_count")
     return count if isinstance(count, int) and not isinstance(count, bool) else 0

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from aetheris.proofs import RawRecord, Violation, bundle
 from aetheris.proofs.claims import AGAIN_S, SEAL_WITHIN_S, Claim, against_claims, lacks_seal
 from aetheris.proofs.continued import MAX_CONTINUED, Link
-from aetheris.proofs.evidence import Evidence, Judged, check_exportable, judge, large_results, with_chain
-from aetheris.proofs.records import violation
+from aetheris.proofs.evidence import Evidence, Judged, check_exportable, judge, judge_whole, large_results, with_chain
+from aetheris.proofs.records import read, violation
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.provenance import JobSigners
 from aetheris.protocol.messages.events import JobCreated
@@ -79,7 +79,8 @@ class Proofs:
         """
         line = await self._line_with(job_id, offset)
         records = await self._read(job_id, line) if line is not None else await self._read_on(job_id)
-        judged = await self._judged(_raw(records))
+        load_blob = loader(self.runtime.blobs)
+        judged = await asyncio.to_thread(judge_whole, _raw(records), self.keys.trusted, load_blob)
         authors = judged.history.authors
         signers = (
             None
@@ -172,7 +173,8 @@ class Proofs:
         seal = judged.report.seal
         if not seal.present or await self.seals.has(records[seal.at].value):
             return []
-        return [violation("seal_not_logged", judged.history.facts[seal.at], "the log of seals lacks this seal")]
+        fact = read(records[seal.at], seal.at)[0]
+        return [violation("seal_not_logged", fact, "the log of seals lacks this seal")]
 
     async def _judged(self, records: Sequence[RawRecord]) -> Judged:
         return await asyncio.to_thread(judge, records, self.keys.trusted, loader(self.runtime.blobs))

@@ -30,6 +30,8 @@ from aetheris.cli.streamfile import Stream
 from aetheris.protocol.base.ids import check_name
 
 _ZIP = b"PK"
+MOST_SHOWN = 20
+"""Records behind a seal that are printed; with --json, all."""
 
 
 def verify(
@@ -206,6 +208,11 @@ def _print(report: Mapping[str, Any]) -> None:
         _print_finding("does not count", record)
     for note in report.get("notes", ()):
         _print_finding("note", note)
+    after_seal = report.get("after_seal", ())
+    if after_seal:
+        fields((("after the seal", f"{len(after_seal)} records, not part of it"),))
+    for record in after_seal[:MOST_SHOWN]:
+        _print_finding("after the seal", record)
     for again in report.get("reopened_by_hand", ()):
         evidence = json.dumps(again["evidence"], ensure_ascii=False)
         fields((("tried again", f"{again['node_id']}, by {again['by']} at {again['said_at']}: {evidence}"),))

@@ -1754,12 +1754,7 @@ def check_seal(
     if type(count) is not int or not 0 < count <= seal.at:
         return [("seal_count", seal)]
     key, covered = keys.get(seal.text("key_id")), first(count)
-    beside = ("signature", "certificate", "sig")  # the last two are its record's
-    unsigned = {name: value for name, value in seal.body.items() if name not in beside}
-    signed = False
-    with suppress(Bad, ValueError, RecursionError):
-        message = pae("application/vnd.aetheris.seal+json", canonical(unsigned).encode())
-        signed = key is not None and key.signed(unbase64(seal.text("signature"), "seal_signature"), message)
+    signed = key is not None and is_signed(seal, key)
     refusal = key.refusal(seal.text("sealed_at")) if key and signed else ""
     return broken(
         seal,
@@ -1772,6 +1767,15 @@ def check_seal(
         seal_signature=key and not signed,
         **{refusal: refusal},
     )
+
+
+def is_signed(seal: Record, key: Key) -> bool:
+    beside = ("signature", "certificate", "sig")  # the last two are its record's
+    unsigned = {name: value for name, value in seal.body.items() if name not in beside}
+    with suppress(Bad, ValueError, RecursionError):
+        message = pae("application/vnd.aetheris.seal+json", canonical(unsigned).encode())
+        return key.signed(unbase64(seal.text("signature"), "seal_signature"), message)
+    return False
 
 
 def check_after_seal(job: Job, count: int) -> list[Finding]:
@@ -2105,8 +2109,34 @@ def judge(
             *(finding("activation_decreases", record) for record in late),
             *(finding("signed_creation", record) for record in records if names_root(record) and not installation),
         ],
+        "after_seal": [],
     }
     return report, job, seal
+
+
+def judge_sealed(
+    records: list[Record], blobs: dict[str, bytes], keys: dict[str, Key], signers: list[Signer] | None = None
+) -> tuple[dict[str, Any], Job, Record | None]:
+    """The same of the records that a seal by one of the keys covers, and of it; what lies behind is just named."""
+    check_writers(records)
+    roots = chain(records)
+    seal = next((one for one in records if one.type == "job_sealed" and is_over(one, roots, keys)), None)
+    if seal is None:
+        return judge(records, blobs, keys, signers)
+    count = seal.body["event_count"]
+    behind = [finding("after_seal", one) for one in records[count:] if one is not seal]
+    seal.at = count
+    report, job, good = judge([*records[:count], seal], blobs, keys, signers)
+    report["seal"]["full_root"] = roots[-1].hex()
+    return report | {"after_seal": behind}, job, good
+
+
+def is_over(seal: Record, roots: list[bytes], keys: dict[str, Key]) -> bool:
+    """Is it over just these records, and signed by a key that counts at its time? What else it says, its rules say."""
+    count, key = seal.body.get("event_count"), keys.get(seal.text("key_id"))
+    if type(count) is not int or not 0 < count <= seal.at or seal.text("root") != roots[count - 1].hex():
+        return False
+    return key is not None and is_signed(seal, key) and not key.refusal(seal.text("sealed_at"))
 
 
 def names_root(record: Record) -> bool:
@@ -2185,7 +2215,7 @@ def check_bundle(
         raise Bad("bad_statement") from None
     if trusted is None:
         check_envelope(payload, signatures, keys)
-    chain = [Link(one.job_id, *judge(one.records, one.blobs, keys, signers), one.blobs) for one in jobs]
+    chain = [Link(one.job_id, *judge_sealed(one.records, one.blobs, keys, signers), one.blobs) for one in jobs]
     first, report = chain[0], chain[0].report
     subject = [{"name": first.job_id, "digest": {"aetherisEventChain": report["event_chain_root_hash"]}}]
     wrong = {
