@@ -165,12 +165,13 @@ def test_values_are_counted_outside_of_texts(text: bytes, more: int) -> None:
 RESULTS = """
 @tool("gives", effect_class="opaque", irreversible=False, timeout_s=60)
 def gives(what: str) -> object:
-    return {"texts": "\\u20ac" * 5_500_000, "many": [0] * 600_000, "control": "\\x01" * 2_000_000}[what]
+    return {"texts": "\\u20ac" * 5_500_000, "huge": "\\u20ac" * 5_600_000, "many": [0] * 600_000, "control": "\\x01" * 2_000_000}[what]
 """
 
 
 @pytest.mark.parametrize(
-    ("what", "size"), [("texts", 3 * 5_500_000 + 2), ("many", 1_200_001), ("control", 6 * 2_000_000 + 2)]
+    ("what", "size"),
+    [("texts", 3 * 5_500_000 + 2), ("huge", 3 * 5_600_000 + 2), ("many", 1_200_001), ("control", 6 * 2_000_000 + 2)],
 )
 async def test_a_large_result_is_recorded_or_named_by_its_size_but_never_lost(
     what: str, size: int, tmp_path: Path
@@ -178,7 +179,7 @@ async def test_a_large_result_is_recorded_or_named_by_its_size_but_never_lost(
     async with running(tmp_path, HEAD + RESULTS) as rig:
         came = await rig.call("gives", what=what)
     assert isinstance(came, Succeeded)
-    if what == "many":
+    if what in ("many", "huge"):
         assert came.result["$left_out"]["bytes"] == size
     else:
         assert len(canonical(came.result)) == size
