@@ -15,6 +15,7 @@ from aetheris.sdk import ProbeContext, StateChange
 from aetheris.sdk.invoke import ask_probe, verify
 from aetheris.sdk.isolation import call_process, frames
 from aetheris.sdk.outcomes import InDoubt, Retryable, Succeeded, Unknown
+from aetheris.sdk.tool_output import LONGEST_TRACEBACK
 from tests.testkit.module_host import HEAD, OLD_LINUX, running
 
 PATIENCE_S = 30.0
@@ -113,6 +114,13 @@ def says(how: str) -> None:
         say(b'{"output":[' + many + b"]}")
     if how == "one text":
         say(json.dumps({"output": {"level": 20, "what": "printed", "fields": {"line": "x" * 256 * 1024}}}).encode())
+    if how == "no JSON":
+        say(b'{"output":')
+    if how == "no object":
+        say(b'["output"]')
+    if how == "deep":
+        body = b'{"result":' + b"[" * 100 + b"]" * 100 + b',"external_id":null,"changes":[],"partial":false}'
+        say(b'{"said":{"kind":"Succeeded","body":' + body + b'},"traceback":""}')
     if how == "last word":
         say(b'{"said":[' + many + b"]}")
     if how == "short lines":
@@ -126,7 +134,9 @@ def says(how: str) -> None:
 """
 
 
-@pytest.mark.parametrize("how", ["one line", "one text", "last word", "short lines", "without end"])
+@pytest.mark.parametrize(
+    "how", ["one line", "one text", "no JSON", "no object", "deep", "last word", "short lines", "without end"]
+)
 async def test_what_a_process_says_holds_nobody_up_and_it_is_killed_and_named(how: str, tmp_path: Path) -> None:
     async with running(tmp_path, f"{HEAD}import socket{SAYS}") as rig:
         with parsed() as sizes:
@@ -165,7 +175,8 @@ def test_values_are_counted_outside_of_texts(text: bytes, more: int) -> None:
 RESULTS = """
 @tool("gives", effect_class="opaque", irreversible=False, timeout_s=60)
 def gives(what: str) -> object:
-    return {"texts": "\\u20ac" * 5_500_000, "huge": "\\u20ac" * 5_600_000, "many": [0] * 600_000, "control": "\\x01" * 2_000_000}[what]
+    texts = {"texts": "\\u20ac" * 5_500_000, "huge": "\\u20ac" * 5_600_000, "control": "\\x01" * 2_000_000}
+    return texts.get(what, [0] * 600_000)
 """
 
 
@@ -186,6 +197,10 @@ async def test_a_large_result_is_recorded_or_named_by_its_size_but_never_lost(
 
 
 RAISES = """
+@tool("shouts", effect_class="pure")
+def shouts() -> None:
+    raise ValueError("x" * 1_000_000)
+
 @tool("divides", effect_class="pure")
 def divides() -> None:
     1 / 0
@@ -201,6 +216,13 @@ def probe(external_key: str) -> Found | NotFound:
 def verifier(change: object) -> object:
     1 / 0
 """
+
+
+async def test_what_is_raised_at_length_is_bounded_in_the_log(tmp_path: Path) -> None:
+    async with running(tmp_path, HEAD + RAISES) as rig:
+        assert await rig.call("shouts") == Retryable("ValueError")
+    (line,) = rig.lines
+    assert 1000 < len(line["traceback"]) <= LONGEST_TRACEBACK
 
 
 async def test_what_is_raised_undeclared_is_in_the_log_as_if_it_were_raised_here(tmp_path: Path) -> None:
