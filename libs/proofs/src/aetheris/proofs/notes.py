@@ -194,8 +194,8 @@ def verifier_key(name: str, public_key: Ed25519PublicKey) -> str:
 
 
 def _signed(note: str) -> tuple[str, list[tuple[str, bytes]]]:
-    if len(note) > MAX_CHARS or any(char < " " and char != "\n" for char in note):
-        raise BadNote("bad_checkpoint", "too long, or with control characters")
+    if len(note) > MAX_CHARS or any((char < " " and char != "\n") or "\ud800" <= char <= "\udfff" for char in note):
+        raise BadNote("bad_checkpoint", "too long, or with what is no text")
     text, parted, tail = note.rpartition("\n\n")
     lines = tail.split("\n")[:-1]
     if not parted or not tail.endswith("\n") or not 0 < len(lines) <= MAX_SIGNATURES:
