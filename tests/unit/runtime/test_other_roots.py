@@ -19,7 +19,7 @@ from aetheris.testkit.memory import MemoryAppender, MemoryLog
 from tests.unit.runtime.test_signed_messages import ANSWER, ORDER, SCOPE, KeyFolder, drafted
 
 
-class Reader:
+class StartingService:
     """A service that starts, and reads freezes."""
 
     def __init__(self, log: MemoryLog, *roots: str) -> None:
@@ -55,7 +55,7 @@ async def test_it_is_said_once_how_much_of_each_kind_is_passed_over_and_under_wh
     log = MemoryLog(1)
     forged = drafted(ORDER, Topic.FREEZES)
     await written(log, *said_by(before), forged)
-    reader = Reader(log, now.id)
+    reader = StartingService(log, now.id)
     with capture_logs() as lines:
         await reader.table.load()
     named = [(one["type"], one["root"], one["lines"]) for one in lines if "root" in one]
@@ -74,7 +74,7 @@ async def test_who_is_told_of_both_roots_passes_nothing_over(installations: tupl
     now, before = installations
     log = MemoryLog(1)
     await written(log, *said_by(before))
-    reader = Reader(log, now.id, before.id)
+    reader = StartingService(log, now.id, before.id)
     await reader.table.load()
     assert (reader.heard.other_roots(), reader.orders.last(SCOPE.key) is None) == ([], False)
 
@@ -86,7 +86,7 @@ async def test_who_has_many_roots_fills_neither_memory_nor_readiness(
     forgers = [KeyFolder(tmp_path / str(number)) for number in range(4)]
     log = MemoryLog(1)
     await written(log, *(said_by(one)[0] for one in forgers))
-    reader = Reader(log, installations[0].id)
+    reader = StartingService(log, installations[0].id)
     with capture_logs() as lines:
         await reader.table.load()
     assert [one["root"] for one in reader.heard.other_roots()] == [one.id for one in forgers[:2]]
