@@ -13,7 +13,7 @@ import pytest
 from aetheris.gateway.core import reconciliations
 from aetheris.gateway.core.decisions import JobSnapshot
 from aetheris.gateway.core.principal import Principal
-from aetheris.gateway.end_waits import EndWait, EndWaits
+from aetheris.gateway.end_waits import HEARD, EndWait, EndWaits
 from aetheris.gateway.feed import JobFeed
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
@@ -28,7 +28,17 @@ from aetheris.protocol.messages.event_values import Outcome
 from aetheris.protocol.messages.events import Event
 from tests.testkit import histories as h
 from tests.testkit.tries import try_of, words_of
-from tests.unit.runtime.test_record_signatures import At, Installation, SignedJob, drafted, key_event
+from tests.unit.runtime.test_record_signatures import (
+    At,
+    Installation,
+    SignedJob,
+    by_hand,
+    created,
+    drafted,
+    key_event,
+    placed,
+    revocation,
+)
 
 TRUE_TYPES = ["job_created", "plan_generated"]
 START = h.started("a", "n1")
@@ -221,10 +231,75 @@ async def test_a_forged_end_ends_no_wait_for_it(job: SignedJob, true: bool) -> N
         job.write(Party.PLANNER, COMPLETED)
     else:
         forged(job, COMPLETED)
-    waits = EndWaits(*cast("Any", (FoldedLog(job.records), ListedRecord(), Anytime(), Ticking())))
+    parts = (FoldedLog(job.records), ListedRecord(), Anytime(), Ticking(), job.installation.keys())
+    waits = EndWaits(*cast("Any", parts))
     wait = EndWait(5, asyncio.get_running_loop().create_future())
     news = cast("JobFeed", News(job.records[-1]))
     assert await waits.ended(news, RUNS, wait) == ("completed" if true else "running")
+
+
+class NoLog:
+    """Is not asked."""
+
+    async def fold(self, _row: Row) -> JobSnapshot:
+        raise AssertionError("the log was read")
+
+
+class UnendedLog:
+    """A job's log that has no end in it."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    async def fold(self, _row: Row) -> JobSnapshot:
+        self.read += 1
+        return JobSnapshot("job-1", None, 0)
+
+
+async def waited(job: SignedJob, log: object, records: Sequence[Record], *, since: int = 0, is_new: bool = True) -> str:
+    parts = (log, ListedRecord(), Anytime(), Ticking(), job.installation.keys())
+    waits, news = EndWaits(*cast("Any", parts)), JobFeed(HEARD)
+    for record in records:
+        news.put(record)
+    news.close()
+    wait = EndWait(60, asyncio.get_running_loop().create_future())
+    return await waits.ended(news, replace(RUNS, birth=None, since=since), wait, is_new=is_new)
+
+
+async def test_an_end_that_was_heard_with_its_birth_is_believed_without_the_log(job: SignedJob) -> None:
+    job.write(Party.PLANNER, COMPLETED)
+    assert await waited(job, NoLog(), job.records) == "completed"
+
+
+async def test_what_was_not_heard_from_the_birth_on_is_for_the_log_to_say(job: SignedJob) -> None:
+    job.write(Party.PLANNER, COMPLETED)
+    for records, since, is_new in ((job.records[1:], 0, True), (job.records, 1, True), (job.records, 0, False)):
+        log = UnendedLog()
+        assert await waited(job, log, records, since=since, is_new=is_new) == "running"
+        assert log.read == 1
+
+
+@pytest.mark.parametrize("who", ["nobody", "a ledger", "a revoked planner", "under no root", "under another root"])
+async def test_a_false_end_is_not_believed_as_it_is_heard(job: SignedJob, tmp_path: Path, who: str) -> None:
+    records: Sequence[Record] = ()
+    if who == "nobody":
+        forged(job, COMPLETED)
+    elif who == "a ledger":
+        job.judge(replace(drafted(COMPLETED), value=by_hand(job, Party.LEDGER, COMPLETED)), COMPLETED)
+    elif who == "a revoked planner":
+        late = by_hand(job, Party.PLANNER, COMPLETED)
+        job.judge(drafted(revocation(job.installation, Party.PLANNER)))
+        job.judge(replace(drafted(COMPLETED), value=late), COMPLETED)
+    elif who == "under no root":
+        records = [placed(drafted(one), at) for at, one in enumerate((created(), COMPLETED))]
+    else:
+        (tmp_path / "others").mkdir()
+        other = SignedJob(Installation(tmp_path / "others"))
+        other.write(Party.PLANNER, COMPLETED)
+        records = other.records
+    log = UnendedLog()
+    assert await waited(job, log, records or job.records) == "running"
+    assert log.read == 1
 
 
 class Ticking(At):

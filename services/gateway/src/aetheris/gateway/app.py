@@ -254,7 +254,7 @@ def _services(
         request_s=settings.request_s,
         keys=callers.keys,
     )
-    waits = EndWaits(reader, views, deadlines, clock)
+    waits = EndWaits(reader, views, deadlines, clock, callers.keys)
     reads = Reads(
         reader=reader,
         waits=waits,

@@ -85,7 +85,7 @@ class Intake:
             return Submitted(job_id=job_id, status=row.status)
         async with self._waits.listening(job_id) as news:
             row, is_new = await self._taken(command)
-            status = await self._waits.ended(news, row, wait)
+            status = await self._waits.ended(news, row, wait, is_new=is_new)
         if not is_new:
             status = (await self._reads.job(caller, job_id))["status"]
         return Submitted(job_id=job_id, status=status)
