@@ -13,6 +13,7 @@ from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import ConflictProblem
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.index import JobIndex
+from aetheris.gateway.order_writer import OrderWriter
 from aetheris.gateway.ordered_freezes import OrderedFreezes
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.principals import PrincipalKind, Role
@@ -69,11 +70,13 @@ async def gateway(*read: FreezeOrder, unread: Sequence[FreezeOrder]) -> AsyncGen
     table = Table(log, Topic.FREEZES)
     freezes = OrderedFreezes(
         OrderTable(table, FreezeOrders()),
-        partitions=lambda: log.partitions(Topic.JOBS_EVENTS),
-        appender=cast("MemoryAppender", others),
-        deadlines=Deadlines(cast("JobIndex", None), 20.0),
-        clock=SystemClock(),
-        answer_s=20.0,
+        OrderWriter(
+            partitions=lambda: log.partitions(Topic.JOBS_EVENTS),
+            appender=cast("MemoryAppender", others),
+            deadlines=Deadlines(cast("JobIndex", None), 20.0),
+            clock=SystemClock(),
+            answer_s=20.0,
+        ),
     )
     await table.load()
     await others.put(*unread)

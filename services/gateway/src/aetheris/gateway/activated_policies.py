@@ -1,61 +1,44 @@
 """A person's word that another policy decides: into `policies`, which every partition's ledger answers there."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from aetheris.gateway.command_signer import signed
 from aetheris.gateway.command_writer import SOURCE
 from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import bodies, policies
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import ConflictProblem
-from aetheris.gateway.deadlines import Deadlines
-from aetheris.gateway.views import timestamp
+from aetheris.gateway.order_writer import OrderWriter
 from aetheris.protocol.api_operations import ActivationView, PolicyBody, PolicyView
 from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import PolicyActivation
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.tables.policy_activations import PolicyActivations
-from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.fresh_ids import fresh_id
-from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
-from aetheris.runtime.log.interface import Appender
 from aetheris.runtime.log.order_table import Ordered, OrderTable
 
 
 class ActivatedPolicies:
-    """What is activated, as far as this gateway has read; `partitions` says how many have to answer."""
+    """What is activated, as far as this gateway has read."""
 
     def __init__(
         self,
         table: OrderTable[PolicyActivations],
-        *,
-        partitions: Callable[[], Awaitable[int]],
-        appender: Appender,
-        deadlines: Deadlines,
-        clock: Clock,
-        answer_s: float,
+        writer: OrderWriter,
         signers: AllowedSigners,
-        keys: RecordKeys = UNSIGNED,
     ) -> None:
         self._table = table
         self._activations = table.orders
-        self._partitions = partitions
-        self._appender = appender
-        self._deadlines = deadlines
-        self._clock = clock
-        self._answer_s = answer_s
+        self._writer = writer
         self._signers = signers
-        self._keys = keys
         self._news = asyncio.Event()
         table.listen(self._changed)
 
     async def view(self) -> PolicyView:
         """What decides, and what did before; raises Unavailable."""
         await self._caught_up()
-        return policies.view(self._activations, await self._count())
+        return policies.view(self._activations, await self._writer.count())
 
     async def activate(self, caller: Principal, raw: bytes) -> Reply[ActivationView]:
         """Let a policy decide; answered where every partition's ledger has. What decides already stays so.
@@ -68,25 +51,25 @@ class ActivatedPolicies:
         await self._caught_up()
         last = self._activations.active
         if last is None or last.policy_hash != policies.hash_of(wanted.policy):
-            at = timestamp(self._clock.now())
+            at = self._writer.now()
             last = await self._write(policies.activation(wanted, self._activations.number + 1, caller, at))
         return await self._answered(last)
 
     async def _caught_up(self) -> None:
-        async with self._deadlines.deadline():
+        async with self._writer.deadlines.deadline():
             await self._table.caught_up()
 
     async def _write(self, activation: PolicyActivation) -> PolicyActivation:
         record = draft(Topic.POLICIES, activation, key=activation.key, id=fresh_id(), source=SOURCE, time=activation.at)
-        async with self._deadlines.deadline():
-            await self._appender.append([(signed(record, self._keys),)])
+        async with self._writer.deadlines.deadline():
+            await self._writer.append(record)
             await self._table.caught_up()
         return activation
 
     async def _answered(self, activation: PolicyActivation) -> Reply[ActivationView]:
-        count = await self._count()
+        count = await self._writer.count()
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._answer_s):
+            async with asyncio.timeout(self._writer.answer_s):
                 while not self._is_answered(activation, count):
                     await self._news.wait()
         done = self._is_answered(activation, count)
@@ -99,10 +82,6 @@ class ActivatedPolicies:
             by = f" by {last.by}" if last is not None else ""
             raise ConflictProblem("activated_meanwhile", f"another policy was activated meanwhile{by}")
         return len(self._activations.answers(activation.key)) >= count
-
-    async def _count(self) -> int:
-        async with self._deadlines.deadline():
-            return await self._partitions()
 
     def _changed(self, _record: Ordered) -> None:
         self._news.set()

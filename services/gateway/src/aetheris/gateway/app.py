@@ -33,6 +33,7 @@ from aetheris.gateway.job_rows import JobRows
 from aetheris.gateway.limiter import Limiter, quotas_of
 from aetheris.gateway.logins import Logins
 from aetheris.gateway.openid import OpenId, providers_of
+from aetheris.gateway.order_writer import OrderWriter
 from aetheris.gateway.ordered_freezes import OrderedFreezes
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
@@ -282,6 +283,14 @@ def _services(
     heard = HeardMessages(callers.keys.messages, parts.metrics)
     heard.follow(sources.freezes, sources.policies)
     parts.health.report("other_roots", heard.other_roots)
+    orders = OrderWriter(
+        partitions=partial(parts.log.partitions, Topic.JOBS_EVENTS),
+        appender=parts.appender,
+        deadlines=deadlines,
+        clock=clock,
+        answer_s=settings.answer_s,
+        keys=callers.keys,
+    )
     return Services(
         logins=callers.logins,
         limits=limits,
@@ -312,25 +321,8 @@ def _services(
             clock=clock,
             answer_s=settings.answer_s,
         ),
-        tool_releases=ToolReleases(
-            sources.tools,
-            registry=registry,
-            log=parts.log,
-            appender=parts.appender,
-            deadlines=deadlines,
-            clock=clock,
-            answer_s=settings.answer_s,
-            keys=callers.keys,
-        ),
-        freezes=OrderedFreezes(
-            OrderTable(sources.freezes, FreezeOrders(), heard.line_counts),
-            partitions=partial(parts.log.partitions, Topic.JOBS_EVENTS),
-            appender=parts.appender,
-            deadlines=deadlines,
-            clock=clock,
-            answer_s=settings.answer_s,
-            keys=callers.keys,
-        ),
+        tool_releases=ToolReleases(sources.tools, registry, parts.log, orders),
+        freezes=OrderedFreezes(OrderTable(sources.freezes, FreezeOrders(), heard.line_counts), orders),
         undos=Undos(
             reader=reader,
             rows=sources.rows,
@@ -343,14 +335,7 @@ def _services(
             listed_for_s=settings.shown_in_lists_s,
         ),
         policies=ActivatedPolicies(
-            OrderTable(sources.policies, PolicyActivations(), heard.line_counts),
-            partitions=partial(parts.log.partitions, Topic.JOBS_EVENTS),
-            appender=parts.appender,
-            deadlines=deadlines,
-            clock=clock,
-            answer_s=settings.answer_s,
-            signers=callers.signers,
-            keys=callers.keys,
+            OrderTable(sources.policies, PolicyActivations(), heard.line_counts), orders, callers.signers
         ),
         health=parts.health,
         holds=Holds(settings.streams, settings.streams_per_caller),

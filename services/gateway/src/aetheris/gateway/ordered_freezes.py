@@ -1,52 +1,35 @@
 """A person's word that calls are frozen, or may go on: into `freezes`, which every partition's ledger answers there."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from aetheris.gateway.command_signer import signed
 from aetheris.gateway.command_writer import SOURCE
 from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import bodies, frozen
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import ConflictProblem
-from aetheris.gateway.deadlines import Deadlines
-from aetheris.gateway.views import timestamp
+from aetheris.gateway.order_writer import OrderWriter
 from aetheris.protocol.api_operations import FreezeBody, FreezeView
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import FreezeOrder
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
-from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.fresh_ids import fresh_id
-from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
-from aetheris.runtime.log.interface import Appender
 from aetheris.runtime.log.order_table import Ordered, OrderTable
 
 
 class OrderedFreezes:
-    """What is frozen, as far as this gateway has read; `partitions` says how many have to answer."""
+    """What is frozen, as far as this gateway has read."""
 
     def __init__(
         self,
         table: OrderTable[FreezeOrders],
-        *,
-        partitions: Callable[[], Awaitable[int]],
-        appender: Appender,
-        deadlines: Deadlines,
-        clock: Clock,
-        answer_s: float,
-        keys: RecordKeys = UNSIGNED,
+        writer: OrderWriter,
     ) -> None:
         self._table = table
         self._orders = table.orders
-        self._partitions = partitions
-        self._appender = appender
-        self._deadlines = deadlines
-        self._clock = clock
-        self._answer_s = answer_s
-        self._keys = keys
+        self._writer = writer
         self._news = asyncio.Event()
         table.listen(self._changed)
 
@@ -56,7 +39,7 @@ class OrderedFreezes:
         Raises:
             Unavailable.
         """
-        count = await self._count()
+        count = await self._writer.count()
         return [frozen.shown(order, self._orders, count, caller) for order in frozen.visible(self._orders, caller)]
 
     async def freeze(self, caller: Principal, raw: bytes) -> Reply[FreezeView]:
@@ -71,7 +54,9 @@ class OrderedFreezes:
         if last is None or not last.frozen:
             frozen.check_room(self._orders)
             number = 1 if last is None else last.number + 1
-            last = await self._write(frozen.order(scope, number, wanted.reason, caller, self._at(), begins=True))
+            last = await self._write(
+                frozen.order(scope, number, wanted.reason, caller, self._writer.now(), begins=True)
+            )
         return await self._answered(last, caller)
 
     async def unfreeze(self, caller: Principal, raw: bytes) -> Reply[FreezeView]:
@@ -86,22 +71,19 @@ class OrderedFreezes:
         if last is None or not last.frozen:
             raise ConflictProblem("not_frozen", f"{scope} is not frozen")
         frozen.check_end(last, caller)
-        ending = frozen.order(scope, last.number, wanted.reason, caller, self._at(), begins=False)
+        ending = frozen.order(scope, last.number, wanted.reason, caller, self._writer.now(), begins=False)
         return await self._answered(await self._write(ending), caller)
-
-    def _at(self) -> str:
-        return timestamp(self._clock.now())
 
     async def _write(self, order: FreezeOrder) -> FreezeOrder:
         record = draft(Topic.FREEZES, order, key=order.key, id=fresh_id(), source=SOURCE, time=order.at)
-        async with self._deadlines.deadline():
-            await self._appender.append([(signed(record, self._keys),)])
+        async with self._writer.deadlines.deadline():
+            await self._writer.append(record)
             await self._table.caught_up()
         return order
 
     async def _last(self, scope: FreezeScope) -> FreezeOrder | None:
         """The scope's last order in the topic as of now: another gateway may have written it."""
-        async with self._deadlines.deadline():
+        async with self._writer.deadlines.deadline():
             await self._table.caught_up()
         return self._orders.last(scope.key)
 
@@ -111,9 +93,9 @@ class OrderedFreezes:
         Raises:
             Conflict: it is not as ordered; the order came too late and is void, or another came behind it.
         """
-        count = await self._count()
+        count = await self._writer.count()
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._answer_s):
+            async with asyncio.timeout(self._writer.answer_s):
                 while not self._is_answered(order, count):
                     await self._news.wait()
         last = self._in_force(order)
@@ -130,10 +112,6 @@ class OrderedFreezes:
             code, words = ("not_frozen", "was let go") if order.frozen else ("frozen_again", "was frozen again")
             raise ConflictProblem(code, f"{order.scope} {words} meanwhile")
         return last
-
-    async def _count(self) -> int:
-        async with self._deadlines.deadline():
-            return await self._partitions()
 
     def _changed(self, _record: Ordered) -> None:
         self._news.set()

@@ -5,24 +5,20 @@ from contextlib import suppress
 
 from pydantic import ValidationError
 
-from aetheris.gateway.command_signer import signed
 from aetheris.gateway.command_writer import SOURCE
 from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import bodies
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import NotFoundProblem
-from aetheris.gateway.deadlines import Deadlines
+from aetheris.gateway.order_writer import OrderWriter
 from aetheris.gateway.registry import Registry
-from aetheris.gateway.views import timestamp
 from aetheris.protocol.api import ToolReleaseBody
 from aetheris.protocol.api_operations import ReleaseView, ToolReleased
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import ToolRelease
 from aetheris.protocol.messages.envelope import draft
-from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.fresh_ids import fresh_id
-from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
-from aetheris.runtime.log.interface import Appender, Log
+from aetheris.runtime.log.interface import Log
 from aetheris.runtime.log.table import Table
 
 
@@ -32,24 +28,15 @@ class ToolReleases:
     def __init__(
         self,
         table: Table,
-        *,
         registry: Registry,
         log: Log,
-        appender: Appender,
-        deadlines: Deadlines,
-        clock: Clock,
-        answer_s: float,
-        keys: RecordKeys = UNSIGNED,
+        writer: OrderWriter,
     ) -> None:
         self._table = table
         self._registry = registry
         self._log = log
-        self._appender = appender
-        self._deadlines = deadlines
-        self._clock = clock
-        self._answer_s = answer_s
-        self._keys = keys
-        self._messages = keys.messages
+        self._writer = writer
+        self._messages = writer.keys.messages
         self._news = asyncio.Event()
         table.on_change(self._changed)
 
@@ -71,21 +58,21 @@ class ToolReleases:
         return Reply(await self._observed(tool_release), ToolReleased(tool=tool, released=_shown(tool_release)))
 
     async def _write(self, caller: Principal, tool: str, reason: str) -> ToolRelease:
-        at = timestamp(self._clock.now())
-        async with self._deadlines.deadline():
-            count = await self._log.partitions(Topic.JOBS_EVENTS)
+        at = self._writer.now()
+        async with self._writer.deadlines.deadline():
+            count = await self._writer.partitions()
             places = [(Topic.JOBS_EVENTS, number) for number in range(count)]
             ends = await self._log.end_offsets(places)
             below = tuple(ends[place] for place in places)
             release = ToolRelease(tenant=caller.tenant, tool=tool, by=caller.id, reason=reason, at=at, below=below)
             record = draft(Topic.TOOLS_REGISTRY, release, key=release.key, id=fresh_id(), source=SOURCE, time=at)
-            await self._appender.append([(signed(record, self._keys),)])
+            await self._writer.append(record)
         return release
 
     async def _observed(self, release: ToolRelease) -> bool:
         """Whether the topic has it, or another that was said after it."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._answer_s):
+            async with asyncio.timeout(self._writer.answer_s):
                 while not self._has(release):
                     await self._news.wait()
         return self._has(release)
