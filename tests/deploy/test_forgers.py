@@ -4,6 +4,7 @@ What came of it is read off the running system, and is the table of docs/threat-
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,10 +20,11 @@ from aetheris.cli.fromlog import read_log
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.words import SECRET_BYTES, LifeWords
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.fold.provenance import Provenance
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import Cancel, FreezeOrder, Message, RegistryEntry, WorkerEntry
+from aetheris.protocol.messages.commands import Cancel, FreezeOrder, Message, RegistryEntry, WorkerEnd, WorkerEntry
 from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.messages.events import Event
 from aetheris.runtime.base.clock import SystemClock
@@ -253,9 +255,19 @@ def _attempts(fight: Fight) -> Iterator[tuple[str, Attempt]]:
         {"name": tool, "version": "1", "schema": {"type": "object"}, "schema_hash": "s", "effect_class": "pure"}
     )
     yield "a line of a tool", (Topic.TOOLS_REGISTRY, line.key, line, lambda: tool in system.api.get("/tools").text)
-    worker = fresh("worker")
-    lives = WorkerEntry(worker_id=worker, live="i")
-    yield "a line of a worker", (Topic.WORKERS, worker, lives, lambda: worker in system.api.get("/workers").text)
+    worker, life = fresh("worker"), LifeWords.of(os.urandom(SECRET_BYTES)).incarnation
+    lives = WorkerEntry(worker_id=worker, live=life)
+    is_shown = lambda: worker in system.api.get("/workers").text  # noqa: E731
+    yield "a line of a worker, that it lives", (Topic.WORKERS, worker, lives, is_shown)
+
+    def has_ended() -> bool:
+        named = system.api.get(f"/workers/{worker}").json().get("ended", ())
+        return life in {one["incarnation"] for one in named}
+
+    ends = lives.model_copy(update={"live": None, "left": (life,), "ended": (life,)})
+    yield "a line of a worker, that it has ended", (Topic.WORKERS, worker, ends, has_ended)
+    said = WorkerEnd(worker_id=worker, incarnation=life, by="ann", evidence="forged")
+    yield "a person's word that it has ended", (Topic.WORKERS, said.key, said, has_ended)
     scope = FreezeScope(tenant="default", tool=fresh("frozen"))
     order = FreezeOrder(scope=scope, number=1, frozen=True, by="ann", at=datetime.now(UTC).isoformat())
     is_listed = lambda: str(scope.tool) in system.api.get("/freezes", headers=system.approver).text  # noqa: E731

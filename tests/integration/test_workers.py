@@ -15,8 +15,9 @@ import pytest
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.services import with_counts
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.fold.workers import HUMAN
-from aetheris.protocol.messages.commands import Ended, WorkerEntry
+from aetheris.protocol.base.words import LifeWord, LifeWords
+from aetheris.protocol.base.writers import Party
+from aetheris.protocol.messages.commands import WorkerEnd, WorkerEntry
 from aetheris.runtime.process.installation import installation
 from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, running_rig
@@ -214,7 +215,7 @@ def test_whose_volume_is_gone_is_ended_by_a_person_with_name_and_evidence(rig: W
 
 
 def test_who_submitted_a_job_gets_no_second_try_by_ending_its_worker(rig: WorkersRig) -> None:
-    """Over HTTP he may not; forged into the topic, his word starts nothing in his own job, and is named."""
+    """Over HTTP he may not; said with the gateway's key, his word starts nothing in his own job, and is named."""
     name, tag = fresh(), fresh()
     with rig.executor(f"{name}-gone", name) as first:
         until(first.ready, PATIENCE_S)
@@ -226,8 +227,8 @@ def test_who_submitted_a_job_gets_no_second_try_by_ending_its_worker(rig: Worker
         first.process.kill()
         first.process.wait()
     me = rig.system.job(job)["submitted_by"]
-    event = Ended(incarnation=lives or "", how=HUMAN, by=me, evidence="I want another try")
-    rig.system.forge(Topic.WORKERS, name, WorkerEntry(worker_id=name, ended=(event,)), "forged")
+    end = WorkerEnd(worker_id=name, incarnation=lives or "", by=me, evidence="I want another try")
+    rig.system.say_as(Party.GATEWAY, Topic.WORKERS, end.key, end)
     until(lambda: bool(rig.system.data_of(job, "worker_ended")), PATIENCE_S)
     with rig.executor(f"{name}-fresh", name) as second:
         until(second.ready, PATIENCE_S)
@@ -238,6 +239,39 @@ def test_who_submitted_a_job_gets_no_second_try_by_ending_its_worker(rig: Worker
         assert rig.system.resolve(job, "a", "retry", "I know that it is gone").status_code == 200
         rig.let_go(tag)
         rig.ended_once(job, tag)
+
+
+def test_nobody_but_the_gateway_and_who_has_its_lock_says_that_a_worker_has_ended(rig: WorkersRig) -> None:
+    """With the rights of another executor, or with another service's key: lines of its name, and persons' words."""
+    name, tag, other = fresh(), fresh(), LifeWords.of(bytes(32))
+    rig.external.hold(tag)
+    with rig.executor(name, name) as first:
+        until(first.ready, PATIENCE_S)
+        lives = rig.lives(name) or ""
+        job = rig.call("poke_probeable", tag)
+        rig.external.wait_for(1, tag, PATIENCE_S)
+        for word in (lives, other.word(LifeWord.ENDED)):
+            for line in (
+                WorkerEntry(worker_id=name, live=other.incarnation, left=(word,), ended=(word,)),
+                WorkerEntry(worker_id=name, live=None, ended=(word,)),
+            ):
+                rig.system.forge(Topic.WORKERS, name, line, "/tool_executor/rogue")
+        said = WorkerEnd(worker_id=name, incarnation=lives, by="ann", evidence="forged")
+        rig.system.forge(Topic.WORKERS, said.key, said, "/tool_executor/rogue")
+        for party in (Party.LEDGER, Party.PLANNER, Party.PROBER):
+            rig.system.say_as(party, Topic.WORKERS, said.key, said)
+        answer = rig.end(f"/workers/{name}/end", json={"evidence": "behind what was forged"})
+        end = answer.json()["ended"]
+        assert (end["incarnation"], end["how"], end["by"]) == (lives, "human", "approver")
+        assert end["evidence"] == "behind what was forged"
+        assert first.wait_ended() == AGAIN
+        (rig.external.folder / tag).unlink()
+        assert [one["evidence"] for one in rig.worker(name)["ended"] if one["incarnation"] == lives] == [
+            "behind what was forged"
+        ]
+        with rig.executor(name, name):
+            rig.ended_once(job, tag)
+    assert [one["evidence"] for one in rig.system.data_of(job, "worker_ended")] == ["behind what was forged"]
 
 
 def test_who_lives_and_is_declared_ended_exits_at_once(rig: WorkersRig) -> None:

@@ -18,7 +18,6 @@ from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, create_job
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import (
-    Ended,
     LedgerRecord,
     Message,
     ToolGrant,
@@ -33,6 +32,7 @@ from aetheris.protocol.plan.graph import EffectKind
 from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.redis.client import Redis
 from aetheris.runtime.redis.effects import EffectEntry, EffectStore
+from tests.testkit.lives import ended_word, incarnation_of
 from tests.testkit.tries import end_word, try_of
 from tests.testkit.watcher import Watcher
 
@@ -194,7 +194,7 @@ class LedgerJob:
             args_hash=args_hash(None),
             content_key=content_key("acme", "act", None),
             worker_id=self.worker,
-            incarnation=incarnation,
+            incarnation=incarnation_of(incarnation),
         )
         await self.add(started)
 
@@ -203,8 +203,7 @@ class LedgerJob:
         return f"worker-of-{self.id}"
 
     async def worker_ends(self, incarnation: str = "i1") -> None:
-        ended = (Ended(incarnation=incarnation, how="lock"),)
-        entry = WorkerEntry(worker_id=self.worker, live="i2", ended=ended)
+        entry = WorkerEntry(worker_id=self.worker, ended=(ended_word(incarnation),))
         await self.around.put(drafted(Topic.WORKERS, entry, self.worker))
 
     def finished(self, invocation_id: str, outcome: str = "success", result: Any = None) -> ev.ToolInvocationFinished:

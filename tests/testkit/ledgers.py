@@ -31,10 +31,10 @@ from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
 from aetheris.protocol.fold.state import JobState, KeyState
+from aetheris.protocol.fold.workers import Ended
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import (
     ContentRecord,
-    Ended,
     FreezeAnswer,
     FreezeBarrier,
     FreezeOrder,

@@ -6,10 +6,8 @@ import pytest
 
 from aetheris.protocol.base.keys import external_key
 from aetheris.protocol.fold.state import KeyStatus, Settled
+from aetheris.protocol.fold.workers import Ended
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import (
-    Ended,
-)
 from aetheris.protocol.messages.event_values import Via
 from tests.testkit.histories import JOB, about, finished, graph, key_of, started
 from tests.testkit.ledgers import (

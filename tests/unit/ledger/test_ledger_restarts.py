@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from aetheris.protocol.fold.state import JobState, KeyStatus, Settled
+from aetheris.protocol.fold.workers import Ended
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import (
-    Ended,
     ToolGrant,
     Verification,
 )

@@ -6,7 +6,7 @@ from typing import Any
 from aetheris.protocol.base.keys import external_key
 from aetheris.protocol.fold.workers import Names
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import Ended, WorkerEntry
+from aetheris.protocol.messages.commands import WorkerEnd
 from aetheris.protocol.messages.events import Event
 from aetheris.rigs.chaos.observer import ObservedJob
 from aetheris.rigs.chaos.schedule import FaultKind, JobPlan, ScheduledFault, Struck
@@ -35,7 +35,7 @@ def counted(
 ) -> ChaosVerdict:
     history = [planned, *events]
     seen = ObservedJob(fold(*history), [(float(place), event) for place, event in enumerate([created(), *history])])
-    return verdict({JOB: plan}, {JOB: seen}, names or Names(), calls, struck)
+    return verdict({JOB: plan}, {JOB: seen}, names or Names(lambda *_: True), calls, struck)
 
 
 ONCE = effects(("idempotent", "k"), ("probeable", "k"), ("opaque", "k"))
@@ -69,7 +69,7 @@ def test_what_is_recorded_as_done_and_is_not_there_is_lost() -> None:
 def test_a_job_that_neither_ended_nor_waits_is_stuck() -> None:
     assert not counted(DONE[:3], ONCE).holds
     assert counted(DONE[:3], ONCE).stuck == [f"{JOB}: idempotent settled, probeable started"]
-    assert verdict({JOB: PLAIN}, {}, Names(), [], []).stuck == [f"{JOB}: never created"]
+    assert verdict({JOB: PLAIN}, {}, Names(lambda *_: True), [], []).stuck == [f"{JOB}: never created"]
 
 
 def test_an_opaque_call_may_park_where_a_fault_of_its_own_hit_it() -> None:
@@ -106,9 +106,9 @@ def test_a_probeable_call_is_not_left_to_a_human_once_anybody_could_know() -> No
         found = counted(parked("probeable"), absent + effects(("probeable", key), at_s=at_s))
         reported = [f"{JOB} probeable: parked, and its effect is there to be found, since {since}"]
         assert (found.holds, found.settleable) == (False, reported)
-    names = Names()
-    ended = WorkerEntry(worker_id="w", live="i2", ended=(Ended(incarnation="i1", how="lock"),))
-    names.take("w", ended.model_dump_json().encode())
+    names = Names(lambda *_: True)
+    ended = WorkerEnd(worker_id="w", incarnation="i1", by="ann", evidence="seen")
+    names.take(ended.key, ended.model_dump_json().encode())
     assert len(counted(parked("probeable"), absent, names=names).settleable) == 1
 
 

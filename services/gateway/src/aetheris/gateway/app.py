@@ -320,6 +320,7 @@ def _services(
             deadlines=deadlines,
             clock=clock,
             answer_s=settings.answer_s,
+            keys=callers.keys,
         ),
         tool_releases=ToolReleases(sources.tools, registry, parts.log, orders),
         freezes=OrderedFreezes(OrderTable(sources.freezes, FreezeOrders(), heard.line_counts), orders),

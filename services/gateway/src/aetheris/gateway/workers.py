@@ -4,6 +4,7 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+from aetheris.gateway.command_signer import signed
 from aetheris.gateway.command_writer import SOURCE
 from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import bodies
@@ -15,12 +16,14 @@ from aetheris.gateway.views import timestamp
 from aetheris.protocol.api import WorkerEndBody
 from aetheris.protocol.api_operations import IncarnationEnd, WorkerEndReply
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.fold.workers import HUMAN, Name, Names
-from aetheris.protocol.messages.commands import Ended
+from aetheris.protocol.fold.workers import Ended, Name, Names
+from aetheris.protocol.messages.commands import WorkerEnd
 from aetheris.protocol.messages.envelope import draft
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.fresh_ids import fresh_id
+from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
 from aetheris.runtime.log.interface import Appender
+from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.log.table import Table
 
 
@@ -28,10 +31,20 @@ class WorkerDirectory:
     """Reads the topic `workers`, and writes a person's word into it."""
 
     def __init__(
-        self, table: Table, *, reads: Reads, appender: Appender, deadlines: Deadlines, clock: Clock, answer_s: float
+        self,
+        table: Table,
+        *,
+        reads: Reads,
+        appender: Appender,
+        deadlines: Deadlines,
+        clock: Clock,
+        answer_s: float,
+        keys: RecordKeys = UNSIGNED,
     ) -> None:
         """Before the table is loaded: which record counts is said by those before it."""
-        self._names = Names()
+        self._table = table
+        self._keys = keys
+        self._names = Names(keys.messages.counts)
         self._reads = reads
         self._appender = appender
         self._deadlines = deadlines
@@ -68,20 +81,25 @@ class WorkerDirectory:
             message = "no such incarnation lives under this name, or has left it"
             raise ConflictProblem("not_live", message, worker_id=worker_id, incarnation=incarnation)
         if incarnation not in name.ended:
-            end = Ended(
-                incarnation=incarnation, how=HUMAN, by=caller.id, principal=caller.recorded, evidence=wanted.evidence
+            await self._write(
+                WorkerEnd(
+                    worker_id=worker_id,
+                    incarnation=incarnation,
+                    by=caller.id,
+                    principal=caller.recorded,
+                    evidence=wanted.evidence,
+                )
             )
-            await self._write(worker_id, name, end)
         event = await self._observed(worker_id, incarnation)
         ended = None if event is None else IncarnationEnd(**event.model_dump(exclude_none=True))
         return Reply(event is not None, WorkerEndReply(worker_id=worker_id, incarnation=incarnation, ended=ended))
 
-    async def _write(self, worker_id: str, name: Name, end: Ended) -> None:
-        live, since = (None, None) if end.incarnation == name.live else (name.live, name.since)
-        entry, time = name.entry(worker_id, live, since, end), timestamp(self._clock.now())
-        record = draft(Topic.WORKERS, entry, key=worker_id, id=fresh_id(), source=SOURCE, time=time)
+    async def _write(self, end: WorkerEnd) -> None:
+        """Into the partition of the worker's own line: what its name's fold reads lies in one order."""
+        at, time = partition_of(end.worker_id, self._table.partitions), timestamp(self._clock.now())
+        record = draft(Topic.WORKERS, end, key=end.key, id=fresh_id(), source=SOURCE, time=time, partition=at)
         async with self._deadlines.deadline():
-            await self._appender.append([(record,)])
+            await self._appender.append([(signed(record, self._keys),)])
 
     async def _observed(self, worker_id: str, incarnation: str) -> Ended | None:
         """The end as the topic has it: a successor that had the lock may have said it first."""

@@ -128,7 +128,7 @@ def ledger(
         return LedgerHandler(partition, context[0], edges[0], JobLogReader(parts.log, readers=1))
 
     worker = PartitionWorker.of(parts, INPUTS, handler, group=GROUP, tenure=tenure)
-    workers = EndedWorkers(worker.tables[Topic.WORKERS])
+    workers = EndedWorkers(worker.tables[Topic.WORKERS], heard.line_counts)
     freezes = OrderTable(worker.tables[Topic.FREEZES], FreezeOrders(), heard.line_counts)
     heard.follow(worker.tables[Topic.FREEZES], worker.tables[Topic.POLICIES])
     parts.health.report("other_roots", heard.other_roots)

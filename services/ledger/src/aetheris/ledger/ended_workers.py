@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from aetheris.ledger.core.live_jobs import WorkerLife
-from aetheris.protocol.fold.workers import Names
-from aetheris.protocol.messages.commands import Ended
+from aetheris.protocol.fold.workers import Ended, Names
+from aetheris.protocol.tables.signed_messages import IsTheirs
 from aetheris.runtime.log.table import Table
 
 Listener = Callable[[WorkerLife], None]
@@ -13,10 +13,10 @@ Listener = Callable[[WorkerLife], None]
 class EndedWorkers:
     """Every ended life, with how its end is known; one for a process, shared by its partitions."""
 
-    def __init__(self, table: Table) -> None:
-        """Before the table is loaded: which record counts is said by those before it."""
+    def __init__(self, table: Table, is_theirs: IsTheirs) -> None:
+        """Before the table is loaded: which record counts is said by those before it, and whose by `is_theirs`."""
         self.ended: dict[WorkerLife, Ended] = {}
-        self._names = Names()
+        self._names = Names(is_theirs)
         self._listeners: set[Listener] = set()
         table.on_change(self._take)
 
@@ -31,6 +31,6 @@ class EndedWorkers:
     def _take(self, key: str, value: bytes | None) -> None:
         """A life that was known to have ended stays so, also where its entry is gone."""
         for life in self._names.take(key, value).ended:
-            self.ended[life] = self._names[key].ended[life[1]]
+            self.ended[life] = self._names[life[0]].ended[life[1]]
             for listener in tuple(self._listeners):
                 listener(life)

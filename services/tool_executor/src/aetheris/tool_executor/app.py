@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.revocations import Revocations
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.runtime.base.clock import SystemClock
@@ -39,6 +40,7 @@ from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.handlers import ExecutorDependencies, ExecutorHandler, Spawn
 from aetheris.tool_executor.heartbeat import Heartbeat
 from aetheris.tool_executor.identity import living
+from aetheris.tool_executor.life_secrets import LifeSecrets
 from aetheris.tool_executor.mcp_servers import mcp_tools
 from aetheris.tool_executor.performer import Performer, Scribe
 from aetheris.tool_executor.registration import register
@@ -109,14 +111,25 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
         closing.enter_context(output.installed(own))
         closing.enter_context(watching(own))
         calls = Calls(toolbox, clock, secrets, models, output)
-        me = await closing.enter_async_context(living(name, held, log=on.log, appender=on.appender, clock=clock))
+        revocations = load_revocations(settings.revocations, settings.installation)
+        heard = HeardMessages(SignedMessages(settings.installation, revocations), on.metrics)
+        alive = living(
+            name,
+            held,
+            LifeSecrets(settings.data, name),
+            log=on.log,
+            appender=on.appender,
+            clock=clock,
+            is_theirs=heard.line_counts,
+        )
+        me = await closing.enter_async_context(alive)
         await register(on.appender, clock, calls.registry())
         heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock, settings.lease_patience_s)
         async with invocations(settings.tool_drain_s, heartbeat.run(settings.redis)) as spawn:
             if models is not None:
                 closing.push_async_callback(models.close)
                 spawn(models.prepare())
-            worker = executor(on, settings, calls, heartbeat=heartbeat, me=me, spawn=spawn)
+            worker = executor(on, settings, calls, heartbeat=heartbeat, me=me, spawn=spawn, revocations=revocations)
             worker.show(on.health, on.metrics)
             on.metrics.watch(Metric.LEASE_CONFLICTS, lambda: heartbeat.conflicts, grows=True)
             freeze_memory()
@@ -151,7 +164,14 @@ def _asking(entries: Sequence[str], toolbox: Toolbox) -> "ModelCaller | None":
 
 
 def executor(
-    on: Runtime, settings: ExecutorSettings, calls: Calls, *, heartbeat: Heartbeat, me: Worker, spawn: Spawn
+    on: Runtime,
+    settings: ExecutorSettings,
+    calls: Calls,
+    *,
+    heartbeat: Heartbeat,
+    me: Worker,
+    spawn: Spawn,
+    revocations: Revocations,
 ) -> PartitionWorker:
     """The worker with an executor in each of its partitions."""
     crash = crash_points(os.environ, settings.data)
@@ -169,7 +189,6 @@ def executor(
         crash=crash,
     )
     slots = Slots(settings.running_tools, spawn)
-    revocations = load_revocations(settings.revocations, settings.installation)
 
     def handler(_partition: int) -> ExecutorHandler:
         return ExecutorHandler(

@@ -1,16 +1,28 @@
-"""What a try says of itself is proved by a word that only it has (docs/adr/0009-signed-records.md).
+"""What a try says of itself, or is said of a worker's life, is proved by a word (docs/adr/0009-signed-records.md).
 
 A try has a chain of words, each the hash of the one before: a fresh secret, and at the end its invocation_id. Who has
-seen one has all behind it and none before it, so what is seen never lets anybody say what weighs more.
+seen one has all behind it and none before it, so what is seen never lets anybody say what weighs more. A life has one
+of its own, with its incarnation at the end.
 """
 
 from dataclasses import dataclass, field
 from enum import IntEnum
 from hashlib import sha256
 from itertools import accumulate, repeat
+from typing import Annotated
+
+from pydantic import Field
 
 SECRET_BYTES = 32
+MAX_REMEMBERED = 200
+"""Lives of a name that left, and that ended, which its line repeats; whoever needs older ones has long read them."""
+
+HexDigits = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""A word, or what its chain ends with."""
+WordsOfLives = Annotated[tuple[HexDigits, ...], Field(max_length=MAX_REMEMBERED)]
+
 _NONCE = b"nonce1\0"
+_LIFE = b"worker1\0"
 _DIGITS = 64
 
 
@@ -51,13 +63,8 @@ class TryWords:
 
 def is_word_of(invocation_id: str, reported: TryWord, word: str | None) -> bool:
     """Whether just this try can have said it."""
-    if word is None or len(word) != _DIGITS:
-        return False
-    try:
-        value = bytes.fromhex(word)
-    except ValueError:
-        return False
-    if value.hex() != word:
+    value = None if word is None else _bytes_of(word)
+    if value is None:
         return False
     for _ in _STEPS[reported]:
         value = sha256(_NONCE + value).digest()
@@ -66,3 +73,57 @@ def is_word_of(invocation_id: str, reported: TryWord, word: str | None) -> bool:
 
 def _next(value: bytes, _: bytes) -> bytes:
     return sha256(_NONCE + value).digest()
+
+
+class LifeWord(IntEnum):
+    """What is said of a life with each of its words, by its place in the chain."""
+
+    ENDED = 0
+    LEFT = 1
+
+
+_INCARNATION = len(LifeWord)
+
+
+@dataclass(frozen=True, slots=True)
+class LifeWords:
+    """The words of one life of an executor: it says that it leaves, who has its lock behind it that it has ended."""
+
+    _chain: tuple[bytes, ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, secret: bytes) -> "LifeWords":
+        """The chain that begins with this secret: SECRET_BYTES random bytes, fresh."""
+        return cls(tuple(accumulate(repeat(b"", _INCARNATION), _next_of_life, initial=secret)))
+
+    @property
+    def incarnation(self) -> str:
+        """The life's name, 64 hex digits: the end of the chain."""
+        return self._chain[_INCARNATION].hex()
+
+    def word(self, said: LifeWord) -> str:
+        """The word that proves it, 64 hex digits: once it is written, it is everybody's."""
+        return self._chain[said].hex()
+
+
+def life_of(said: LifeWord, word: str) -> str | None:
+    """The incarnation of which this word proves it; None where it is no word."""
+    value = _bytes_of(word)
+    if value is None:
+        return None
+    for _ in range(_INCARNATION - said):
+        value = sha256(_LIFE + value).digest()
+    return value.hex()
+
+
+def _bytes_of(word: str) -> bytes | None:
+    """Of 64 hex digits, small ones."""
+    try:
+        value = bytes.fromhex(word) if len(word) == _DIGITS else b""
+    except ValueError:
+        return None
+    return value if value.hex() == word else None
+
+
+def _next_of_life(value: bytes, _: bytes) -> bytes:
+    return sha256(_LIFE + value).digest()

@@ -21,7 +21,6 @@ class Party(StrEnum):
     EXECUTOR = "executor"
     PROBER = "prober"
     AUDITOR = "auditor"
-    SUPERVISOR = "supervisor"
     ADMINISTRATOR = "administrator"
 
 
@@ -129,7 +128,8 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
     (Topic.VERIFICATIONS.value, "verification"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.JOBS_INDEX.value, "job_index"): WriterRule(Party.PLANNER, KnownBy.SIGNATURE),
     (Topic.JOBS_INDEX.value, "job_behind"): WriterRule(Party.PLANNER, KnownBy.SIGNATURE),
-    (Topic.WORKERS.value, "worker"): WriterRule(Party.SUPERVISOR, KnownBy.SIGNATURE),
+    (Topic.WORKERS.value, "worker"): WriterRule(Party.EXECUTOR, KnownBy.WORD),
+    (Topic.WORKERS.value, "worker_end"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
     (Topic.TOOLS_REGISTRY.value, "tool"): WriterRule(Party.ADMINISTRATOR, KnownBy.SIGNATURE),
     (Topic.TOOLS_REGISTRY.value, "model"): WriterRule(Party.ADMINISTRATOR, KnownBy.SIGNATURE),
     (Topic.TOOLS_REGISTRY.value, "tool_release"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
@@ -145,7 +145,7 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
 
 _ASKED = frozenset(
     {
-        *("tool_release", "verification", "policy_activation", "policy_answer"),
+        *("tool_release", "worker_end", "verification", "policy_activation", "policy_answer"),
         *("freeze_order", "freeze_answer", "freeze_barrier"),
     }
 )

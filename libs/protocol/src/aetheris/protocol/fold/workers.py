@@ -1,24 +1,36 @@
 """Who lives under a worker's name: one fold of the topic `workers`, the same for everyone (docs/guarantees.md).
 
-A record takes a name only if nobody lives under it, or if it says how the one who does is known to have ended or that
-he has left. All else is void: of two that start at once the second is, whoever wrote it.
+That a life has left, or has ended, its word proves wherever it lies; that it has ended, also a person does, through the
+gateway. A line takes a name only if nobody lives under it then: of two that start at once the second's is void.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from aetheris.protocol.messages.commands import Ended, WorkerEntry
+from aetheris.protocol.base.principals import RecordedPrincipal
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.words import MAX_REMEMBERED, LifeWord, life_of
+from aetheris.protocol.messages.commands import WorkerEnd, WorkerEntry
 
-LOCK, HUMAN, REFUSED = "lock", "human", "refused"
-"""How an end is known: its lock is free; somebody says so; it came second, and never took a call up."""
-
-MAX_REMEMBERED = 200
-"""Incarnations of a name that an entry repeats; whoever needs older ones has long read them."""
+LOCK, HUMAN = "lock", "human"
+"""How an end is known: its lock is free; somebody says so."""
 
 Life = tuple[str, str]
 """(worker_id, incarnation)"""
+
+
+class Ended(BaseModel):
+    """An incarnation of a worker that can act no more, and how that is known."""
+
+    model_config = ConfigDict(frozen=True)
+
+    incarnation: str
+    how: str
+    by: str | None = None
+    principal: RecordedPrincipal | None = None
+    evidence: str | None = None
 
 
 @dataclass(slots=True)
@@ -27,29 +39,79 @@ class Name:
 
     live: str | None = None
     since: str | None = None
-    left: dict[str, None] = field(default_factory=dict[str, None])
+    left: dict[str, str] = field(default_factory=dict[str, str])
+    """incarnation → the word that it left with"""
     ended: dict[str, Ended] = field(default_factory=dict[str, Ended])
+    _words: dict[str, str] = field(default_factory=dict[str, str])
+    """incarnation → the word that proves its end"""
 
     def may_act(self, incarnation: str) -> bool:
         """Whether it was ever said to live or to have left, and not to have ended."""
         return incarnation == self.live or incarnation in self.left
 
-    def entry(self, worker_id: str, live: str | None, since: str | None, *ended: Ended) -> WorkerEntry:
-        """What says the same with another `live`, and with these ends too."""
-        known = {one.incarnation: one for one in (*self.ended.values(), *ended)}
-        left = tuple(one for one in self.left if one not in known)
+    def entry(
+        self,
+        worker_id: str,
+        live: str | None,
+        since: str | None,
+        *,
+        left: Iterable[str] = (),
+        ended: Iterable[str] = (),
+    ) -> WorkerEntry:
+        """What says the same with another `live`, and with these words too."""
+        words = dict.fromkeys((*self._words.values(), *ended))
+        gone = {*self.ended, *(life_of(LifeWord.ENDED, word) for word in words)}
+        still = dict.fromkeys((*self.left.values(), *left))
         return WorkerEntry(
             worker_id=worker_id,
             live=live,
             since=since,
-            left=left[-MAX_REMEMBERED:],
-            ended=tuple(known.values())[-MAX_REMEMBERED:],
+            left=tuple(word for word in still if life_of(LifeWord.LEFT, word) not in gone)[-MAX_REMEMBERED:],
+            ended=tuple(words)[-MAX_REMEMBERED:],
         )
+
+    def take(self, entry: WorkerEntry) -> tuple[bool, list[str]]:
+        """Whether the line says who lives, and who is known to have ended since."""
+        ends = [one for word in entry.ended for one in self._ended_by(word)]
+        for word in entry.left:
+            incarnation = life_of(LifeWord.LEFT, word)
+            if incarnation is not None and incarnation not in self.ended:
+                self._free(incarnation)
+                self.left[incarnation] = word
+        live = entry.live
+        if self.live is None and live not in self.ended and live not in self.left:
+            self.live, self.since = live, entry.since if live is not None else None
+        return self.live == live, ends
+
+    def hides(self, entry: WorkerEntry) -> bool:
+        """Whether who reads this line alone would not know of an end that is proved."""
+        return not set(self._words.values()) <= set(entry.ended) and len(entry.ended) < MAX_REMEMBERED
+
+    def end(self, ended: Ended) -> list[str]:
+        """Who is known to have ended by it, and was not before."""
+        incarnation = ended.incarnation
+        if incarnation in self.ended:
+            return []
+        self.ended[incarnation] = ended
+        self.left.pop(incarnation, None)
+        self._free(incarnation)
+        return [incarnation]
+
+    def _ended_by(self, word: str) -> list[str]:
+        incarnation = life_of(LifeWord.ENDED, word)
+        if incarnation is None:
+            return []
+        self._words[incarnation] = word
+        return self.end(Ended(incarnation=incarnation, how=LOCK))
+
+    def _free(self, incarnation: str) -> None:
+        if self.live == incarnation:
+            self.live = self.since = None
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerChange:
-    """What came of a record: `ended` are the lives that are known to have ended since; none of a void one."""
+    """What came of a record: `ended` are the lives that are known to have ended since."""
 
     counts: bool
     ended: Sequence[Life] = ()
@@ -61,7 +123,9 @@ _VOID = WorkerChange(counts=False)
 class Names:
     """Every name, from the records of `workers` in log order."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_theirs: Callable[[str, str, bytes, bytes], bool]) -> None:
+        """`is_theirs` says by topic, type, key and value which people's words count."""
+        self._is_theirs = is_theirs
         self._names: dict[str, Name] = {}
 
     def __getitem__(self, worker_id: str) -> Name:
@@ -76,19 +140,20 @@ class Names:
     def take(self, key: str, value: bytes | None) -> WorkerChange:
         """Fold the next record."""
         entry = entry_of(key, value)
-        if entry is None:
+        if entry is not None:
+            counts, ends = self._names.setdefault(key, Name()).take(entry)
+            return WorkerChange(counts, [(key, incarnation) for incarnation in ends])
+        end = _end_of(key, value)
+        if end is None or not self._is_theirs(Topic.WORKERS, end.type_name, key.encode(), value or b""):
             return _VOID
-        name = self._names.get(key) or Name()
-        if not _counts(name, entry):
-            return _VOID
-        self._names[key] = name
-        ends = [one for one in entry.ended if one.incarnation not in name.ended]
-        name.ended |= {one.incarnation: one for one in ends}
-        if name.live != entry.live:
-            name.since = entry.since
-        name.live = entry.live if entry.live not in name.ended else None
-        name.left = {one: None for one in (*name.left, *entry.left) if one not in name.ended}
-        return WorkerChange(counts=True, ended=[(key, one.incarnation) for one in ends])
+        said = Ended(incarnation=end.incarnation, how=HUMAN, by=end.by, principal=end.principal, evidence=end.evidence)
+        ends = self._names.setdefault(end.worker_id, Name()).end(said)
+        return WorkerChange(counts=True, ended=[(end.worker_id, incarnation) for incarnation in ends])
+
+
+def name_of(key: str) -> str:
+    """The name that a record is about, by its key."""
+    return key.partition(":")[0]
 
 
 def entry_of(key: str, value: bytes | None) -> WorkerEntry | None:
@@ -100,8 +165,9 @@ def entry_of(key: str, value: bytes | None) -> WorkerEntry | None:
     return entry if entry.worker_id == key else None
 
 
-def _counts(name: Name, entry: WorkerEntry) -> bool:
-    if entry.live in name.ended:
-        return False
-    gone = {*entry.left, *(one.incarnation for one in entry.ended)}
-    return name.live is None or name.live == entry.live or name.live in gone
+def _end_of(key: str, value: bytes | None) -> WorkerEnd | None:
+    try:
+        end = WorkerEnd.model_validate_json(value or b"")
+    except ValidationError:
+        return None
+    return end if end.key == key else None

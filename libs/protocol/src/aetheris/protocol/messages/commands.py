@@ -5,8 +5,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from aetheris.protocol.base.freeze_scope import FreezeScope
+from aetheris.protocol.base.ids import NAME
 from aetheris.protocol.base.principals import RecordedPrincipal, speaker
 from aetheris.protocol.base.stretches import Stretch
+from aetheris.protocol.base.words import HexDigits, WordsOfLives
 from aetheris.protocol.messages.adoption import Continues
 from aetheris.protocol.messages.event_values import ConfirmationMode
 from aetheris.protocol.messages.message_base import Message
@@ -280,27 +282,34 @@ class JobBehind(Message):
         return f"{job_id}:behind"
 
 
-class Ended(BaseModel):
-    """An incarnation of a worker that can act no more, and how that is known."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    incarnation: str
-    how: str
-    by: str | None = None
-    principal: RecordedPrincipal | None = None
-    evidence: str | None = None
-
-
 class WorkerEntry(Message):
-    """workers: who lives under a stable identity, who left it, and who has ended (`workers.Names` says what counts)."""
+    """workers: which incarnation lives under a name.
+
+    `left` and `ended` are words, which prove it of the incarnations that they lead to (`base.words.life_of`).
+    """
 
     type_name: ClassVar[str] = "worker"
-    worker_id: str
-    live: str | None = None
+    worker_id: str = Field(pattern=f"^{NAME.pattern}$")
+    live: HexDigits | None = None
     since: str | None = None
-    left: tuple[str, ...] = ()
-    ended: tuple[Ended, ...] = ()
+    left: WordsOfLives = ()
+    ended: WordsOfLives = ()
+
+
+class WorkerEnd(Message):
+    """workers, beside a worker's line: a person's word that an incarnation can act no more."""
+
+    type_name: ClassVar[str] = "worker_end"
+    worker_id: str = Field(pattern=f"^{NAME.pattern}$")
+    incarnation: str
+    by: str
+    principal: RecordedPrincipal | None = None
+    evidence: str
+
+    @property
+    def key(self) -> str:
+        """The record key; no worker has a name like it."""
+        return f"{self.worker_id}:{self.incarnation}"
 
 
 class RegistryEntry(Message):

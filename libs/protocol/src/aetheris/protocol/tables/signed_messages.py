@@ -16,7 +16,7 @@ from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
 IsTheirs = Callable[[str, str, bytes, bytes], bool]
 """Whether a message of a topic and a type, by its key and value, is of who may write such."""
 
-_REVOCABLE = frozenset({Topic.JOBS_COMMANDS, Topic.TOOLS_REGISTRY, Topic.VERIFICATIONS})
+_REVOCABLE = frozenset({Topic.JOBS_COMMANDS, Topic.TOOLS_REGISTRY, Topic.WORKERS, Topic.VERIFICATIONS})
 
 
 class SignedMessages:

@@ -14,6 +14,7 @@ from aetheris.protocol.fold.state import JobState, create_job
 from aetheris.protocol.fold.workers import Names
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import Envelope, Undecodable, decode_event
+from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.log.interface import LogError, Place, Reader
 
@@ -36,7 +37,7 @@ class JobsObserver:
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     jobs: dict[str, ObservedJob] = field(default_factory=dict[str, ObservedJob])
-    names: Names = field(default_factory=Names)
+    names: Names = field(default_factory=lambda: Names(SignedMessages().counts))
     """Who has ended, and how that is known."""
 
     def take(self, records: Iterable[Record]) -> None:

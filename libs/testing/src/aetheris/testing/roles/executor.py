@@ -8,9 +8,9 @@ from aetheris.protocol.base import recordable
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.fold.workers import LOCK
+from aetheris.protocol.base.words import MAX_REMEMBERED, LifeWord, LifeWords
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import Ended, WorkerEntry
+from aetheris.protocol.messages.commands import WorkerEntry
 from aetheris.protocol.messages.events import Event
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
@@ -49,7 +49,7 @@ class InMemoryExecutor:
         self._calls = calls
         self._faults = faults
         self._made = made
-        self._lived: list[str] = []
+        self._lived: list[LifeWords] = []
         self._start()
 
     def read(self) -> bool:
@@ -78,14 +78,15 @@ class InMemoryExecutor:
 
     def _start(self) -> None:
         """A life that knows nothing but the log, and what its lock says of those before it."""
-        life = self._topics.fresh("life")
+        words = LifeWords.of(self._topics.fresh_secret())
+        life = words.incarnation
         self._returned: list[ReadBack] = []
         self._core = Partition(Worker(self._name, life), self._calls.refuses, self._calls.kind)
         self._reader = TopicReader(self._topics, (Topic.JOBS_EVENTS, Topic.TOOLS_GRANTS))
         for entry in self._reader.take(Topic.JOBS_EVENTS):
             self._evolve(entry)
-        ended = tuple(Ended(incarnation=one, how=LOCK) for one in self._lived)
-        self._lived.append(life)
+        ended = tuple(one.word(LifeWord.ENDED) for one in self._lived)[-MAX_REMEMBERED:]
+        self._lived.append(words)
         entry = WorkerEntry(worker_id=self._name, live=life, ended=ended)
         self._topics.append(Topic.WORKERS, (self._topics.fresh("worker"), entry))
 

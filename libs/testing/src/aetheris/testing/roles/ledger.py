@@ -8,10 +8,11 @@ from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
 from aetheris.ledger.core.partition import Partition
 from aetheris.ledger.settings import LedgerSettings
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.fold.workers import Names
-from aetheris.protocol.messages.commands import Ended, RegistryEntry, StepCommand, ToolRequest
+from aetheris.protocol.fold.workers import Ended, Names
+from aetheris.protocol.messages.commands import RegistryEntry, StepCommand, ToolRequest
 from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
 from aetheris.protocol.planning.policy import Policy
+from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.testing.topics import START, TopicReader, Topics
 
 
@@ -23,7 +24,7 @@ class InMemoryLedger:
         self._reader = TopicReader(topics, (Topic.JOBS_EVENTS, Topic.TOOLS_REQUESTS, Topic.JOBS_COMMANDS))
         self._workers = TopicReader(topics, (Topic.WORKERS,))
         self._ended: dict[WorkerLife, Ended] = {}
-        self._names = Names()
+        self._names = Names(SignedMessages().counts)
 
         def registered(name: str, version: str) -> RegistryEntry | None:
             entry = registry.get(name)

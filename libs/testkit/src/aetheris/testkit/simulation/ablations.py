@@ -13,7 +13,17 @@ from aetheris.protocol.base.words import TryWord
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry
 from aetheris.protocol.messages.event_values import Outcome, Via
 from aetheris.protocol.planning.gate import Vote
-from aetheris.testkit.simulation.unchecked_signatures import under_whichever_root, whoever_is_certified, without
+from aetheris.testkit.simulation.unchecked_births import (
+    without_birth_in_executor,
+    without_birth_in_ledger,
+    without_birth_in_read_back,
+)
+from aetheris.testkit.simulation.unchecked_signatures import (
+    under_whichever_root,
+    whoever_is_certified,
+    whoever_is_said_to_have_ended,
+    without,
+)
 from aetheris.tool_executor.core.partition import DeclaredInvocation
 
 Replace = Callable[[Any], Any]
@@ -40,30 +50,6 @@ class Ablation:
         """The real code without the rule, for the length of the block."""
         with _replaced(self.replaced):
             yield
-
-
-def _without_birth_in_executor(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Whatever birth a grant names, the fold's own is taken for it."""
-
-    def in_force(core: Any, grant: Any, node_id: str) -> Any:
-        job = core.jobs.get(grant.job_id)
-        return real(core, grant if job is None else grant.model_copy(update={"birth": job.creation_offset}), node_id)
-
-    return in_force
-
-
-def _without_birth_in_read_back(_: Callable[..., Any]) -> Callable[..., Any]:
-    def born(core: Any, invocation: DeclaredInvocation) -> Any:
-        return core.jobs.get(invocation.started.job_id)
-
-    return born
-
-
-def _without_birth_in_ledger(real: Callable[..., Any]) -> Callable[..., Any]:
-    def in_force(job: Any, request: Any) -> Any:
-        return real(job, request.model_copy(update={"birth": job.state.creation_offset}))
-
-    return in_force
 
 
 def _new_attempt_on_reclaim(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -227,9 +213,9 @@ ABLATIONS: tuple[Ablation, ...] = (
         "the birth that every message carries",
         600,
         {
-            "aetheris.tool_executor.core.partition.Partition._in_force": _without_birth_in_executor,
-            "aetheris.tool_executor.core.partition.Partition._created": _without_birth_in_read_back,
-            "aetheris.ledger.core.node_requests._in_force": _without_birth_in_ledger,
+            "aetheris.tool_executor.core.partition.Partition._in_force": without_birth_in_executor,
+            "aetheris.tool_executor.core.partition.Partition._created": without_birth_in_read_back,
+            "aetheris.ledger.core.node_requests._in_force": without_birth_in_ledger,
         },
     ),
     Ablation(
@@ -431,6 +417,12 @@ ABLATIONS: tuple[Ablation, ...] = (
         "only the try itself says that it took no effect",
         300,
         {"aetheris.protocol.fold.reports._ENDS": _whoever_says_so},
+    ),
+    Ablation(
+        "with an end of a worker that anybody says",
+        "a worker is known to have ended by its own word",
+        300,
+        {"aetheris.protocol.fold.workers.Name._ended_by": whoever_is_said_to_have_ended},
     ),
     Ablation(
         "with a freeze that only its readers keep",

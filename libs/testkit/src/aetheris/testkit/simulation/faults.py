@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.state import KeyStatus, PlanEntry, Settled
-from aetheris.protocol.messages.commands import FreezeBarrier, WorkerEntry
+from aetheris.protocol.messages.commands import FreezeBarrier
 from aetheris.protocol.plan.graph import RUNNABLE
 from aetheris.protocol.planning.policy import PolicyEffect
 from aetheris.testkit.simulation.actors.human import Human
 from aetheris.testkit.simulation.checks import SimulationObserver
 from aetheris.testkit.simulation.external_system import CallFate, ExternalCall
+from aetheris.testkit.simulation.forged_lines import another_host, forged_line
 from aetheris.testkit.simulation.forged_records import altered_paths, forged_records
 from aetheris.testkit.simulation.forger import forgeries
 from aetheris.testkit.simulation.installation import drafts_of, written
@@ -125,8 +126,7 @@ class SimulatedFaults:
         if not found:
             return None
         name = self.around.tape.pick(found).worker.worker_id
-        entry = WorkerEntry(worker_id=name, live=self.around.fresh("other"))
-        self.around.log.adrift(WholeBatch(Topic.WORKERS, ((self.around.fresh("worker-"), entry),)))
+        self.around.log.adrift(another_host(self.around, name))
         return f"another host starts as {name}"
 
     def ledger_crashes(self) -> str | None:
@@ -361,6 +361,14 @@ class SimulatedFaults:
             batch = replace(written(batch, drafts_of(batch)), forged=True)
         part.log.adrift(batch)
         return f"somebody forges what is said of {whose}"
+
+    def worker_is_forged(self) -> str | None:
+        """Whoever may append says of a worker that it has ended, or left."""
+        found = [one for one in self.processes.executors if one.running] or self.processes.executors
+        if not found:
+            return None
+        self.around.log.adrift(forged_line(self.around, [one.worker for one in found]))
+        return "somebody forges a line of a worker"
 
     def clock_jumps(self) -> str | None:
         """A ledger's time of day is set, an hour either way; its monotonic clock is not."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.fold.workers import LOCK
-from aetheris.protocol.messages.commands import Ended, WorkerEntry
+from aetheris.protocol.base.words import LifeWord, LifeWords
+from aetheris.protocol.messages.commands import WorkerEntry
 from aetheris.testkit.simulation.actors import executor, ledger, planner, verifier
 from aetheris.testkit.simulation.actors.executor import ProcessMemory, SimulatedExecutor
 from aetheris.testkit.simulation.actors.ledger import SimulatedLedger
@@ -36,7 +36,7 @@ class Processes:
     _names: list[str] = field(default_factory=lambda: [f"w{number + 1}" for number in range(WORKERS)])
     _orphans: dict[str, list[ExternalCall]] = field(default_factory=dict[str, list[ExternalCall]])
     """Name → calls that are still made by what its last life had started."""
-    _lived: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    _lived: dict[str, list[LifeWords]] = field(default_factory=dict[str, list[LifeWords]])
     _down: list[ScheduledAction] = field(default_factory=list[ScheduledAction])
 
     @property
@@ -219,6 +219,10 @@ class Processes:
         if left:
             self.start_executor(self.free_worker() or self.around.fresh("w"), left)
 
+    def is_alive(self, life: tuple[str, str]) -> bool:
+        """Whether a process lives this life, asleep or not."""
+        return any((one.worker.worker_id, one.worker.incarnation) == life for one in self.executors)
+
     def _lives(self, worker_id: str) -> bool:
         return any(one.worker.worker_id == worker_id for one in self.executors)
 
@@ -274,13 +278,13 @@ class Processes:
         return 0 if self.around.tape.chance(0.3) else mark
 
     def _announce(self, worker_id: str) -> Worker:
-        incarnation = self.around.fresh("i")
+        words = LifeWords.of(self.around.fresh_secret())
         former = self._lived.setdefault(worker_id, [])
-        ended = tuple(Ended(incarnation=one, how=LOCK) for one in former)
-        entry = WorkerEntry(worker_id=worker_id, live=incarnation, ended=ended)
-        former.append(incarnation)
+        ended = tuple(one.word(LifeWord.ENDED) for one in former)
+        entry = WorkerEntry(worker_id=worker_id, live=words.incarnation, ended=ended)
+        former.append(words)
         self.around.log.adrift(WholeBatch(Topic.WORKERS, ((self.around.fresh("worker-"), entry),)))
-        return Worker(worker_id, incarnation)
+        return Worker(worker_id, words.incarnation)
 
     def _end_executor(self, actor: SimulatedExecutor) -> None:
         """Its leases last one TTL at most; its requests are on their way, or never left."""

@@ -7,7 +7,9 @@ from functools import partial
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
+from aetheris.protocol.fold.workers import LOCK
 from aetheris.protocol.messages.commands import FreezeAnswer, FreezeBarrier, FreezeOrder, JobIndexEntry
+from aetheris.protocol.messages.events import WorkerEnded
 from aetheris.runtime.keys.records import UNSIGNED
 from aetheris.testkit.simulation.ablations import NONE, Ablation
 from aetheris.testkit.simulation.actors.human import Human
@@ -155,6 +157,8 @@ class SimulationRun:
                     self._check_folds()
                 self.faults.strike()
                 if self._forger and self.tape.chance(0.7):
+                    if self.tape.chance(0.2):
+                        self.around.say(f"*** {self.faults.worker_is_forged()}")
                     of_a_try = not self.around.rooted or self.tape.chance(0.4)
                     forged = self.faults.report_is_forged() if of_a_try else self.faults.record_is_forged()
                     self.around.say(f"*** {forged}")
@@ -235,13 +239,20 @@ class SimulationRun:
             elif isinstance(entry.body, FreezeOrder | FreezeAnswer):
                 self.observer.freezes.told(entry.body)
             elif topic is Topic.JOBS_EVENTS:
-                self.observer.record(entry, forged=entry.record.offset in self.parts[number].log.forged)
+                forged = entry.record.offset in self.parts[number].log.forged
+                self.observer.record(entry, forged=forged)
+                if isinstance(entry.body, WorkerEnded) and entry.body.how == LOCK and not forged:
+                    self._check_ended(entry.body)
                 if entry.body.job_id in self.observer.jobs:
                     self.human.interesting[entry.body.job_id] = None
             if isinstance(entry.body, JobIndexEntry):
                 self.around.index[entry.body.job_id] = entry.body
             if self.around.progress.trace is not None:
                 self.around.say(f"    {topic.split('.')[2]}[{entry.record.offset}] {history_text(entry)}")
+
+    def _check_ended(self, end: WorkerEnded) -> None:
+        if self.processes.is_alive((end.worker_id, end.incarnation)):
+            raise Broken("nobody_is_known_to_have_ended_who_lives", f"{end.worker_id} of {end.job_id}")
 
     def _land(self, call: ExternalCall) -> None:
         effect = self.external.land(call)

@@ -6,6 +6,7 @@ from typing import Any
 
 from aetheris.protocol.base.signing import Certificate, SignedPlace
 from aetheris.protocol.base.writers import Party
+from aetheris.protocol.fold.workers import LOCK, Ended, Name
 
 Statement = Callable[[SignedPlace, bytes], bytes]
 
@@ -35,3 +36,12 @@ def under_whichever_root(real: Callable[[Certificate, str], bool]) -> Callable[[
         return real(certificate, certificate.installation)
 
     return is_certified
+
+
+def whoever_is_said_to_have_ended(real: Callable[[Name, str], list[str]]) -> Callable[[Name, str], list[str]]:
+    """Of a worker's end: its incarnation does, too, where its word is asked for."""
+
+    def ended_by(name: Name, word: str) -> list[str]:
+        return [*real(name, word), *name.end(Ended(incarnation=word, how=LOCK))]
+
+    return ended_by

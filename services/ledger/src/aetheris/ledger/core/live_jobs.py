@@ -14,8 +14,9 @@ from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
 from aetheris.protocol.fold.state import JobState, PlanEntry
 from aetheris.protocol.fold.unjudged import Unjudged
+from aetheris.protocol.fold.workers import Ended
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import Ended, RegistryEntry
+from aetheris.protocol.messages.commands import RegistryEntry
 from aetheris.protocol.planning.confirmation import Tally
 from aetheris.protocol.planning.gate import Deciders
 from aetheris.protocol.planning.invocation import key_in_force

@@ -29,10 +29,10 @@ from aetheris.protocol.base.sealed import SealedNames, UnreadCreations
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import KeyStatus, create_job
 from aetheris.protocol.fold.unjudged import Unjudged
+from aetheris.protocol.fold.workers import Ended
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import (
     ContentRecord,
-    Ended,
     FreezeBarrier,
     FreezeOrder,
     StepCommand,

@@ -14,8 +14,9 @@ from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.principals import RecordedPrincipal
 from aetheris.protocol.base.words import TryWord, is_word_of
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus
+from aetheris.protocol.fold.workers import Ended
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import CancelContract, Ended, JobCommand, Resolve
+from aetheris.protocol.messages.commands import CancelContract, JobCommand, Resolve
 from aetheris.protocol.messages.event_values import BlobRef, DuplicateOf, Observed, Outcome, RejectReason, Via
 from aetheris.protocol.messages.events import Event
 

@@ -10,11 +10,9 @@ from aetheris.protocol.base.ids import event_id, execution_id
 from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, Role
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus
-from aetheris.protocol.fold.workers import HUMAN
 from aetheris.protocol.messages.commands import (
     Cancel,
     CancelContract,
-    Ended,
     FreezeOrder,
     JobCommand,
     Pause,
@@ -24,7 +22,7 @@ from aetheris.protocol.messages.commands import (
     Signal,
     Submit,
     ToolRelease,
-    WorkerEntry,
+    WorkerEnd,
 )
 from aetheris.protocol.messages.events import Event, JobWaiting, PlanGenerated
 from aetheris.protocol.planning.approvals import request_id, resolvers
@@ -170,9 +168,8 @@ class Human:
         """His word that a worker has ended; false where it `lives`."""
         if lives:
             self.lies[life] = None
-        ended = Ended(incarnation=life[1], how=HUMAN, by="bob", evidence="looked")
-        entry = WorkerEntry(worker_id=life[0], live=None, ended=(ended,))
-        self._writers[0].append([WholeBatch(Topic.WORKERS, ((self._around.fresh("worker-"), entry),))])
+        end = WorkerEnd(worker_id=life[0], incarnation=life[1], by="bob", evidence="looked")
+        self._writers[0].append([WholeBatch(Topic.WORKERS, ((self._around.fresh("worker-"), end),))])
 
     def revise(self, job: JobState, diff: Mapping[str, Any]) -> None:
         """A new revision of the plan, on top of the one in force."""

@@ -24,17 +24,18 @@ from aetheris.ledger.core.quarantine import TenantTool
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.fold.provenance import Standing
-from aetheris.protocol.fold.workers import Names
+from aetheris.protocol.fold.workers import Ended, Names
 from aetheris.protocol.messages.commands import (
     CancelContract,
-    Ended,
     FreezeBarrier,
     FreezeOrder,
     StepCommand,
     ToolRequest,
+    WorkerEnd,
 )
 from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
+from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
 from aetheris.testkit.simulation.log import Entry, WholeBatch
 from aetheris.testkit.simulation.scenario import TENANT, TOOLS
@@ -66,7 +67,7 @@ class SimulatedLedger:
         self._holders = holders
         self._records = around.records(Party.LEDGER)
         self._ended: dict[WorkerLife, Ended] = {}
-        self._names = Names()
+        self._names = Names(SignedMessages().counts)
         self._duplicates = DuplicateIndex()
         self._epoch: int | None = None
         self._silent = False
@@ -231,7 +232,8 @@ class SimulatedLedger:
             if announce:
                 self.core.contents_changed(one.body.scope_key, self._now())
         for one in self._tables.read_all(Topic.WORKERS):
-            taken = self._names.take(one.body.worker_id, one.body.model_dump_json().encode())
+            key = one.body.key if isinstance(one.body, WorkerEnd) else one.body.worker_id
+            taken = self._names.take(key, one.body.model_dump_json().encode())
             for life in taken.ended:
                 self._ended[life] = self._names[life[0]].ended[life[1]]
                 if announce:
