@@ -9,8 +9,9 @@ import structlog
 from aetheris.protocol.base.references import with_secrets
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry
 from aetheris.protocol.messages.event_values import Outcome
-from aetheris.protocol.plan.graph import EffectKind, Kind, ToolPin
+from aetheris.protocol.plan.graph import DuplicateScope, EffectKind, Kind, ToolPin
 from aetheris.protocol.planning.invocation import Invocation
+from aetheris.protocol.planning.schemas import pin_of
 from aetheris.runtime.base.clock import Clock
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.invoke import invoke
@@ -33,8 +34,12 @@ _log = structlog.get_logger(__name__)
 LONGEST_ERROR = 500  # characters
 _MISSING = CallRefusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: tool version missing")
 _OTHERWISE = CallRefusal(
-    Outcome.RETRYABLE, f"{NOT_EXECUTED}: the plan's pin names another effect class, or takes for reversible what is not"
+    Outcome.RETRYABLE,
+    f"{NOT_EXECUTED}: the plan's pin makes less of the tool than it is (its class, what can't be undone, how long"
+    " a call may settle, which calls are equal)",
 )
+_SCOPES: Sequence[DuplicateScope] = ("job", "session", "tenant")
+"""The widest last."""
 _NO_MODEL = CallRefusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: no model is configured here (AETHERIS_MODELS)")
 
 
@@ -55,6 +60,7 @@ class Calls:
         output: ToolOutput | None = None,
     ) -> None:
         self._tools: dict[tuple[str, str], AnyTool] = {(tool.name, tool.version): tool for tool in toolbox}
+        self._pins = {key: pin_of(_entry_of(tool)) for key, tool in self._tools.items()}
         self._clock = clock
         self._secrets = secrets
         self._models = models
@@ -62,7 +68,7 @@ class Calls:
 
     def registry(self) -> Sequence[RegistryEntry | ModelEntry]:
         """What is registered of each tool, and of each model."""
-        tools = [RegistryEntry.model_validate(tool.registry_entry()) for tool in self._tools.values()]
+        tools = [_entry_of(tool) for tool in self._tools.values()]
         return [*tools, *(self._models.registry() if self._models is not None else ())]
 
     def refuses(self, call: Invocation) -> CallRefusal | None:
@@ -76,7 +82,7 @@ class Calls:
         tool = self._pinned(name, pin)
         if tool is None:
             return _MISSING
-        if _is_lowered(pin, tool):
+        if _is_lowered(pin, self._pins[name, pin.version]):
             return _OTHERWISE
         if call.entry.node.secrets:
             return self._refused_secrets(tool, call)
@@ -96,7 +102,7 @@ class Calls:
         tool = self._pinned(name, pin)
         if tool is None:
             return Retryable(_MISSING.error)
-        if _is_lowered(pin, tool):
+        if _is_lowered(pin, self._pins[name, pin.version]):
             return Retryable(_OTHERWISE.error)
         try:
             values = self._secrets.values_for(call) if call.entry.node.secrets else {}
@@ -140,9 +146,20 @@ def _random() -> dict[str, Any]:
     return {"value": secrets.randbits(53) / (1 << 53), "hex": secrets.token_hex(16)}
 
 
-def _is_lowered(pin: ToolPin, tool: AnyTool) -> bool:
-    """Whether the plan makes less of a tool than it is: whoever wrote its pin could have a call repeated."""
-    return pin.effect_class != tool.effect_class or (tool.irreversible and not pin.irreversible)
+def _entry_of(tool: AnyTool) -> RegistryEntry:
+    return RegistryEntry.model_validate(tool.registry_entry())
+
+
+def _is_lowered(pin: ToolPin, own: ToolPin) -> bool:
+    """Whether the plan makes less of a tool than it is: whoever wrote its line could have a call repeated."""
+    return (
+        pin.effect_class != own.effect_class
+        or (own.irreversible and not pin.irreversible)
+        or pin.settles_s < own.settles_s
+        or set(pin.volatile) != set(own.volatile)
+        or _SCOPES.index(pin.duplicate_scope) < _SCOPES.index(own.duplicate_scope)
+        or pin.duplicate_window_s < own.duplicate_window_s
+    )
 
 
 def _refused_arguments(tool: AnyTool, args: Mapping[str, Any]) -> CallRefusal | None:

@@ -21,7 +21,6 @@ class Party(StrEnum):
     EXECUTOR = "executor"
     PROBER = "prober"
     AUDITOR = "auditor"
-    ADMINISTRATOR = "administrator"
 
 
 SIGNING = frozenset({Party.PLANNER, Party.LEDGER, Party.PROBER, Party.AUDITOR})
@@ -130,8 +129,8 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
     (Topic.JOBS_INDEX.value, "job_behind"): WriterRule(Party.PLANNER, KnownBy.SIGNATURE),
     (Topic.WORKERS.value, "worker"): WriterRule(Party.EXECUTOR, KnownBy.WORD),
     (Topic.WORKERS.value, "worker_end"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
-    (Topic.TOOLS_REGISTRY.value, "tool"): WriterRule(Party.ADMINISTRATOR, KnownBy.SIGNATURE),
-    (Topic.TOOLS_REGISTRY.value, "model"): WriterRule(Party.ADMINISTRATOR, KnownBy.SIGNATURE),
+    (Topic.TOOLS_REGISTRY.value, "tool"): WriterRule(Party.EXECUTOR, KnownBy.FOLLOWS),
+    (Topic.TOOLS_REGISTRY.value, "model"): WriterRule(Party.EXECUTOR, KnownBy.FOLLOWS),
     (Topic.TOOLS_REGISTRY.value, "tool_release"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
     (Topic.FREEZES.value, "freeze_order"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
     (Topic.FREEZES.value, "freeze_answer"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
