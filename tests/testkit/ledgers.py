@@ -25,7 +25,6 @@ from aetheris.ledger.core.limits import LedgerLimits, QuarantineLimits
 from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
 from aetheris.ledger.core.partition import Partition
 from aetheris.ledger.core.policy_in_force import PolicyInForce
-from aetheris.ledger.policy_file import load
 from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import execution_id
@@ -51,6 +50,7 @@ from aetheris.protocol.messages.event_values import Answer, Change
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.policy import Policy
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
+from aetheris.runtime.process.policy_file import load
 from tests.testkit.histories import JOB, TENANT, about, created, finished, graph, key_of, planned, started
 from tests.testkit.principals import said_by
 

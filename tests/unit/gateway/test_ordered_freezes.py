@@ -13,6 +13,7 @@ from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import ConflictProblem
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.index import JobIndex
+from aetheris.gateway.operator_gate import OperatorGate
 from aetheris.gateway.order_writer import OrderWriter
 from aetheris.gateway.ordered_freezes import OrderedFreezes
 from aetheris.protocol.base.freeze_scope import FreezeScope
@@ -22,9 +23,11 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import FreezeAnswer, FreezeOrder
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
+from aetheris.protocol.tables.policy_activations import PolicyActivations
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.log.order_table import OrderTable
 from aetheris.runtime.log.table import Table
+from aetheris.runtime.process import policy_file
 from aetheris.testkit.memory import MemoryAppender, MemoryLog
 
 BOB = Principal("bob", "acme", PrincipalKind.PERSON, frozenset({Role.OPERATE}))
@@ -68,19 +71,22 @@ async def gateway(*read: FreezeOrder, unread: Sequence[FreezeOrder]) -> AsyncGen
     await others.appender.start()
     await others.put(*read)
     table = Table(log, Topic.FREEZES)
+    activated, deadlines = Table(log, Topic.POLICIES), Deadlines(cast("JobIndex", None), 20.0)
     freezes = OrderedFreezes(
         OrderTable(table, FreezeOrders()),
         OrderWriter(
             partitions=lambda: log.partitions(Topic.JOBS_EVENTS),
             appender=cast("MemoryAppender", others),
-            deadlines=Deadlines(cast("JobIndex", None), 20.0),
+            deadlines=deadlines,
             clock=SystemClock(),
             answer_s=20.0,
         ),
+        OperatorGate(OrderTable(activated, PolicyActivations()), policy_file.load(None), deadlines),
     )
     await table.load()
+    await activated.load()
     await others.put(*unread)
-    running = asyncio.create_task(table.run())
+    running = asyncio.gather(table.run(), activated.run())
     try:
         yield freezes, others
     finally:

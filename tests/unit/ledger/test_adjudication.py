@@ -11,7 +11,6 @@ from aetheris.ledger.core.budgets import Account, Charge
 from aetheris.ledger.core.decisions import Confirm, Emit, Facts, Grant, Now
 from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob, Pending, Reopened, Resumed, TimedDecision, Waiting
 from aetheris.ledger.core.settlement import JobKey
-from aetheris.ledger.policy_file import load
 from aetheris.protocol.base.keys import args_hash
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
@@ -19,6 +18,7 @@ from aetheris.protocol.messages.event_values import BlobRef, Decision, RejectRea
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.invocation import Invocation, invocation
 from aetheris.protocol.planning.policy import Policy, parse
+from aetheris.runtime.process.policy_file import load
 from tests.testkit.histories import JOB, about, finished, fold, graph, key_of, planned, started
 from tests.testkit.ledgers import START, limits
 

@@ -8,7 +8,6 @@ import pytest
 from aetheris.ledger.core.decisions import Now
 from aetheris.ledger.core.live_jobs import DecisionContext
 from aetheris.ledger.core.partition import Partition as Ledger
-from aetheris.ledger.policy_file import load
 from aetheris.planner.core.decisions import Append
 from aetheris.planner.core.partition import Partition as Planner
 from aetheris.protocol.base.records import Record
@@ -16,6 +15,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import JobIndexEntry
 from aetheris.protocol.messages.envelope import Envelope, NeedsUpgrade, decode_event, draft
 from aetheris.protocol.messages.events import Event
+from aetheris.runtime.process.policy_file import load
 from aetheris.tool_executor.core.partition import Partition as Executor
 from aetheris.tool_executor.core.partition import Worker
 from aetheris.verifier.core.partition import Partition as Verifier

@@ -11,7 +11,6 @@ from aetheris.ledger.core.confirmations import asked as asks
 from aetheris.ledger.core.decisions import Confirm, Emit, Now
 from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob
 from aetheris.ledger.core.settlement import JobKey
-from aetheris.ledger.policy_file import load
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import LoggedEvent
 from aetheris.protocol.fold.rules import apply
@@ -21,6 +20,7 @@ from aetheris.protocol.messages.commands import RegistryEntry, Signal
 from aetheris.protocol.messages.event_values import Change, RejectReason
 from aetheris.protocol.plan.graph import Confirmation, JobOptions
 from aetheris.protocol.planning.confirmation import Tally, recorded_effects
+from aetheris.runtime.process.policy_file import load
 from tests.testkit.histories import JOB, TENANT, about, created, finished, graph, key_of, planned, started
 from tests.unit.ledger.test_waits import LIMITS, START
 

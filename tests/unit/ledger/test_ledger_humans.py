@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from aetheris.ledger.policy_file import load
 from aetheris.protocol.fold.state import KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Via
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.policy import parse
+from aetheris.runtime.process.policy_file import load
 from tests.testkit.histories import JOB, about, finished, graph, key_of, planned, started
 from tests.testkit.ledgers import ALLOW_ALL, TTL_S, Ledger, Surroundings, one
 

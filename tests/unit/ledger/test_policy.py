@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from aetheris.ledger.policy_file import PolicyFileInvalid, load
 from aetheris.protocol.planning.policy import NO_RULE, Policy, PolicyEffect, PolicyError, PolicyVerdict, parse
+from aetheris.runtime.process.policy_file import PolicyFileInvalid, load
 
 
 def judge(policy: Policy, tool: str, *, irreversible: bool = False, **args: Any) -> PolicyVerdict:

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aetheris.ledger.policy_file import load
 from aetheris.protocol.fold.state import KeyStatus
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry, Respond, Signal
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.approvals import request_id
+from aetheris.runtime.process.policy_file import load
 from tests.testkit.histories import JOB, TENANT, graph, key_of, started
 from tests.testkit.ledgers import TTL_S, Behind, Surroundings
 from tests.testkit.principals import said_by

@@ -10,7 +10,6 @@ from aetheris.ledger.core.decisions import Emit, Facts, Now
 from aetheris.ledger.core.limits import LedgerLimits, QuarantineLimits
 from aetheris.ledger.core.live_jobs import DecisionContext
 from aetheris.ledger.core.partition import Partition as LedgerCore
-from aetheris.ledger.policy_file import load
 from aetheris.planner.core.decisions import Append, NodesRequest
 from aetheris.planner.core.partition import Partition as PlannerCore
 from aetheris.protocol.base.canonical import digest
@@ -23,6 +22,7 @@ from aetheris.protocol.messages.envelope import Envelope
 from aetheris.protocol.messages.event_values import RejectReason
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import InvalidPlan, TaskGraph, check_graph
+from aetheris.runtime.process.policy_file import load
 from tests.testkit.histories import JOB, TENANT, created, finished, planned, started
 
 START = datetime(2030, 1, 1, tzinfo=UTC)

@@ -12,13 +12,13 @@ from aetheris.gateway.limiter import quotas_of
 from aetheris.gateway.openid import providers_of
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.gateway.tokens import Tokens
-from aetheris.ledger.policy_file import load as load_policy
 from aetheris.ledger.settings import LedgerSettings
 from aetheris.planner.settings import PlannerSettings
 from aetheris.protocol.base.faults import like
 from aetheris.protocol.planning.policy import Policy
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.base.refusal import StartRefused
+from aetheris.runtime.process.policy_file import load as load_policy
 from aetheris.runtime.process.settings import RuntimeSettings, load
 from aetheris.runtime.process.signers_file import load_signers
 from aetheris.sdk.isolation.imports import threads_started

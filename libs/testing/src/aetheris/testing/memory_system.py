@@ -15,7 +15,6 @@ from typing import Any, Literal, cast
 
 from aetheris.gateway.core.problems import BadRequestProblem
 from aetheris.gateway.core.submissions import SubmissionRequest, submit_command
-from aetheris.ledger import policy_file
 from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, Role
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import apply
@@ -26,6 +25,7 @@ from aetheris.protocol.planning.approvals import may_not_answer, may_not_resolve
 from aetheris.protocol.planning.invocation import success
 from aetheris.protocol.planning.policy import parse
 from aetheris.runtime.base.clock import SystemClock
+from aetheris.runtime.process import policy_file
 from aetheris.sdk.client import Goal, Job, StepView
 from aetheris.sdk.loader import Toolbox
 from aetheris.sdk.tools import AnyTool, Tool

@@ -33,6 +33,7 @@ from aetheris.gateway.job_rows import JobRows
 from aetheris.gateway.limiter import Limiter, quotas_of
 from aetheris.gateway.logins import Logins
 from aetheris.gateway.openid import OpenId, providers_of
+from aetheris.gateway.operator_gate import OperatorGate
 from aetheris.gateway.order_writer import OrderWriter
 from aetheris.gateway.ordered_freezes import OrderedFreezes
 from aetheris.gateway.reads import Reads
@@ -54,6 +55,7 @@ from aetheris.http_server.server import HttpServer
 from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
+from aetheris.protocol.planning.policy import Policy
 from aetheris.protocol.planning.schemas import check_schema
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.protocol.tables.policy_activations import PolicyActivations
@@ -62,6 +64,7 @@ from aetheris.runtime.keys.records import RecordKeys
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.order_table import OrderTable
 from aetheris.runtime.log.table import Table
+from aetheris.runtime.process import policy_file
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.record_keys import record_keys, while_in_force
 from aetheris.runtime.process.runtime import Runtime, runtime
@@ -95,6 +98,7 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         HttpTlsUnusable: the certificate or the CA can't be used.
         InternalKeyMissing: the verifier could not tell who asks it.
         LimitsFileInvalid: the file of limits can't be used.
+        PolicyFileInvalid: the file of the policy can't be used.
         ProvidersFileInvalid: the file of OpenID providers can't be used.
         SignersFileInvalid: the file of allowed signers can't be used.
         TokensFileInvalid: the file of tokens can't be used.
@@ -102,7 +106,7 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
     tokens = Tokens(settings.tokens_file, SystemClock())
     providers = providers_of(settings.oidc, dev=settings.dev) if settings.oidc is not None else ()
     quotas = quotas_of(settings.limits) if settings.limits is not None else Quotas()
-    signers = load_signers(settings.signers)
+    signers, policy = load_signers(settings.signers), policy_file.load(settings.policy)
     keys = record_keys(settings, Party.GATEWAY)
     internal = InternalKey.load(settings.internal_key, settings.data, dev=settings.dev)
     async with (
@@ -123,7 +127,8 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         openid = OpenId(providers, outside, parts.clock, dev=settings.dev) if providers else None
         logins = Logins(tokens, openid, parts.metrics, parts.clock)
         accesses = await closing.enter_async_context(_recording(parts, tokens))
-        services = _services(parts, settings, sources, _Callers(logins, quotas, accesses, signers, keys), proofs)
+        callers = _Callers(logins, quotas, accesses, signers, keys, policy)
+        services = _services(parts, settings, sources, callers, proofs)
         await sources.feed.start()
         await asyncio.gather(*(table.load() for table in sources.tables))
         parts.health.add("views", sources.index.unready)
@@ -192,13 +197,14 @@ class _Sources:
 
 @dataclass(frozen=True, slots=True)
 class _Callers:
-    """Who may call, how much they may ask for, whose SSH keys sign, and what signs what they say."""
+    """Who may call, how much they may ask for, whose SSH keys sign, what signs what they say, and the policy's file."""
 
     logins: Logins
     quotas: Quotas
     accesses: AccessLog
     signers: AllowedSigners
     keys: RecordKeys
+    policy: Policy
 
 
 def _sources(parts: Runtime, settings: GatewaySettings, keys: RecordKeys) -> _Sources:
@@ -283,6 +289,8 @@ def _services(
     heard = HeardMessages(callers.keys.messages, parts.metrics)
     heard.follow(sources.freezes, sources.policies)
     parts.health.report("other_roots", heard.other_roots)
+    activated = OrderTable(sources.policies, PolicyActivations(), heard.line_counts)
+    operators = OperatorGate(activated, callers.policy, deadlines)
     orders = OrderWriter(
         partitions=partial(parts.log.partitions, Topic.JOBS_EVENTS),
         appender=parts.appender,
@@ -315,6 +323,7 @@ def _services(
         verifier=proofs(reader=reader, deadlines=deadlines, clock=clock),
         workers=WorkerDirectory(
             sources.workers,
+            operators=operators,
             reads=reads,
             appender=parts.appender,
             deadlines=deadlines,
@@ -322,8 +331,8 @@ def _services(
             answer_s=settings.answer_s,
             keys=callers.keys,
         ),
-        tool_releases=ToolReleases(sources.tools, registry, parts.log, orders),
-        freezes=OrderedFreezes(OrderTable(sources.freezes, FreezeOrders(), heard.line_counts), orders),
+        tool_releases=ToolReleases(sources.tools, registry, parts.log, orders, operators),
+        freezes=OrderedFreezes(OrderTable(sources.freezes, FreezeOrders(), heard.line_counts), orders, operators),
         undos=Undos(
             reader=reader,
             rows=sources.rows,
@@ -335,9 +344,7 @@ def _services(
             clock=clock,
             listed_for_s=settings.shown_in_lists_s,
         ),
-        policies=ActivatedPolicies(
-            OrderTable(sources.policies, PolicyActivations(), heard.line_counts), orders, callers.signers
-        ),
+        policies=ActivatedPolicies(activated, orders, callers.signers),
         health=parts.health,
         holds=Holds(settings.streams, settings.streams_per_caller),
         keepalive_s=settings.keepalive_s,

@@ -8,12 +8,14 @@ from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import bodies, frozen
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import ConflictProblem
+from aetheris.gateway.operator_gate import OperatorGate
 from aetheris.gateway.order_writer import OrderWriter
 from aetheris.protocol.api_operations import FreezeBody, FreezeView
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import FreezeOrder
 from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.planning.gate import HumanAction
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.log.order_table import Ordered, OrderTable
@@ -26,10 +28,12 @@ class OrderedFreezes:
         self,
         table: OrderTable[FreezeOrders],
         writer: OrderWriter,
+        operators: OperatorGate,
     ) -> None:
         self._table = table
         self._orders = table.orders
         self._writer = writer
+        self._operators = operators
         self._news = asyncio.Event()
         table.listen(self._changed)
 
@@ -63,7 +67,8 @@ class OrderedFreezes:
         """Let go on what is frozen; answered where every partition's ledger has.
 
         Raises:
-            BadRequest, Forbidden, Conflict (it is not frozen, or is again), Unavailable.
+            BadRequest, Conflict (it is not frozen, or is again), Unavailable.
+            Forbidden: it is not his to end, or the policy names others.
         """
         wanted = bodies.read(FreezeBody, raw)
         scope = frozen.scope_of(wanted, caller)
@@ -71,7 +76,9 @@ class OrderedFreezes:
         if last is None or not last.frozen:
             raise ConflictProblem("not_frozen", f"{scope} is not frozen")
         frozen.check_end(last, caller)
+        activation = await self._operators.check(caller, HumanAction.UNFREEZE)
         ending = frozen.order(scope, last.number, wanted.reason, caller, self._writer.now(), begins=False)
+        ending = ending.model_copy(update={"activation": activation})
         return await self._answered(await self._write(ending), caller)
 
     async def _write(self, order: FreezeOrder) -> FreezeOrder:

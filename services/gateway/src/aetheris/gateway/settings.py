@@ -12,6 +12,9 @@ class GatewaySettings(HttpSettings, SigningSettings):
 
     tokens: Path | None = Field(None, description="Bearer tokens (TOML); default: tokens.toml in the data folder")
     oidc: Path | None = Field(None, description="OpenID providers whose tokens are believed (TOML); unset: none")
+    policy: Path | None = Field(
+        None, description="The ledgers' policy file (TOML): whom it names in [operate]; unset: nobody"
+    )
     limits: Path | None = Field(None, description="What tenants and principals may ask for (TOML); unset: no limit")
     signers: Path | None = Field(
         None,

@@ -10,6 +10,7 @@ from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import bodies
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import NotFoundProblem
+from aetheris.gateway.operator_gate import OperatorGate
 from aetheris.gateway.order_writer import OrderWriter
 from aetheris.gateway.registry import Registry
 from aetheris.protocol.api import ToolReleaseBody
@@ -17,6 +18,7 @@ from aetheris.protocol.api_operations import ReleaseView, ToolReleased
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import ToolRelease
 from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.planning.gate import HumanAction
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.log.interface import Log
 from aetheris.runtime.log.table import Table
@@ -31,11 +33,13 @@ class ToolReleases:
         registry: Registry,
         log: Log,
         writer: OrderWriter,
+        operators: OperatorGate,
     ) -> None:
         self._table = table
         self._registry = registry
         self._log = log
         self._writer = writer
+        self._operators = operators
         self._messages = writer.keys.messages
         self._news = asyncio.Event()
         table.on_change(self._changed)
@@ -49,22 +53,32 @@ class ToolReleases:
         """Take it, for the jobs of the caller's tenant; answered where the topic has it.
 
         Raises:
-            BadRequest, NotFound, Unavailable.
+            BadRequest, NotFound, Forbidden (the policy names others), Unavailable.
         """
         wanted = bodies.read(ToolReleaseBody, raw)
         if tool not in self._registry.newest():
             raise NotFoundProblem("unknown_tool", "no tool of this name is registered")
-        tool_release = await self._write(caller, tool, wanted.reason)
+        activation = await self._operators.check(caller, HumanAction.RELEASE, caller.tenant)
+        tool_release = await self._write(caller, tool, wanted.reason, activation)
         return Reply(await self._observed(tool_release), ToolReleased(tool=tool, released=_shown(tool_release)))
 
-    async def _write(self, caller: Principal, tool: str, reason: str) -> ToolRelease:
+    async def _write(self, caller: Principal, tool: str, reason: str, activation: int) -> ToolRelease:
         at = self._writer.now()
         async with self._writer.deadlines.deadline():
             count = await self._writer.partitions()
             places = [(Topic.JOBS_EVENTS, number) for number in range(count)]
             ends = await self._log.end_offsets(places)
             below = tuple(ends[place] for place in places)
-            release = ToolRelease(tenant=caller.tenant, tool=tool, by=caller.id, reason=reason, at=at, below=below)
+            release = ToolRelease(
+                tenant=caller.tenant,
+                tool=tool,
+                by=caller.id,
+                reason=reason,
+                at=at,
+                below=below,
+                principal=caller.recorded,
+                activation=activation,
+            )
             record = draft(Topic.TOOLS_REGISTRY, release, key=release.key, id=fresh_id(), source=SOURCE, time=at)
             await self._writer.append(record)
         return release

@@ -11,6 +11,7 @@ from aetheris.gateway.core import bodies
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import ConflictProblem, NotFoundProblem
 from aetheris.gateway.deadlines import Deadlines
+from aetheris.gateway.operator_gate import OperatorGate
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.views import timestamp
 from aetheris.protocol.api import WorkerEndBody
@@ -19,6 +20,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.workers import Ended, Name, Names
 from aetheris.protocol.messages.commands import WorkerEnd
 from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.planning.gate import HumanAction
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
@@ -34,6 +36,7 @@ class WorkerDirectory:
         self,
         table: Table,
         *,
+        operators: OperatorGate,
         reads: Reads,
         appender: Appender,
         deadlines: Deadlines,
@@ -45,6 +48,7 @@ class WorkerDirectory:
         self._table = table
         self._keys = keys
         self._names = Names(keys.messages.counts)
+        self._operators = operators
         self._reads = reads
         self._appender = appender
         self._deadlines = deadlines
@@ -72,9 +76,10 @@ class WorkerDirectory:
         """Take a person's word that an incarnation can act no more; answered where the topic says so.
 
         Raises:
-            BadRequest, NotFound, Conflict, Unavailable.
+            BadRequest, NotFound, Forbidden (the policy names others), Conflict, Unavailable.
         """
         wanted = bodies.read(WorkerEndBody, raw)
+        await self._operators.check(caller, HumanAction.END_WORKER)
         name = self._known(worker_id)
         incarnation = wanted.incarnation or _meant(worker_id, name)
         if incarnation not in name.ended and not name.may_act(incarnation):

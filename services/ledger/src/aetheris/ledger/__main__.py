@@ -4,9 +4,9 @@ import sys
 
 import aetheris.runtime.process.lean  # noqa: F401  # pyright: ignore[reportUnusedImport]  before all others
 from aetheris.ledger.app import serve
-from aetheris.ledger.policy_file import load
 from aetheris.ledger.settings import LedgerSettings
 from aetheris.runtime.process import lifecycle
+from aetheris.runtime.process.policy_file import load
 
 if __name__ == "__main__":
     settings = lifecycle.settings_for(LedgerSettings, service="ledger")

@@ -44,15 +44,15 @@ class StrangeKey(ValueError):
         self.line = line
 
 
-def only_array(text: str, document: Mapping[str, Any], array: str) -> list[Any]:
-    """The entries of a TOML document that holds this one `[[array]]`, or nothing.
+def only_array(text: str, document: Mapping[str, Any], array: str, *also: str) -> list[Any]:
+    """The entries of a TOML document that holds this one `[[array]]`, or nothing; `also` could have stood there.
 
     Raises:
         StrangeKey: it holds anything else.
     """
     for key in document:
         if key != array:
-            raise StrangeKey(f"{key}: {no_such_key(key, (array,))}", toml_key_line(text, key))
+            raise StrangeKey(f"{key}: {no_such_key(key, (array, *also))}", toml_key_line(text, key))
     entries = document.get(array, [])
     if not isinstance(entries, list):
         raise StrangeKey(f"{array}: is no [[{array}]]", toml_key_line(text, array))

@@ -367,6 +367,9 @@ class ToolRelease(Message):
     reason: str
     at: str
     below: tuple[int, ...]
+    principal: RecordedPrincipal | None = None
+    activation: int | None = None
+    """By which policy he may say so, as the gateway has it."""
 
     @property
     def key(self) -> str:

@@ -49,6 +49,8 @@ class FreezeOrder(NumberedOrder):
     type_name: ClassVar[str] = "freeze_order"
     scope: FreezeScope
     frozen: bool
+    activation: int | None = None
+    """Of the end of a freeze: by which policy he may say so, as the gateway has it."""
 
     @property
     def key(self) -> str:

@@ -23,6 +23,7 @@ class HumanAction(StrEnum):
     ACCEPT = "accept what could not be confirmed"
     CONTINUE = "continue it"
     RELEASE = "release a tool"
+    UNFREEZE = "end a freeze"
     END_WORKER = "say that a worker has ended"
 
 

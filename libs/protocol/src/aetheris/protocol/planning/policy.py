@@ -13,11 +13,19 @@ from typing import Any, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from aetheris.protocol.base.conditions import Condition
-from aetheris.protocol.base.faults import StrangeKey, first_fault, only_array, toml_error_line, toml_line
+from aetheris.protocol.base.faults import (
+    StrangeKey,
+    first_fault,
+    only_array,
+    toml_error_line,
+    toml_key_line,
+    toml_line,
+)
 from aetheris.protocol.base.principals import PrincipalKind, Role
 from aetheris.protocol.messages.event_values import Observed
 from aetheris.protocol.planning.approvals import unnamed
 from aetheris.protocol.planning.gate import Deciders
+from aetheris.protocol.planning.operators import Operate
 from aetheris.protocol.tables.policy_activations import MAX_POLICY_BYTES
 
 MOST_APPROVALS = 20
@@ -33,6 +41,7 @@ _LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"(?:[^"\\\n]|\\.){0,100}+"|'[
 _ABOUT_HUMANS = frozenset(
     {"approvers", "approver_roles", "approver_kinds", "persons", "approvals", "expires_s", "self_approval", "signed"}
 )
+_OPERATE = "operate"
 NO_RULE = "(no rule matches)"
 
 Facts = Mapping[str, Any]
@@ -219,8 +228,10 @@ class PolicyVerdict:
 class Policy:
     """Rules in order; what no rule matches is denied."""
 
-    def __init__(self, rules: Sequence[Rule], text: str = "") -> None:
+    def __init__(self, rules: Sequence[Rule], text: str = "", operate: Operate | None = None) -> None:
         self.rules = tuple(rules)
+        self.operate = operate or Operate()
+        """Who may say what concerns more than one call."""
         self.hash = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
         """hex SHA-256 of its text."""
         self.signed = next((rule.name for rule in rules if rule.signed and not rule.observes), None)
@@ -311,8 +322,9 @@ def _parse(text: str) -> Policy:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise PolicyError(f"the policy is not TOML: {error}", toml_error_line(error)) from None
+    section = found.pop(_OPERATE, None)
     try:
-        entries = only_array(text, found, "rules")
+        entries = only_array(text, found, "rules", _OPERATE)
     except StrangeKey as error:
         raise PolicyError(str(error), error.line) from None
     if "rules" not in found:
@@ -322,7 +334,16 @@ def _parse(text: str) -> Policy:
     for index, name in enumerate(names):
         if name in names[:index]:
             raise PolicyError(f"rule {name!r}: the name stands twice", toml_line(text, "rules", index, "name"))
-    return Policy(rules, text)
+    return Policy(rules, text, _operate(text, section) if section is not None else None)
+
+
+def _operate(text: str, section: Any) -> Operate:
+    try:
+        return Operate.model_validate(section)
+    except ValidationError as error:
+        place, wording = first_fault(error, Operate.model_fields)
+        line = toml_key_line(text, _OPERATE, *map(str, place)) or toml_key_line(text, _OPERATE, *map(str, place[:1]))
+        raise PolicyError(f"{'.'.join(map(str, (_OPERATE, *place)))}: {wording}", line) from None
 
 
 def _rule(text: str, index: int, entry: Any) -> Rule:

@@ -21,7 +21,7 @@ def load(path: Path | None) -> Policy:
         PolicyFileInvalid: naming the file, the line and the rule.
     """
     if path is None:
-        return parse(files("aetheris.ledger").joinpath("default_policy.toml").read_text())
+        return parse(files("aetheris.runtime.process").joinpath("default_policy.toml").read_text())
     try:
         return parse(path.read_text())
     except OSError as error:
