@@ -1,6 +1,7 @@
 """A policy is activated on the whole system: behind its answer it decides in every partition, whoever dies."""
 
 import hashlib
+import json
 import os
 import signal
 from collections.abc import Generator
@@ -95,6 +96,57 @@ def test_what_is_refused_changes_nothing(rig: PolicyRig) -> None:
     agent = {"Authorization": f"Bearer {token_files.saved(rig.system.data, token_files.AGENT)}"}
     assert rig.activate(ALLOW_REST, agent).status_code == 403
     assert rig.shown() == before
+
+
+NESTED = "args.l.exists(x, args.l.exists(y, x == y))"
+HOSTILE = {
+    "long": ALLOW_REST + "#" * 300_000,
+    "deep": ALLOW_REST + "x = " + "[" * 50_000 + "]" * 50_000,
+    "dotted": ".".join("a" for _ in range(50_000)) + " = 1\n" + ALLOW_REST,
+    "number": ALLOW_REST + "x = " + "9" * 50_000,
+    "loops": f"{ALLOW_REST}when = '{NESTED}'\n",
+    "condition": f"{ALLOW_REST}when = '{'(' * 900}true{')' * 900}'\n",
+    "map": f"{ALLOW_REST}when = 'args.l.map(x, x).size() > 1'\n",
+    "nul": ALLOW_REST + "x = '\0'",
+    "surrogate": ALLOW_REST + "# \ud800",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_text_that_is_posted_as_a_policy_ends_a_ledger(rig: PolicyRig, name: str) -> None:
+    before = rig.shown()
+    body = json.dumps({"policy": HOSTILE[name], "reason": "a test"}).encode()
+    for content in (body, body.replace(b"policy", b"\xff\xfe")):
+        headers = {**rig.system.approver, "Content-Type": "application/json"}
+        refused = rig.system.api.post("/policies", content=content, headers=headers, timeout=60)
+        assert refused.status_code in (400, 413), refused.text
+        assert refused.json()["error"]["message"]
+    assert rig.shown() == before
+    ((job, tag), *_) = rig.submitted()
+    rig.system.wait_ended([job])
+    assert rig.external.count(tag) in (0, 1)  # as the policy says that decides
+
+
+def test_whom_the_policy_names_ends_workers_and_freezes_and_releases_tools_and_nobody_else(rig: PolicyRig) -> None:
+    words, who = ("worker_end", "tool_release", "unfreeze"), rig.system.approver
+    (name, *_) = (one["worker_id"] for one in rig.system.api.get("/workers", headers=who).json()["workers"])
+    scope = {"tool": "poke_probeable", "reason": "a test"}
+    said = {f"/workers/{name}/end": {"evidence": "a test", "incarnation": "nobody"}, "/freezes/end": scope}
+    said |= {"/tools/poke_probeable/release": {"reason": "mended"}}
+
+    def say(path: str) -> httpx.Response:
+        return rig.system.api.post(path, json=said[path], headers=who, timeout=60)
+
+    assert rig.system.api.post("/freezes", json=scope, headers=who, timeout=60).status_code == 200
+    others = "".join(f'{word} = {{by = ["somebody-else"]}}\n' for word in words)
+    assert rig.activate(f"{ALLOW_REST}[operate]\n{others}").status_code == 200
+    for path in said:
+        refused = say(path)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "not_named"), refused.text
+        assert "others are named to" in refused.json()["error"]["message"]
+    anybody = "".join(f'{word} = {{by = ["*"], kinds = ["person"]}}\n' for word in words)
+    assert rig.activate(f"{ALLOW_REST}[operate]\n{anybody}").status_code == 200
+    assert [say(path).status_code for path in said] == [409, 200, 200]
 
 
 def test_an_activation_is_the_gateways_and_an_answer_the_ledgers(rig: PolicyRig) -> None:
