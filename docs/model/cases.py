@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from case import Case, Constants
 from job_cases import job_ends, jobs
-from writer_cases import certs, writers
+from writer_cases import births, certs, writers
 
 
 def all_cases() -> Iterator[Case]:
@@ -18,6 +18,7 @@ def all_cases() -> Iterator[Case]:
     yield from _name()
     yield from writers()
     yield from certs()
+    yield from births()
 
 
 _CLAIM: Constants = {

@@ -120,6 +120,39 @@ def certs() -> Iterator[Case]:
     yield Case("certs_revoked_from_birth", "Certs", never_again, (), ("Kept",), violates="Kept")
 
 
+_BIRTHS: Constants = {
+    "Jobs": ["j1"],
+    "Parts": ["p1", "p2"],
+    "Home": "p1",
+    "MaxLog": 4,
+    "Reach": 2,
+    "AsOf": True,
+    "Part": True,
+    "Restart": "since",
+}
+
+
+def births() -> Iterator[Case]:
+    """Where a job's birth counts (Births.tla)."""
+    alone: Constants = {**_BIRTHS, "Parts": ["p1"], "MaxLog": 5}
+    yield Case("births_once", "Births", _BIRTHS, ("Once", "Known"))
+    yield Case("births_far", "Births", alone, ("Once", "Known"))
+    yield Case("births_reach_3", "Births", {**alone, "Reach": 3}, ("Once", "Known"))
+    yield Case("births_two_jobs", "Births", {**alone, "Jobs": ["j1", "j2"], "MaxLog": 4}, ("Once", "Known"))
+    for name, violated, constants in _BIRTHS_FAIL:
+        yield Case(f"births_{name}", "Births", {**_BIRTHS, **constants}, (violated,), violates=violated)
+
+
+_BIRTHS_FAIL: list[tuple[str, str, Constants]] = [
+    ("everywhere", "Once", {"AsOf": False}),
+    ("any_partition", "Once", {"Part": False}),
+    ("from_mark", "Once", {"Restart": "mark"}),
+    ("edge", "Once", {"Parts": ["p1"], "MaxLog": 6, "Reach": 3, "Restart": "below"}),
+    ("reach_late", "NvLate", {}),
+    ("reach_again", "NvAgain", {}),
+]
+
+
 _CERTS_FAIL: list[tuple[str, str, Constants]] = [
     ("root_told", "Genuine", {"Root": "told"}),
     ("root_known", "Agree", {"Root": "known"}),

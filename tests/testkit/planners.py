@@ -52,6 +52,10 @@ class PlannerSurroundings:
         return Planner(self, Partition(self.index.get, runs, Behinds(lambda job_id: self.behind.get(job_id, ()))))
 
 
+SUBMITTED = 100
+"""Where submissions lie in jobs.commands: behind what tests hold back."""
+
+
 @dataclass
 class Planner:
     surroundings: PlannerSurroundings
@@ -62,7 +66,7 @@ class Planner:
     def submit(
         self, command: Submit, command_id: str = "cmd-1"
     ) -> Append | Look | SubmissionConflict | RefusedSubmission | None:
-        decided = self.core.submit(command, command_id)
+        decided = self.core.submit(command, command_id, SUBMITTED)
         if isinstance(decided, Append):
             self.write([decided])
         return decided

@@ -19,7 +19,7 @@ from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.plan import State
 from aetheris.cli.embedded.services import with_counts
 from aetheris.cli.fromlog import read_log
-from aetheris.protocol.base.records import Draft, Record
+from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.signing import key_id_of
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
@@ -165,13 +165,18 @@ class System:
         self._write(signer.message(_drafted(topic, key, body, f"/{party}/rogue")))
 
     def _write(self, record: Draft) -> None:
+        self.write([(record,)])
+
+    def write(self, groups: Sequence[Group]) -> None:
+        """Append groups of records, as somebody might who may write to their topics."""
+
         async def write() -> None:
             log = KafkaLog(self.state().kafka)
             appender = log.appender()
             await log.start()
             try:
                 await appender.start()
-                await appender.append([(record,)])
+                await appender.append(groups)
                 await appender.stop()
             finally:
                 await log.stop()

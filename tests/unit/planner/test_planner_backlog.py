@@ -18,6 +18,7 @@ from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.messages.events import Event
 from aetheris.runtime.blobs.store import FolderBlobs
 from aetheris.runtime.blobs.traffic import BlobTraffic
+from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.withheld import Withheld
 from aetheris.runtime.telemetry.metrics import Metrics
@@ -33,7 +34,7 @@ COMMANDS = (str(Topic.JOBS_COMMANDS), 0)
 class PlannerOnLog:
     """A planner on a log of one partition; `round` gives it what has come since the last one."""
 
-    def __init__(self, log: MemoryLog, data: Path, seen: int = 0) -> None:
+    def __init__(self, log: MemoryLog, data: Path, seen: int = 0, keys: RecordKeys = UNSIGNED) -> None:
         self.log = log
         self.read_again: list[tuple[int, int]] = []
         self.wake_ups = 0
@@ -52,6 +53,7 @@ class PlannerOnLog:
             again=self._again,
             look_up=lambda job_id: pytest.fail(f"{job_id} is not asked for"),
             jobs_in_flight=IN_FLIGHT,
+            keys=keys,
             wake_up=self._wake_up,
         )
 

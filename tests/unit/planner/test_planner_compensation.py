@@ -223,5 +223,5 @@ def test_a_compensation_whose_reference_leads_nowhere_has_failed() -> None:
 def test_a_plan_may_not_name_what_it_compensates() -> None:
     core = Partition({}.get)
     for bad in ({"compensates": "a"}, {"compensate_with": {"tool": "unknown"}}):
-        refused = core.submit(submit(graph({"id": "a"}, {"id": "b", **bad})), "cmd")
+        refused = core.submit(submit(graph({"id": "a"}, {"id": "b", **bad})), "cmd", 0)
         assert "nodes[1]" in str(refused)

@@ -57,9 +57,9 @@ def submission(continues: Continues, *nodes: dict[str, Any], tenant: str = h.TEN
 def taken(command: Submit, ended: EndedJob | None) -> ev.Event:
     """The last event of the birth."""
     core = Partition(lambda _job_id: None)
-    assert core.submit(command, "cmd") == Look(h.JOB)
-    assert core.submit(command, "cmd") is None, "the same request, which is being looked up"
-    group = core.looked_up(command, "cmd", ended)
+    assert core.submit(command, "cmd", 0) == Look(h.JOB)
+    assert core.submit(command, "cmd", 0) is None, "the same request, which is being looked up"
+    group = core.looked_up(command, "cmd", 0, ended)
     assert isinstance(group, Append)
     assert isinstance(group.facts[0].event, ev.JobCreated)
     return group.facts[-1].event
@@ -150,8 +150,8 @@ def test_a_job_that_there_is_not_runs_or_is_anothers_is_not_continued() -> None:
 def test_a_plan_that_is_none_is_refused_as_ever() -> None:
     core, ended = Partition(lambda _job_id: None), EndedJob(failed(), h.SEAL)
     command = submission(continues(ended)).model_copy(update={"plan": {"nodes": [{"id": 7}]}})
-    core.submit(command, "cmd")
-    assert isinstance(core.looked_up(command, "cmd", ended), RefusedSubmission)
+    core.submit(command, "cmd", 0)
+    assert isinstance(core.looked_up(command, "cmd", 0, ended), RefusedSubmission)
 
 
 async def test_it_waits_for_the_log_and_holds_its_place(tmp_path: Path) -> None:
@@ -191,4 +191,6 @@ async def test_it_waits_for_the_log_and_holds_its_place(tmp_path: Path) -> None:
         b"io.aetheris.job_created.v1",
         b"io.aetheris.plan_generated.v1",
     ]
-    assert (asked, handler.low_water(Topic.JOBS_COMMANDS)) == ([h.JOB, h.JOB], None)
+    assert (asked, handler.low_water(Topic.JOBS_COMMANDS)) == ([h.JOB, h.JOB], 0), "until its birth is read back"
+    await handler.handle({Topic.JOBS_EVENTS: log.records(Topic.JOBS_EVENTS)})
+    assert handler.low_water(Topic.JOBS_COMMANDS) is None

@@ -374,5 +374,5 @@ def test_a_birth_that_does_not_follow_from_its_goal_is_refused() -> None:
     plan = command.plan or {}
     nodes = [plan["nodes"][0] | {"args": plan["nodes"][0]["args"] | {"prompt": "something else"}}]
     for update in ({"brief": None}, {"plan": plan | {"nodes": nodes}}, {"plan": plan | {"tools": {}}}):
-        refused = Partition(lambda _: None).submit(command.model_copy(update=update), "cmd")
+        refused = Partition(lambda _: None).submit(command.model_copy(update=update), "cmd", 0)
         assert isinstance(refused, RefusedSubmission)

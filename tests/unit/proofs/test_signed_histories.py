@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from aetheris.proofs import Audit, RawRecord
+from aetheris.proofs import Audit, RawRecord, authorship
 from aetheris.proofs.authorship import since_birth
 from aetheris.proofs.findings import ProofReport
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.records import Draft, Record
+from aetheris.protocol.base.sealed import REACH
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.fold.provenance import Provenance, Standing
@@ -221,6 +222,21 @@ def test_whose_creation_nobody_signed_is_not_born(signed: SignedLog) -> None:
     altered = replace(first, value=first.value.replace(b'"ann"', b'"eve"'))
     report = audited([altered, *signed.records[1:]])
     assert "not_born" in {broken.rule for broken in report.violations}
+
+
+@pytest.mark.parametrize(("further", "counts"), [(0, True), (REACH - 1, True), (REACH, False), (1 << 40, False)])
+def test_a_creation_that_lies_far_behind_where_it_was_written_is_none(
+    signed: SignedLog, further: int, counts: bool
+) -> None:
+    """As of a job that was laid there once more; to services, proofs and script alike."""
+    records = [replace(one, offset=one.offset + further) for one in signed.records]
+    report = audited(records)
+    assert ("not_born" not in {broken.rule for broken in report.violations}) == counts
+    assert (judged(Provenance(), records[0]) is Standing.COUNTS) == counts
+
+
+def test_reach_is_one_to_all_three() -> None:
+    assert authorship.REACH == standalone.verify.REACH == REACH
 
 
 @pytest.mark.parametrize("under", ["no root", "another root"])

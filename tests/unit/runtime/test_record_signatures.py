@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from aetheris.protocol.base import ed25519
 from aetheris.protocol.base.canonical import canonical
 from aetheris.protocol.base.records import Draft, Group, Record
+from aetheris.protocol.base.sealed import REMEMBERED
 from aetheris.protocol.base.signing import born_of
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import SIGNING, KnownBy, Party, rule_of, signed_types
-from aetheris.protocol.fold.provenance import REMEMBERED, JobSigners, Provenance, Standing, place_of, writer_of
+from aetheris.protocol.fold.provenance import JobSigners, Provenance, Standing, place_of, writer_of
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.messages.event_values import Outcome, Via

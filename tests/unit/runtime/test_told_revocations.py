@@ -18,7 +18,7 @@ from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.keys.files import KeyUnusable, load_key, load_service_key, make_installation, revoked
-from aetheris.runtime.keys.records import RecordKeys, RecordSigner
+from aetheris.runtime.keys.records import BirthPlace, RecordKeys, RecordSigner
 from aetheris.runtime.keys.revocations import load_revocations, read_one, written
 from aetheris.runtime.keys.signing import Signer, SigningKeyRevoked
 from aetheris.runtime.process.record_keys import record_keys
@@ -68,7 +68,7 @@ def standing(provenance: Provenance, one: Draft, partition: int, offset: int) ->
 )
 def test_births_count_that_lay_in_the_log_before(ours: Services, partition: int, offset: int, *, counts: bool) -> None:
     planner = ours.keys(Party.PLANNER)
-    ((born,),) = planner.signed([(birth(),)], planner.provenance())
+    ((born,),) = planner.signed([(birth(),)], planner.provenance(), BirthPlace(partition))
     reader = Provenance({ours.root}, Revocations(ours.told(Party.PLANNER)))
     assert standing(reader, born, partition, offset) is (Standing.COUNTS if counts else Standing.VOID)
     assert (reader.signers_of("job-1") is not None) == counts

@@ -13,6 +13,8 @@ from aetheris.proofs.signatures import BadSignature, certified, holds, opened, r
 from aetheris.proofs.writers import FOLLOWING, SIGNING, is_nobodys, signer
 
 TOPIC = "aetheris.jobs.events.v1"
+REACH = 10_000
+"""Up to so far behind an offset that its writer knew to be taken a signed creation counts: further on it is a copy."""
 
 
 class Authorship:
@@ -53,11 +55,14 @@ class Authorship:
         root = fact.body.get("installation")
         if self._is_born:
             return self.installation is None or self._is_by("planner", self.installation, record, fact)
-        if root is not None and not (isinstance(root, str) and self._is_by("planner", root, record, fact)):
+        if root is not None and not (isinstance(root, str) and self._is_begun(root, record, fact)):
             return False
         self._is_born, self.installation = True, root
         self.born = hashlib.sha256(record.value).hexdigest()
         return True
+
+    def _is_begun(self, root: str, record: RawRecord, fact: Fact) -> bool:
+        return _lies_in_reach(fact) and self._is_by("planner", root, record, fact)
 
     def _is_revocation(self, installation: str, fact: Fact) -> bool:
         try:
@@ -104,6 +109,11 @@ class Authorship:
         said = _moment(fact.time)
         if said is None or not any(_is_within(said, *one) for one in times):
             self.untimely.append(fact)
+
+
+def _lies_in_reach(fact: Fact) -> bool:
+    as_of = fact.body.get("as_of")
+    return type(as_of) is int and as_of < fact.offset <= as_of + REACH
 
 
 def _is_within(said: datetime, begin: str, end: str) -> bool:

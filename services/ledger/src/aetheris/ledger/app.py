@@ -17,6 +17,7 @@ from aetheris.ledger.settings import LedgerSettings
 from aetheris.ledger.stores import Stores
 from aetheris.ledger.tool_registry import ToolRegistry
 from aetheris.protocol.base.allowed_signers import AllowedSigners
+from aetheris.protocol.base.sealed import REACH
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.planning.policy import Policy
@@ -45,6 +46,7 @@ INPUTS = Inputs(
     tables=(Topic.WORKERS, Topic.TOOLS_REGISTRY, Topic.LEDGER_CONTENTS, Topic.FREEZES, Topic.POLICIES),
     quarantines=frozenset({Topic.TOOLS_REQUESTS}),
     made_again=frozenset({Topic.TOOLS_REQUESTS}),
+    reach=REACH,
     checkpoints=Topic.CHECKPOINTS,
 )
 

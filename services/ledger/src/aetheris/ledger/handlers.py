@@ -1,7 +1,7 @@
 """The ledger's edge: one partition's records in, events, grants and questions out (docs/architecture.md)."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -169,8 +169,9 @@ class LedgerHandler(PartitionHandler):
         for record in records:
             self._fold(record, now)
 
-    def begin(self, start: int) -> None:
+    def begin(self, start: int, live: Collection[tuple[str, int]] = ()) -> None:
         """What is asked of a place below `start` can be judged."""
+        self._records.begin(start, live)
         self._partition.pass_over(start - 1)
 
     async def learn(self) -> None:

@@ -84,6 +84,8 @@ def planner(
             clock=parts.clock,
             look_up=Jobs(line, history, settings.partitions, parts.clock).look_up,
             keys=keys,
+            partition=partition,
+            taken=partial(worker.taken, partition),
             again=partial(replay, parts.log, (str(Topic.JOBS_COMMANDS), partition)),
             crash=crash,
             runs=settings.runs,

@@ -43,6 +43,7 @@ from aetheris.protocol.messages.events import (
     Event,
     JobCancelled,
     JobCompleted,
+    JobCreated,
     JobFailed,
     PlanGenerated,
     StateCheckpointed,
@@ -103,6 +104,8 @@ class PlannerHandler(PartitionHandler):
         clock: Clock,
         again: Again,
         keys: RecordKeys = UNSIGNED,
+        partition: int = 0,
+        taken: Callable[[], int] = lambda: -1,
         look_up: LookUp,
         crash: CrashPoints = NOWHERE,
         runs: bool = True,
@@ -113,7 +116,8 @@ class PlannerHandler(PartitionHandler):
         wake_up: Callable[[], None] = lambda: None,
     ) -> None:
         self._appender = appender
-        self._records = PartitionRecords(keys)
+        self._records = PartitionRecords(keys, partition)
+        self._taken = taken
         self._commands = HeardMessages(keys.messages, metrics)
         self._withheld = withheld
         self._creations: dict[str, Record] = {}
@@ -203,10 +207,8 @@ class PlannerHandler(PartitionHandler):
 
     def checkpointed(self, job_id: str, state_hash: str, as_of: int) -> Group:
         """In the log, so that anyone can compare what was cut out of it."""
-        reported = Append(
-            (NewEvent(StateCheckpointed(job_id=job_id, state_hash=state_hash, as_of=as_of), (str(as_of),)),)
-        )
-        return self._groups([reported])[0]
+        said = StateCheckpointed(job_id=job_id, state_hash=state_hash, as_of=as_of)
+        return self._groups([Append((NewEvent(said, (str(as_of),)),))])[0]
 
     def low_water(self, topic: str) -> int | None:
         """The oldest submission that waits, for room or for the job that it continues, or cancel that waits."""
@@ -221,6 +223,7 @@ class PlannerHandler(PartitionHandler):
             self._call_at(due_s)
 
     def _fold(self, record: Record) -> None:
+        self._records.taken(record.offset)
         self._evolve(record)
         self._partition.lies((record.key or b"").decode(errors="replace"), record.offset)
 
@@ -246,6 +249,8 @@ class PlannerHandler(PartitionHandler):
         job_id, offset, name = found.body.job_id, found.record.offset, found.body.event_type
         if standing is Standing.UNKNOWN_ROOT:
             self._partition.needs_upgrade(job_id, offset)
+        elif isinstance(found.body, JobCreated):
+            self._partition.born_in_vain(job_id)
         if self._live:
             _log.warning("a record does not count", job_id=job_id, offset=offset, type=name, standing=standing.value)
 
@@ -278,7 +283,7 @@ class PlannerHandler(PartitionHandler):
         return self._groups([paused]) if paused is not None else ()
 
     def _submit(self, command: Submit, command_id: str, record: Record) -> Sequence[Group]:
-        decided = self._partition.submit(command, command_id)
+        decided = self._partition.submit(command, command_id, record.offset)
         if isinstance(decided, Look):
             self._looking[record.offset] = asyncio.create_task(self._look(command, command_id, record))
         elif isinstance(decided, SubmissionConflict):
@@ -315,7 +320,8 @@ class PlannerHandler(PartitionHandler):
         groups: list[Group] = []
         for command, command_id, record, ended in looked:
             del self._looking[record.offset]
-            groups += self._write_created(self._partition.looked_up(command, command_id, ended), command, record)
+            born = self._partition.looked_up(command, command_id, record.offset, ended)
+            groups += self._write_created(born, command, record)
         if groups:
             self._catch_up()
         return groups
@@ -395,12 +401,8 @@ class PlannerHandler(PartitionHandler):
         traced = self._traced(job_id, output.key)
         if not self._telemetry.sampled(job_id, traced.wanted):
             return _request_draft(output, time, None)
-        attributes = {
-            "aetheris.job_id": job_id,
-            "aetheris.node_id": output.body.nodes[0],
-            "aetheris.run_nodes": len(output.body.nodes),
-        }
-        links = (job_key(job_id),)
+        nodes, links = output.body.nodes, (job_key(job_id),)
+        attributes = {"aetheris.job_id": job_id, "aetheris.node_id": nodes[0], "aetheris.run_nodes": len(nodes)}
         with self._telemetry.span(
             traced,
             "request",
@@ -442,6 +444,7 @@ class PlannerHandler(PartitionHandler):
 
     async def _append(self, groups: Sequence[Group]) -> None:
         """What is refused stops its own job only; a submission whose birth can't be written is quarantined."""
+        self._records.taken(self._taken())
         refusals = await write_all(self._appender, self._records.signed(groups)) if groups else ()
         creations, self._creations = self._creations, {}
         for refusal in refusals:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from aetheris.protocol.base.sealed import REACH
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.revocations import Revocations
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
@@ -64,6 +65,7 @@ INPUTS = Inputs(
     authority_cadence=Cadence.OWN,
     quarantines=frozenset({Topic.TOOLS_GRANTS}),
     made_again=frozenset({Topic.TOOLS_GRANTS}),
+    reach=REACH,
     checkpoints=Topic.CHECKPOINTS,
 )
 

@@ -130,8 +130,9 @@ class ExecutorHandler(PartitionHandler):
         for record in records:
             self._evolve(record)
 
-    def begin(self, start: int) -> None:
+    def begin(self, start: int, live: Collection[tuple[str, int]] = ()) -> None:
         """A grant that was given below `start` can be judged."""
+        self._provenance.begin(start, live)
         self._core.pass_over(start - 1)
 
     async def learn(self) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from aetheris.http_server.internal import InternalKey
 from aetheris.http_server.server import HttpServer
+from aetheris.protocol.base.sealed import REACH
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.runtime.log.history import JobLogReader
@@ -29,6 +30,7 @@ INPUTS = Inputs(
     tables=(Topic.JOBS_INDEX,),
     rows={Topic.JOBS_INDEX: JobLines},
     quarantines=frozenset({Topic.JOBS_EVENTS}),
+    reach=REACH,
     checkpoints=Topic.AUDIT_CHECKPOINTS,
 )
 

@@ -1,7 +1,7 @@
 """The verifier's edge in one partition: audits what flows by, and seals what has ended."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -95,6 +95,10 @@ class VerifierPartition(PartitionHandler):
         """Jobs of whose large results one could be asked for just now."""
         self._unsealed: dict[str, float] = {}
         """Jobs whose seal was refused, and when it is made anew."""
+
+    def begin(self, start: int, live: Collection[tuple[str, int]] = ()) -> None:
+        """What was written by who had read less than `start` may lie there once more."""
+        self._core.begin(start, live)
 
     def fold(self, records: Sequence[Record]) -> None:
         """Audit history."""

@@ -479,6 +479,7 @@ ENDS = {  # by whom it was learnt how a call ended, and what he can know
     "human": (*ANY_END[:2], "permanent_failure"),
     "ledger": ("permanent_failure",),
 }
+REACH = 10_000  # so far behind it a creation counts: further on it is a copy
 NUMBER, BY = "(0|[1-9][0-9]{0,6})", '"key":"([0-9a-f]{64})"'
 VALUE = r'"value":"([A-Za-z0-9+/]{86}==)"\}\}'
 SIGNATURE = re.compile(f'"index":{NUMBER},{BY},"path":"([A-Za-z0-9+/]+=*)","size":{NUMBER},{VALUE}|{BY},{VALUE}')
@@ -500,6 +501,9 @@ def check_writers(records: list[Record]) -> str | None:
             service = "planner"
         named = says.get("installation") if born is None and record.type == "job_created" else root
         proved = named is None or not service or is_by(service, named, record, born, keys)
+        if named is not None and born is None and record.type == "job_created":
+            known = says.get("as_of")  # an offset that was taken when it was written
+            proved = proved and type(known) is int and known < record.offset <= known + REACH
         if root and record.type == "key_revoked":
             proved = is_revocation(root, says)
             keys |= {says["key_id"]: ("", None)} if proved else {}

@@ -2,7 +2,16 @@
 
 from collections.abc import Iterable
 
-REMEMBERED = 10_000
+REACH = 10_000
+"""Records behind what its writer had read up to which a birth counts: none further behind is a new job's (ADR 9)."""
+
+REMEMBERED = REACH
+"""At least as many as can be created, and sealed, within reach."""
+
+
+def in_reach(mark: int, reach: int = REACH) -> int:
+    """Where who restarts at a mark begins to read: he knows by name each job that can come again behind the mark."""
+    return max(mark - reach, 0)
 
 
 class SealedNames:

@@ -68,6 +68,10 @@ class JobCreated(Event):
     continues: Continues | None = None
     installation: str | None = None
     """The key id of the root under which the job's records are signed, for its life; None: they are not."""
+    partition: int | None = None
+    """Of a signed job: where it is written."""
+    as_of: int | None = None
+    """Of a signed job: an offset there that its writer knew to be taken, or -1; it counts in reach of that."""
 
     @property
     def adopted(self) -> Mapping[str, Adopted]:

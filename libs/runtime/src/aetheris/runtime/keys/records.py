@@ -22,6 +22,17 @@ from aetheris.runtime.keys.signing import Signer, SigningKeyRevoked
 _BIRTH, _REPEATED = JobCreated.event_type, BirthRepeated.event_type
 
 
+@dataclass(frozen=True, slots=True)
+class BirthPlace:
+    """Where births are written: a partition of jobs.events, and an offset there that is known to be taken."""
+
+    partition: int = 0
+    as_of: int = -1
+
+
+FIRST = BirthPlace()
+
+
 class KnowsSigners(Protocol):
     """What says by what a job's records are signed: a judge of its records, or an audit of them."""
 
@@ -39,7 +50,11 @@ class RecordSigner:
         self._by_type = {name: signer for party, signer in signers.items() for name in signed_types(party)}
 
     def signed(
-        self, groups: Sequence[Group], provenance: KnowsSigners, revocations: Revocations = NONE_REVOKED
+        self,
+        groups: Sequence[Group],
+        provenance: KnowsSigners,
+        revocations: Revocations = NONE_REVOKED,
+        place: BirthPlace = FIRST,
     ) -> Sequence[Group]:
         """The groups, with their records signed that are of signed jobs, or begin one.
 
@@ -52,7 +67,7 @@ class RecordSigner:
         """
         if not any(self._signer(draft) is not None for group in groups for draft in group):
             return groups
-        born = {draft.key: draft for draft in self._births(groups)}
+        born = {draft.key: draft for draft in self._births(groups, place)}
         told = [one for signer in self._signers.values() for one in revocations.of(signer.certificate.installation)]
         begun = [tuple(_followed(group, born, told)) for group in groups]
         places = [self._places(group, provenance, born) for group in begun]
@@ -91,9 +106,9 @@ class RecordSigner:
         place = message_place(signer.certificate.installation, *named, draft.key.decode())
         return _ToSign(replace(draft, value=_with_certificate(draft.value, signer)), place, signer)
 
-    def _births(self, groups: Sequence[Group]) -> list[Draft]:
+    def _births(self, groups: Sequence[Group], place: BirthPlace) -> list[Draft]:
         """Signed first: what follows them names them by their bytes."""
-        found = [_begun(draft, signer) for draft, signer in self._asked(groups) if _type(draft) == _BIRTH]
+        found = [_begun(draft, signer, place) for draft, signer in self._asked(groups) if _type(draft) == _BIRTH]
         return self._signed(found)
 
     def _asked(self, groups: Sequence[Group]) -> Iterator[tuple[Draft, Signer]]:
@@ -156,11 +171,11 @@ class RecordKeys:
         """A judge of a partition's records, from here on."""
         return Provenance(self.roots, self.revocations)
 
-    def signed(self, groups: Sequence[Group], provenance: KnowsSigners) -> Sequence[Group]:
+    def signed(self, groups: Sequence[Group], provenance: KnowsSigners, place: BirthPlace = FIRST) -> Sequence[Group]:
         """The groups, signed where that is asked for; raises CertificateNotInForce, SigningKeyRevoked."""
         if self.signer is None:
             return groups
-        return self.signer.signed(groups, provenance, self.revocations)
+        return self.signer.signed(groups, provenance, self.revocations, place)
 
     def message(self, draft: Draft) -> Draft:
         """A message, signed where that is asked for; raises CertificateNotInForce."""
@@ -179,9 +194,19 @@ class RecordKeys:
 class PartitionRecords:
     """Of one partition: judges what is read there, in log order, and signs what is written."""
 
-    def __init__(self, keys: RecordKeys) -> None:
+    def __init__(self, keys: RecordKeys, partition: int = 0) -> None:
         self._keys = keys
         self._provenance = keys.provenance()
+        self._place = BirthPlace(partition)
+
+    def begin(self, since: int, live: Collection[tuple[str, int]] = ()) -> None:
+        """As of the judge: from where records are read from here on."""
+        self._provenance.begin(since, live)
+
+    def taken(self, offset: int) -> None:
+        """An offset of the partition is known to be taken: what is created from now on says so."""
+        if offset > self._place.as_of:
+            self._place = BirthPlace(self._place.partition, offset)
 
     def judge(self, record: Record, event: Event) -> Standing:
         """What the next record is worth, of which `event` is the payload."""
@@ -197,7 +222,7 @@ class PartitionRecords:
         Raises:
             CertificateNotInForce, SigningKeyRevoked.
         """
-        return self._keys.signed(groups, self._provenance)
+        return self._keys.signed(groups, self._provenance, self._place)
 
 
 UNSIGNED = RecordKeys()
@@ -219,9 +244,10 @@ def _revoked(signer: Signer) -> SigningKeyRevoked:
     )
 
 
-def _begun(draft: Draft, signer: Signer) -> _ToSign:
+def _begun(draft: Draft, signer: Signer, where: BirthPlace) -> _ToSign:
     installation = signer.certificate.installation
-    value = draft.value[:-1] + b',"installation":' + canonical(installation) + b"}"
+    said = {"as_of": where.as_of, "installation": installation, "partition": where.partition}
+    value = draft.value[:-1] + b"," + canonical(said)[1:]
     place = place_of(installation, _BIRTH, draft.key.decode(), None)
     return _ToSign(replace(draft, value=_with_certificate(value, signer)), place, signer)
 

@@ -29,6 +29,8 @@ class Loaded:
     start: int
     histories: Iterator[Sequence[Record]]
     """The records of one job at a time, in the order of their births."""
+    live: frozenset[tuple[str, int]] = frozenset()
+    """Jobs that have pieces, each with its birth, of which nothing lies below `start`."""
 
 
 class Checkpoints:
@@ -77,7 +79,8 @@ class Checkpoints:
             else:
                 start = min(start, reached.as_of + 1)
                 found[job_id] = reached
-        return Loaded(start, self._histories(found.values(), values, start))
+        live = frozenset(place for place in self._chains if start <= place[1])
+        return Loaded(start, self._histories(found.values(), values, start), live)
 
     def take(self, records: Iterable[Record]) -> None:
         """Pieces, and deletions of pieces, as they come in the topic; what can't be used counts as none."""

@@ -1,6 +1,6 @@
 """What a service gives to the partition worker: what it reads, and one handler per partition."""
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -35,6 +35,8 @@ class Inputs:
     """Topics whose undecodable records this service puts into the DLQ, where it is the one that decodes them."""
     made_again: frozenset[Topic] = frozenset()
     """Topics of commands whose writers make again what is still wanted: what retention has deleted is not missed."""
+    reach: int = 0
+    """So many records below the mark are read once more by who restarts: of these it knows which jobs there were."""
     checkpoints: Topic | None = None
     checkpoint_every: int = 0
     """After how many records of a partition old jobs get a checkpoint; 0: this service only reads them."""
@@ -58,8 +60,11 @@ class PartitionHandler(Protocol):
         """History, in log order: causes no output. First that of jobs from their checkpoints, one after the other."""
         ...
 
-    def begin(self, start: int) -> None:  # noqa: ARG002  not everyone compares offsets
-        """All that lies below `start` and concerns a live job was folded; what is folded from now on lies behind."""
+    def begin(self, start: int, live: Collection[tuple[str, int]] = ()) -> None:  # noqa: ARG002  not everyone compares offsets
+        """All that lies below `start` and concerns a live job was folded; what is folded from now on lies behind.
+
+        `live`: of jobs that have a checkpoint, each with its birth, which lies behind `start` and below the mark.
+        """
         return
 
     async def learn(self) -> None:

@@ -155,6 +155,10 @@ class PartitionWorker:
         """Read the authority at once, up to what this process has appended."""
         self._pumps[self._inputs.authority_cadence].catch_up()
 
+    def taken(self, partition: int) -> int:
+        """The last offset of the authority that this process has filled itself; -1: none."""
+        return self._acknowledged.get((str(self._inputs.authority), partition), 0) - 1
+
     def call_at(self, partition: int, due_s: float) -> None:
         """Call the handler's `tick` when the clock's monotonic() reaches `due_s`; the earliest call wins."""
         if partition in self._partitions:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import structlog
 
+from aetheris.protocol.base import sealed
 from aetheris.protocol.base.ids import derived
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.topics import dead_letters
@@ -208,10 +209,13 @@ class WorkerPartition:
                 await asyncio.sleep(1.0)
 
     async def _starts(self, ends: Mapping[Place, int], *, is_believed: bool) -> tuple[dict[Place, int], Loaded]:
-        """Where reading starts: at what was committed, else at the beginning; never past a gap of what is missed."""
+        """Where reading starts: in reach of what was committed, else at the beginning; never past a gap."""
         committed = await self._insist(lambda: self._around.membership.committed(self.places))
         begins = await self._insist(lambda: self._around.log.beginning_offsets(self.places))
         starts = {place: begins[place] if at is None else at for place, at in committed.items()}
+        if committed[self._authority] is not None:
+            mark = self._within(self._authority, starts[self._authority], begins, ends)
+            starts[self._authority] = sealed.in_reach(mark, self._around.inputs.reach)
         loaded = Loaded(starts[self._authority], iter(()))
         if self._checkpoints is not None:
             place = self._checkpoints.place
@@ -246,7 +250,7 @@ class WorkerPartition:
             self._handler.fold(records)
             known += len(records)
             await asyncio.sleep(0)
-        self._handler.begin(loaded.start)
+        self._handler.begin(loaded.start, loaded.live)
         if self._checkpointer is not None:
             self._checkpointer.start(loaded.start)
         return known

@@ -37,7 +37,7 @@ class InMemoryPlanner:
     def _command(self, entry: Entry) -> Sequence[Append]:
         match entry.body:
             case Submit():
-                decided = self._core.submit(entry.body, entry.id)
+                decided = self._core.submit(entry.body, entry.id, entry.record.offset)
             case Cancel():
                 decided = self._core.cancel(entry.body, entry.id, entry.record.offset)
             case Pause() | Resume():

@@ -13,6 +13,7 @@ from aetheris.protocol.base.words import TryWord
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry
 from aetheris.protocol.messages.event_values import Outcome, Via
 from aetheris.protocol.planning.gate import Vote
+from aetheris.testkit.simulation.births_anywhere import BIRTHS
 from aetheris.testkit.simulation.unchecked_births import (
     without_birth_in_executor,
     without_birth_in_ledger,
@@ -48,7 +49,7 @@ class Ablation:
     @contextmanager
     def applied(self) -> Generator[None]:
         """The real code without the rule, for the length of the block."""
-        with _replaced(self.replaced):
+        with replaced(self.replaced):
             yield
 
 
@@ -461,13 +462,14 @@ ABLATIONS: tuple[Ablation, ...] = (
         )
         for member in ("birth", "key", "topic", "type", "installation")
     ),
+    *(Ablation(*one, compared=False) for one in BIRTHS),
 )
 
 NONE = Ablation("nothing left out", "nothing", 0)
 
 
 @contextmanager
-def _replaced(functions: Mapping[str, Replace]) -> Generator[None]:
+def replaced(functions: Mapping[str, Replace]) -> Generator[None]:
     kept: list[tuple[Any, str, Any]] = []
     try:
         for path, replace in functions.items():

@@ -1,6 +1,6 @@
 """Checkpoints, simulated: the same pieces, written by any planner and read by all, which lie in their topic at once."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from aetheris.protocol.base.checkpoints import TYPE, UNBORN, CheckpointSpan, Piece, cut, read, write
 from aetheris.protocol.base.records import Record
@@ -27,12 +27,16 @@ class SimCheckpoints:
         self._taken = 0
         self._rounds = 0
 
+    live: Collection[tuple[str, int]] = ()
+    """What was loaded last says where these were created, of which nothing lies below."""
+
     def load(self, mark: int) -> tuple[int, Sequence[Entry]]:
         """Where a restart reads on, and what of live jobs lies below: of nothing else it is told."""
         self.take()
         values = {CheckpointSpan.of(record.key): record for record in self._around.pieces}
         events = self._around.log.topics[Topic.JOBS_EVENTS]
         loaded = self._known.loaded(values, mark, len(events))
+        self.live = loaded.live
         return loaded.start, [events[record.offset] for history in loaded.histories for record in history]
 
     def take(self) -> None:

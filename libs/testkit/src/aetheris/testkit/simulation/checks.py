@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aetheris.proofs import ProofReport, RawRecord, verify
+from aetheris.proofs.authorship import since_birth
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import apply
@@ -36,7 +37,7 @@ from aetheris.testkit.simulation.ballots import Ballots
 from aetheris.testkit.simulation.external_system import ExternalCall, ExternalEffect, SimulatedExternalSystem
 from aetheris.testkit.simulation.forged_records import needs_signature
 from aetheris.testkit.simulation.frozen import FreezeWatch
-from aetheris.testkit.simulation.installation import SimRecords
+from aetheris.testkit.simulation.installation import SimRecords, installation
 from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.quarantines import ToolReport, report_of
 from aetheris.views.standing import job_view
@@ -295,7 +296,8 @@ def check_proofs(logs: Iterable[SimLog], observer: SimulationObserver, external:
         record = log.written(entry)
         raw = RawRecord(record.offset, record.key, record.headers, record.value)
         histories.setdefault(job_id, []).append(raw)
-    for job_id, records in histories.items():
+    for job_id, held in histories.items():
+        records = since_birth(held, {installation()})
         report = verify(records)
         _check_report(observer.jobs[job_id], report, external)
         named = {one.offset for one in report.unproven}

@@ -1,6 +1,7 @@
 """An installation's keys, and what a process of it judges and signs with them; those of another, for a forger."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
@@ -56,15 +57,23 @@ def revoked_elsewhere(party: Party) -> Revocation:
     return replace(said, signature=root.sign(said.message()))
 
 
+_OF_ITS_PLACE = ("partition", "as_of")
+
+
 class SimRecords:
     """Of one process, in one partition: judges what it reads and signs what it writes, as the services do."""
 
-    def __init__(self, keys: RecordKeys = UNSIGNED) -> None:
-        self._records = PartitionRecords(keys)
+    def __init__(self, keys: RecordKeys = UNSIGNED, number: int = 0) -> None:
+        self._records = PartitionRecords(keys, number)
         self._keys = keys
+
+    def begin(self, since: int, live: Collection[tuple[str, int]] = ()) -> None:
+        """From where records are read from here on."""
+        self._records.begin(since, live)
 
     def judge(self, entry: Entry) -> Standing:
         """What the next record of jobs.events is worth; a partition's barrier is nobody's."""
+        self._records.taken(entry.record.offset)
         return self._records.judge(entry.record, entry.body) if isinstance(entry.body, Event) else Standing.COUNTS
 
     def counts(self, entry: Entry) -> bool:
@@ -90,14 +99,15 @@ def drafts_of(batch: WholeBatch) -> tuple[Draft, ...]:
 
 def written(batch: WholeBatch, drafts: tuple[Draft, ...]) -> WholeBatch:
     """The batch, in these bytes; a birth says which root it is signed under."""
-    bodies = tuple((id_, _under_root(body)) for id_, body in batch.bodies)
+    bodies = tuple((id_, _under_root(body, held)) for (id_, body), held in zip(batch.bodies, drafts, strict=True))
     return replace(batch, bodies=bodies, drafts=drafts)
 
 
-def _under_root(body: Body) -> Body:
+def _under_root(body: Body, held: Draft) -> Body:
     if not isinstance(body, JobCreated):
         return body
-    return body.model_copy(update={"installation": installation()})
+    said = json.loads(held.value)
+    return body.model_copy(update={"installation": installation()} | {name: said.get(name) for name in _OF_ITS_PLACE})
 
 
 def _key(name: str) -> Ed25519PrivateKey:

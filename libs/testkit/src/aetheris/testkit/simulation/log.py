@@ -84,8 +84,11 @@ class PositionedReader(Protocol):
 class SimLog:
     """A partition of every topic as a list, and the tables; whoever reads keeps a position."""
 
-    def __init__(self, tape: Tape, landed: Landed, *, codec: bool = False, beside: "SimLog | None" = None) -> None:
-        """`beside`: another partition, which has the same tables."""
+    def __init__(
+        self, tape: Tape, landed: Landed, *, codec: bool = False, beside: "SimLog | None" = None, number: int = 0
+    ) -> None:
+        """`number`: of the partition; `beside`: another, which has the same tables."""
+        self.number = number
         self.topics: dict[Topic, list[Entry]] = {topic: [] for topic in Topic}
         self.readers: dict[Topic, list[PositionedReader]] = {topic: [] for topic in Topic}
         if beside is not None:
@@ -147,7 +150,7 @@ class SimLog:
         offset = entry.record.offset
         known = self._written.get(offset)
         if known is None:
-            known = self._written[offset] = record_of(Topic.JOBS_EVENTS, offset, entry.id, entry.body)
+            known = self._written[offset] = record_of(Topic.JOBS_EVENTS, offset, entry.id, entry.body, self.number)
         return known
 
     def end(self, topic: Topic) -> int:
@@ -171,11 +174,11 @@ class SimLog:
     def _entry(self, topic: Topic, offset: int, id_: str, body: Body, held: Draft | None) -> Entry:
         job_id = str(getattr(body, "job_id", ""))
         if held is not None:
-            record = Record(topic, 0, offset, 0, held.key, held.headers, held.value)
+            record = Record(topic, self.number, offset, 0, held.key, held.headers, held.value)
         elif self._codec:
-            record = record_of(topic, offset, id_, body)
+            record = record_of(topic, offset, id_, body, self.number)
         else:
-            record = Record(topic, 0, offset, 0, job_id.encode(), (), b"")
+            record = Record(topic, self.number, offset, 0, job_id.encode(), (), b"")
         if not self._codec:
             return Envelope(id_, body, record)
         decoded = decode_event(record) if isinstance(body, Event) else decode_message(record)
@@ -191,8 +194,8 @@ def again(topic: Topic, entries: Sequence[Entry]) -> WholeBatch:
     return WholeBatch(topic, tuple((one.id, one.body) for one in entries), held)
 
 
-def record_of(topic: Topic, offset: int, id_: str, body: Body) -> Record:
+def record_of(topic: Topic, offset: int, id_: str, body: Body, number: int = 0) -> Record:
     """The record as it would lie in Kafka."""
     job_id = str(getattr(body, "job_id", "-"))
     made = draft(topic, body, key=job_id, id=id_, source="aetheris/simulation", time=TIME)
-    return Record(topic, 0, offset, 0, made.key, made.headers, made.value)
+    return Record(topic, number, offset, 0, made.key, made.headers, made.value)

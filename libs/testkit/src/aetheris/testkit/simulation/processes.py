@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from aetheris.protocol.base import sealed
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.words import LifeWord, LifeWords
 from aetheris.protocol.messages.commands import WorkerEntry
@@ -273,9 +274,9 @@ class Processes:
         return self.around.fresh(f"{role}-")
 
     def _start(self, part: SimulationSurroundings, role: str) -> int:
-        """Where a restarted service begins to fold: at its mark, or further back."""
+        """Where a restarted service begins to fold: in reach of its mark, or further back."""
         mark = part.group(role).start(Topic.JOBS_EVENTS)
-        return 0 if self.around.tape.chance(0.3) else mark
+        return 0 if self.around.tape.chance(0.3) else sealed.in_reach(mark, part.reach)
 
     def _announce(self, worker_id: str) -> Worker:
         words = LifeWords.of(self.around.fresh_secret())

@@ -211,7 +211,9 @@ def check_restarts(
             prefix = draws.choice(log.wholes)
             mark = draws.choice([one for one in log.wholes if one <= prefix]) if from_checkpoints else 0
             Restart(life, prefix, mark, seen=draws.choice((mark, prefix))).check(called)
-        check_restored(Prefix(log, prefix, mark, life.live[mark], keys), scenario, draws)
+        check_restored(
+            Prefix(log, prefix, mark, life.live[mark], keys, scenario.reach if keys.roots else 0), scenario, draws
+        )
 
 
 def _requested(words: Iterable[Word]) -> set[Node]:

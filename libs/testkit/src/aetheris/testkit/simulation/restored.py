@@ -14,6 +14,7 @@ from aetheris.ledger.core.duplicate_index import DuplicateIndex
 from aetheris.ledger.core.limits import QuarantineLimits
 from aetheris.ledger.core.live_jobs import DecisionContext
 from aetheris.ledger.core.partition import Partition as LedgerPartition
+from aetheris.protocol.base import sealed
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.words import SECRET_BYTES, TryWord, TryWords
 from aetheris.protocol.fold.provenance import Standing
@@ -50,10 +51,16 @@ class Prefix:
     mark: int
     live: Sequence[tuple[str, int]]
     keys: RecordKeys
+    reach: int
 
     def records(self) -> SimRecords:
         """What a process that starts there judges records with."""
         return SimRecords(self.keys)
+
+    @property
+    def start(self) -> int:
+        """Where a ledger or an executor begins to read, whose mark it is."""
+        return sealed.in_reach(self.mark, self.reach)
 
     @property
     def whole(self) -> Sequence[Entry]:
@@ -62,9 +69,9 @@ class Prefix:
 
     @property
     def below(self) -> Iterator[Entry]:
-        """What checkpoints hold, job by job."""
+        """What is folded of checkpoints, job by job."""
         for job_id, creation_offset in sorted(self.live, key=lambda one: one[1]):
-            yield from (one for one in self.whole[creation_offset : self.mark] if one.body.job_id == job_id)
+            yield from (one for one in self.whole[creation_offset : self.start] if one.body.job_id == job_id)
 
 
 def check_restored(prefix: Prefix, scenario: Scenario, draws: random.Random) -> None:
@@ -97,8 +104,9 @@ def _check_ledgers(prefix: Prefix, scenario: Scenario) -> None:
     whole.restored(_now(0.0))
     records = prefix.records()
     _fold(cut, prefix.below, records)
-    cut.pass_over(prefix.mark - 1)
-    _fold(cut, prefix.whole[prefix.mark :], records)
+    cut.pass_over(prefix.start - 1)
+    records.begin(prefix.start, prefix.live)
+    _fold(cut, prefix.whole[prefix.start :], records)
     cut.restored(_now(0.0))
     lived.restored(_now(0.0))
     _fold(lived, prefix.whole, prefix.records())
@@ -184,9 +192,10 @@ def _executor_says(prefix: Prefix, worker: Worker, *, whole: bool) -> Said:
     """What becomes of every grant that can be judged there, and which tries of its life nobody awaits."""
     unread = _all_of(prefix, worker)
     core = ExecutorPartition(worker, lambda _: None, lambda call: EffectKind(call.entry.node.kind), unread)
-    start, records = 0 if whole else prefix.mark, prefix.records()
+    start, records = 0 if whole else prefix.start, prefix.records()
     _follow(core, () if whole else prefix.below, records)
     core.pass_over(start - 1)
+    records.begin(start, prefix.live)
     _follow(core, prefix.whole[start:], records)
     found: Said = sorted(("stray", job.job_id, one.invocation_id) for job, one, _ in core.strays({}))
     for entry in prefix.log.topics[Topic.TOOLS_GRANTS]:

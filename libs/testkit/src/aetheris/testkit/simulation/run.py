@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,7 +12,7 @@ from aetheris.protocol.fold.workers import LOCK
 from aetheris.protocol.messages.commands import FreezeAnswer, FreezeBarrier, FreezeOrder, JobIndexEntry
 from aetheris.protocol.messages.events import WorkerEnded
 from aetheris.runtime.keys.records import UNSIGNED
-from aetheris.testkit.simulation.ablations import NONE, Ablation
+from aetheris.testkit.simulation.ablations import NONE, Ablation, replaced
 from aetheris.testkit.simulation.actors.human import Human
 from aetheris.testkit.simulation.checks import (
     Broken,
@@ -30,6 +31,7 @@ from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.outcome import RunOutcome
 from aetheris.testkit.simulation.processes import Processes
 from aetheris.testkit.simulation.quarantines import may_hold
+from aetheris.testkit.simulation.relayer import lay_again
 from aetheris.testkit.simulation.restarts import check_restarts
 from aetheris.testkit.simulation.scenario import TTL_S, Lasting, draw_scenario
 from aetheris.testkit.simulation.stores import SimRedis
@@ -58,6 +60,9 @@ class JobsOutcome(RunOutcome):
 
     steps: int
     tape: tuple[int, ...]
+
+
+_REACH = ("aetheris.protocol.fold.provenance.REACH", "aetheris.proofs.authorship.REACH")
 
 
 class SimulationRun:
@@ -107,7 +112,7 @@ class SimulationRun:
         self.faults = SimulatedFaults(self.parts, self.processes, self.human, self.observer, self._pass_time)
 
     def _beside(self, number: int, *, codec: bool) -> SimulationSurroundings:
-        log = SimLog(self.tape, partial(self._landed, number), codec=codec, beside=self.around.log)
+        log = SimLog(self.tape, partial(self._landed, number), codec=codec, beside=self.around.log, number=number)
         return self.around.beside(number, log)
 
     def events(self) -> list[Entry]:
@@ -120,6 +125,20 @@ class SimulationRun:
         Raises:
             Broken: a promise was.
         """
+        with self.in_reach():
+            self._go()
+            if self.around.rooted:
+                lay_again(self, self.tape)
+
+    def in_reach(self) -> AbstractContextManager[None]:
+        """Births count as far on as the scenario says."""
+
+        def reach(_: int) -> int:
+            return self.around.scenario.reach
+
+        return replaced(dict.fromkeys(_REACH, reach))
+
+    def _go(self) -> None:
         self.processes.start_all()
         for submission in self.around.scenario.submissions:
             self.human.submit(submission)
@@ -164,7 +183,7 @@ class SimulationRun:
                     self.around.say(f"*** {forged}")
                 until_fault = 1 + self.tape.below(BETWEEN_FAULTS)
             until_fault -= 1
-            if not self._step(0.03):
+            if not self.step(0.03):
                 until_fault = 0
 
     def _calm(self) -> None:
@@ -177,7 +196,7 @@ class SimulationRun:
         self.around.broken.clear()
         self.processes.heal()
         rests_from_s = self.around.now_s
-        while self._step(0.0) or not self._at_rest():
+        while self.step(0.0) or not self._at_rest():
             if self.around.now_s > rests_from_s + LONGEST_REST_S:
                 return
 
@@ -195,7 +214,7 @@ class SimulationRun:
         answered = self.observer.freezes.is_answered(len(self.parts)) and not any(self.human.frozen())
         return done and answered and not any(call.may_land for call in self.external.under_way)
 
-    def _step(self, impatience: float) -> bool:
+    def step(self, impatience: float) -> bool:
         """One action; False where there was none."""
         self.steps += 1
         if self.steps > self._longest:
@@ -353,7 +372,8 @@ def simulate(
             run.go()
             if seed % LOOKED_BACK == 0:
                 logs, keys = (part.log for part in run.parts), keys_of() if rooted else UNSIGNED
-                check_restarts(logs, run.around.scenario, run.observer.called, seed, keys)
+                with run.in_reach():
+                    check_restarts(logs, run.around.scenario, run.observer.called, seed, keys)
     except Broken as error:
         broken, rule = str(error), error.rule
     except Exception as error:  # noqa: BLE001  a core that raises is what is looked for

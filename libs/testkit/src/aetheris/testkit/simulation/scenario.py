@@ -145,6 +145,11 @@ class Scenario:
         return self.limits.quarantine.first_s >= _LONG_S
 
     @property
+    def reach(self) -> int:
+        """How far behind what its writer had read a birth counts: some come too late, and much lies further on."""
+        return 3 if self.faults % 2 else 60
+
+    @property
     def freezes(self) -> bool:
         """Whether people freeze something: in the seeds with the most faults."""
         return self.faults == MOST_FAULTS

@@ -127,6 +127,11 @@ class SimulationSurroundings:
         return sha256(self.fresh("n").encode()).digest()
 
     @property
+    def reach(self) -> int:
+        """So many records below its mark are read again at a restart; where nobody signs, none."""
+        return self.scenario.reach if self.rooted else 0
+
+    @property
     def lasting(self) -> Lasting | None:
         """What goes wrong now and for ever."""
         return self.scenario.lasting if self.calm else None
@@ -138,7 +143,7 @@ class SimulationSurroundings:
 
     def records(self, *parties: Party) -> SimRecords:
         """What a process judges and signs records with that is these services."""
-        return SimRecords(keys_of(*parties)) if self.rooted else SimRecords()
+        return SimRecords(keys_of(*parties), self.number) if self.rooted else SimRecords()
 
     def group(self, role: str) -> Offsets:
         """The consumer group of a service."""

@@ -46,6 +46,16 @@ class HeldCancel:
     offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class BeingBorn:
+    """A submission that was taken up: the hash of its request, and where it lies in jobs.commands."""
+
+    request_hash: str
+    offset: int
+    is_written: bool
+    """Or waits for what its job continues."""
+
+
 @dataclass(slots=True)
 class Partition:
     """The live jobs of one partition; `indexed` knows the jobs that are forgotten here.
@@ -61,7 +71,10 @@ class Partition:
     in_flight: JobsInFlight = field(default_factory=JobsInFlight)
     jobs: dict[str, JobProgress] = field(default_factory=dict)
     """In order of birth."""
-    _created: dict[str, str] = field(default_factory=dict)
+    _created: dict[str, BeingBorn] = field(default_factory=dict)
+    """Submissions whose births are not folded yet."""
+    _again: list[int] = field(default_factory=list)
+    """Offsets of submissions whose births came to lie where they do not count."""
     _changed: dict[str, None] = field(default_factory=dict)
     _unread: UnreadCreations = field(default_factory=UnreadCreations)
     _repeated: dict[str, int] = field(default_factory=dict)
@@ -77,6 +90,8 @@ class Partition:
     def evolve(self, envelope: Envelope[Event]) -> None:
         """Fold one event of this partition."""
         event = envelope.body
+        if isinstance(event, ev.JobCreated):
+            self._created.pop(event.job_id, None)
         progress = self.jobs.get(event.job_id)
         if progress is None:
             if isinstance(event, ev.JobCreated):
@@ -136,7 +151,9 @@ class Partition:
         elif self._request_hash(job_id) is None or job_id in self._created:
             self._unread.add(job_id, offset)
 
-    def submit(self, command: Submit, command_id: str) -> Append | Look | SubmissionConflict | RefusedSubmission | None:
+    def submit(
+        self, command: Submit, command_id: str, offset: int
+    ) -> Append | Look | SubmissionConflict | RefusedSubmission | None:
         """The birth of a job, once: None for a repeat; of one that continues another, what to read first."""
         stands = self._request_hash(command.job_id)
         if stands is not None:
@@ -144,27 +161,29 @@ class Partition:
         if command.job_id in self._unread:
             return None
         if command.continues is not None:
-            self._being_born(command)
+            self._being_born(command, offset, is_written=False)
             return Look(command.continues.job_id)
-        return self._creation(command, command_id)
+        return self._creation(command, command_id, offset)
 
-    def looked_up(self, command: Submit, command_id: str, ended: EndedJob | None) -> Append | RefusedSubmission:
+    def looked_up(
+        self, command: Submit, command_id: str, offset: int, ended: EndedJob | None
+    ) -> Append | RefusedSubmission:
         """The birth of a job that continues another, which is `ended` as its stream has it (None: there is none)."""
-        return self._creation(command, command_id, lambda: unfounded(command, ended))
+        return self._creation(command, command_id, offset, lambda: unfounded(command, ended))
 
     def _creation(
-        self, command: Submit, command_id: str, refusal: Callable[[], str | None] = lambda: None
+        self, command: Submit, command_id: str, offset: int, refusal: Callable[[], str | None] = lambda: None
     ) -> Append | RefusedSubmission:
         try:
             group = creation_group(command, command_id, refusal)
         except InvalidPlan as error:
             self.not_created(command.job_id)
             return RefusedSubmission(str(error))
-        self._being_born(command)
+        self._being_born(command, offset, is_written=True)
         return group
 
-    def _being_born(self, command: Submit) -> None:
-        self._created[command.job_id] = command.request_hash
+    def _being_born(self, command: Submit, offset: int, *, is_written: bool) -> None:
+        self._created[command.job_id] = BeingBorn(command.request_hash, offset, is_written)
         self.in_flight.put(command.job_id, command.tenant)
 
     def not_created(self, job_id: str) -> None:
@@ -173,6 +192,13 @@ class Partition:
         self.in_flight.drop(job_id)
         self._held.pop(job_id, None)
         self._words.pop(job_id, None)
+
+    def born_in_vain(self, job_id: str) -> None:
+        """A birth was read that is void, as of a planner that others overtook: its submission is taken up again."""
+        taken = self._created.get(job_id)
+        if taken is not None and taken.is_written:
+            del self._created[job_id]
+            self._again.append(taken.offset)
 
     def cancel(self, command: Cancel, command_id: str, offset: int) -> Append | None:
         """The cancel of a live job, from its first cancel; held back until its plan is folded."""
@@ -262,9 +288,10 @@ class Partition:
         yield from self._unread.items()
 
     def low_water(self) -> int | None:
-        """The offset of the oldest command that is held back; None if none is."""
+        """The offset of the oldest command that is held back, or of which nothing is folded yet; None if none is."""
         words = (action.offset for held in self._words.values() for action in held)
         waiting = (self.backlog.oldest, *(held.offset for held in self._held.values()), *words)
+        waiting = (*waiting, *(taken.offset for taken in self._created.values()), *self._again)
         return min((at for at in waiting if at is not None), default=None)
 
     def must_wait(self, tenant: str) -> bool:
@@ -273,7 +300,8 @@ class Partition:
 
     def make_room(self) -> list[int]:
         """The offsets of the submissions that are to be read again and taken up now."""
-        return self.backlog.take(self.in_flight)
+        again, self._again = self._again, []
+        return sorted((*self.backlog.take(self.in_flight), *again))
 
     def room_made(self) -> None:
         """They were taken up: when nobody waits any more, a cancel of a job that isn't known is of none."""
@@ -287,7 +315,6 @@ class Partition:
             self._repeated[event.job_id] = known.birth
             return
         self.jobs[event.job_id] = JobProgress(create_job(event, envelope.record.offset), _time(envelope))
-        self._created.pop(event.job_id, None)
         unreadable = self._unread.pop(event.job_id)
         if unreadable is not None:
             self.needs_upgrade(event.job_id, unreadable)
@@ -302,8 +329,8 @@ class Partition:
         progress = self.jobs.get(job_id)
         if progress is not None:
             return progress.job.created.request_hash
-        entry = self._forgotten.get(job_id) or self.indexed(job_id)
-        return entry.request_hash if entry is not None else self._created.get(job_id)
+        entry = self._forgotten.get(job_id) or self.indexed(job_id) or self._created.get(job_id)
+        return entry.request_hash if entry is not None else None
 
     def _all(self, progress: JobProgress, outputs: Iterator[Output]) -> list[Output]:
         """All that follows; where that fails, that the job waits for a version that can judge it."""

@@ -95,6 +95,8 @@ class Partition:
     def __init__(self, roots: Collection[str] = ()) -> None:
         """`roots`: key ids of those whose jobs count; where there are none, jobs without a root do."""
         self._roots = roots
+        self._since = 0
+        self._live: Collection[tuple[str, int]] = ()
         self.jobs: dict[str, AuditedJob] = {}
         self.odd: dict[str, AuditedJob] = {}
         """Jobs that are to be judged at once."""
@@ -113,13 +115,20 @@ class Partition:
         if job is None:
             if event_type != JobCreated.event_type or job_id in self._forgotten:
                 return None
-            job = self.jobs[job_id] = AuditedJob(job_id, record.offset, *_asked(record))
+            created = _created(record)
+            if created is not None and created.partition not in (None, record.partition):
+                return None  # it was written elsewhere, and is a copy
+            job = self.jobs[job_id] = AuditedJob(job_id, record.offset, *_asked(created))
         if not self._is_added(job, record):
             return job
         if job.audit.last.claims:
             event_type = ""
         if job.audit.chain.count == 1 and self._is_void(job):
             del self.jobs[job_id]
+            return None
+        if job.audit.chain.count == 1 and self._may_be_copy(job):
+            del self.jobs[job_id]
+            self._forgotten.add(job_id)
             return None
         if job.large is None and (named := _REFERS.search(record.value)) is not None:
             job.large = named[1].decode()
@@ -134,6 +143,16 @@ class Partition:
             if event_type == JobSealed.event_type and job.came_late():
                 self.odd[job_id] = job
         return job
+
+    def begin(self, since: int, live: Collection[tuple[str, int]] = ()) -> None:
+        """Records are read from offset `since` on; `live`: jobs that lie behind it, each with its birth."""
+        self._since, self._live = since, live
+
+    def _may_be_copy(self, job: AuditedJob) -> bool:
+        """Whether the birth that stands may lie below what is read here: then the job is over (ADR 9)."""
+        as_of = job.audit.last.body.get("as_of")
+        is_read = not isinstance(as_of, int) or as_of >= self._since - 1
+        return not is_read and (job.job_id, job.creation_offset) not in self._live
 
     def _is_added(self, job: AuditedJob, record: Record) -> bool:
         """Whether the audit took it; a job that stands still takes nothing more."""
@@ -205,10 +224,15 @@ def _is_later(job: AuditedJob) -> bool:
     return isinstance(created, int) and created < job.creation_offset
 
 
-def _asked(record: Record) -> tuple[str, bool | None]:
-    """Of a birth: the tenant, and whether it wants to be traced."""
+def _created(record: Record) -> JobCreated | None:
     try:
-        created = JobCreated.model_validate_json(record.value)
+        return JobCreated.model_validate_json(record.value)
     except ValueError:
+        return None
+
+
+def _asked(created: JobCreated | None) -> tuple[str, bool | None]:
+    """Of a birth: the tenant, and whether it wants to be traced."""
+    if created is None:
         return "", None
     return created.tenant, None if created.options is None else created.options.trace

@@ -138,6 +138,8 @@ class SimulatedExecutor:
         start, below = self._checkpoints.load(start) if owner else (start, ())
         self._fold(below)
         self.core.pass_over(start - 1)
+        if owner:  # one that starts late is no service: it has no mark
+            self._records.begin(start, self._checkpoints.live)
         self.reader = SimulatedReader(around, {Topic.JOBS_EVENTS: start, Topic.TOOLS_GRANTS: grants})
         self._fold(self.reader.read_all(Topic.JOBS_EVENTS))
         self._report_strays()

@@ -101,6 +101,7 @@ class SimulatedLedger:
         for entry in below:
             self._evolve(entry, self._now())
         self.core.pass_over(start - 1)
+        self._records.begin(start, self._checkpoints.live)
         self.reader = SimulatedReader(around, {Topic.JOBS_EVENTS: start, **commands})
         for entry in self.reader.read_all(Topic.JOBS_EVENTS):
             self._evolve(entry, self._now())

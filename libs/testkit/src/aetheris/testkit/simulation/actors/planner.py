@@ -9,6 +9,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.fold.provenance import Standing
 from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, Pause, Resume, Submit
+from aetheris.protocol.messages.events import JobCreated
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
 from aetheris.testkit.simulation.log import Entry, WholeBatch
 from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulatedReader, SimulationSurroundings
@@ -53,6 +54,8 @@ class SimulatedPlanner:
         outputs: list[Output] = []
         for entry in batch[Topic.JOBS_COMMANDS]:
             outputs.extend(self._command(entry))
+        for offset in self.core.make_room():
+            outputs.extend(self._command(self.around.log.topics[Topic.JOBS_COMMANDS][offset]))
         self._write([*outputs, *self.core.decide()])
         self.core.joined()
         self._checkpoints.write(self.core.live(), self.reader.positions[Topic.JOBS_EVENTS])
@@ -63,12 +66,14 @@ class SimulatedPlanner:
             self.core.evolve(entry)
         elif standing is Standing.UNKNOWN_ROOT:
             self.core.needs_upgrade(entry.body.job_id, entry.record.offset)
+        elif isinstance(entry.body, JobCreated):
+            self.core.born_in_vain(entry.body.job_id)
 
     def _command(self, entry: Entry) -> Sequence[Append]:
         body = entry.body
         decided = None
         if isinstance(body, Submit):
-            decided = self.core.submit(body, entry.id)
+            decided = self.core.submit(body, entry.id, entry.record.offset)
         elif isinstance(body, Cancel):
             decided = self.core.cancel(body, entry.id, entry.record.offset)
         elif isinstance(body, Pause | Resume):
