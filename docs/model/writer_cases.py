@@ -135,7 +135,7 @@ _BIRTHS: Constants = {
 def births() -> Iterator[Case]:
     """Where a job's birth counts (Births.tla)."""
     alone: Constants = {**_BIRTHS, "Parts": ["p1"], "MaxLog": 5}
-    yield Case("births_once", "Births", _BIRTHS, ("Once", "Known"))
+    yield Case("births_once", "Births", {**_BIRTHS, "MaxLog": 3}, ("Once", "Known"))
     yield Case("births_far", "Births", alone, ("Once", "Known"))
     yield Case("births_reach_3", "Births", {**alone, "Reach": 3}, ("Once", "Known"))
     yield Case("births_two_jobs", "Births", {**alone, "Jobs": ["j1", "j2"], "MaxLog": 4}, ("Once", "Known"))
@@ -144,9 +144,9 @@ def births() -> Iterator[Case]:
 
 
 _BIRTHS_FAIL: list[tuple[str, str, Constants]] = [
-    ("everywhere", "Once", {"AsOf": False}),
+    ("everywhere", "Once", {"Parts": ["p1"], "MaxLog": 6, "AsOf": False, "Restart": "below"}),
     ("any_partition", "Once", {"Part": False}),
-    ("from_mark", "Once", {"Restart": "mark"}),
+    ("from_mark", "Once", {"Parts": ["p1"], "MaxLog": 5, "Reach": 3, "Restart": "mark"}),
     ("edge", "Once", {"Parts": ["p1"], "MaxLog": 6, "Reach": 3, "Restart": "below"}),
     ("reach_late", "NvLate", {}),
     ("reach_again", "NvAgain", {}),
