@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -65,7 +65,7 @@ class LiveJobs(PartitionHandler):
             if kind == "job_sealed":
                 self.jobs.pop(key, None)
 
-    def begin(self, start: int) -> None:
+    def begin(self, start: int, live: Collection[tuple[str, int]] = ()) -> None:  # noqa: ARG002  of no concern here
         self.begun.append(start)
 
     async def restored(self) -> None:
