@@ -40,6 +40,7 @@ from tests.testkit.attempts import fresh
 from tests.testkit.authority import Authority
 from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, poke
+from tests.testkit.system import System
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(900), kubectl_needed]
 
@@ -217,10 +218,15 @@ def into_a_job(fight: Fight, forger: Forger) -> dict[str, str]:
         assert fight.rig.external.count(tag) == 0, forger.title
     if not counting & {ids[attack] for attack in ("a yes", "that it is not to run", "its end", "a cancel")}:
         assert system.job(job)["status"] == "waiting", forger.title
-    named = {one["event_id"] for one in system.report(job)["unproven"]}
-    assert named == void, f"{forger.title}: what `aetheris verify` names"
+    until(lambda: void <= _named(system, job, "unproven", "after_seal"), PATIENCE_S)
+    assert _named(system, job, "unproven") <= void, f"{forger.title}: what `aetheris verify` names"
     said_of = {True: VOID, False: COUNTS}
     return {attack: said_of[ids[attack] in void] if taken[attack] else NO_RIGHT for attack in ids}
+
+
+def _named(system: System, job: str, *where: str) -> set[str]:
+    report = system.report(job)
+    return {one["event_id"] for what in where for one in report[what]}
 
 
 # what is written elsewhere
