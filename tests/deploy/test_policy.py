@@ -1,5 +1,7 @@
 """Our own rules for the manifests: who may do what, what may be lost, what a pod may not."""
 
+import json
+import os
 import re
 import runpy
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ from tests.deploy.manifests import (
     kubectl_needed,
     name,
     of_kind,
+    render,
     rendered,
 )
 
@@ -254,6 +257,25 @@ def test_who_signs_has_a_key_of_its_own_and_nobody_elses(overlay: str) -> None:
         files = [env(pod)[name]["value"] for name in ("AETHERIS_RECORD_KEY", "AETHERIS_RECORD_CERT")]
         assert files == [f"{mount['mountPath']}/{SIGNING[service]}.{kind}" for kind in ("pem", "cert.json")]
     assert seen == SIGNING
+
+
+def test_who_obeys_signatures_is_told_of_revocations_where_that_is_asked_for(tmp_path: Path) -> None:
+    overlay = {"resources": ["overlays/production"], "components": ["components/revocations"]}
+    named = {what: [os.path.relpath(DEPLOY / one, tmp_path) for one in ones] for what, ones in overlay.items()}
+    (tmp_path / "kustomization.yaml").write_text(json.dumps(named))
+    told: set[str] = set()
+    for one in render(tmp_path):
+        if one["kind"] in ("Deployment", "StatefulSet") and name(one) in SERVICES:
+            pod = one["spec"]["template"]["spec"]
+            if "AETHERIS_REVOCATIONS" not in env(pod):
+                continue
+            told.add(name(one))
+            [volume] = [one for one in pod["volumes"] if one["name"] == "revocations"]
+            [mount] = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "revocations"]
+            assert volume["configMap"] == {"name": "aetheris-revocations"}
+            assert env(pod)["AETHERIS_REVOCATIONS"]["value"] == f"{mount['mountPath']}/revocations.json"
+    assert told == set(SERVICES) - {"verifier"}
+    assert all("AETHERIS_REVOCATIONS" not in env(pod) for _, pod, _ in ours("production"))
 
 
 def test_production_holds_no_secret_and_no_dev() -> None:
