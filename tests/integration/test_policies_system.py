@@ -16,14 +16,17 @@ from typer.testing import CliRunner
 
 from aetheris.cli import token_files
 from aetheris.cli.app import app
+from aetheris.cli.embedded.plan import Plan
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.messages.commands import PolicyActivation, PolicyAnswer
+from aetheris.protocol.messages.events import PolicyAllowed
 from aetheris.runtime.log.partitioning import partition_of
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
-from tests.testkit.policies import ALLOW_REST
+from tests.testkit.policies import ALLOW_REST, ASK_IRREVERSIBLE
 from tests.testkit.rig import Rig, poke, running_rig
+from tests.testkit.services import asked
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
@@ -192,3 +195,21 @@ def test_of_two_at_once_each_that_is_told_so_decides(rig: PolicyRig, tmp_path: P
     shown = CliRunner().invoke(app, ["policy", "show", *local])
     assert "poke_probeable" in shown.stdout
     denied(rig, rig.shown()["active"]["number"])
+
+
+def test_a_job_that_names_an_activation_which_is_nowhere_is_held_and_told_of(rig: PolicyRig) -> None:
+    """Whoever said so with the ledger's key: what that lets through is not granted by who does not know the policy."""
+    assert rig.activate(ASK_IRREVERSIBLE).status_code == 200
+    tag = fresh("nowhere")
+    job = rig.system.submit(poke("a", tag, tool="poke_irreversible"))
+    rig.system.wait_asked(job)
+    (request,) = rig.system.data_of(job, "approval_requested")
+    about = ("job_id", "node_id", "idempotency_key", "rule", "args_hash", "tool_version")
+    named = {"policy_hash": "0" * 64, "activation": 9_999}
+    rig.system.append_as(Party.LEDGER, PolicyAllowed.model_validate({name: request[name] for name in about} | named))
+    ledger = next(part for part in Plan.load(rig.system.data).parts if part.name == "ledger-0")
+    until(lambda: "9999" in str(asked(int(ledger.target), "/readyz")[1]), 60)
+    log = (rig.system.data / "logs" / "ledger-0.log").read_text()
+    assert "jobs are held: their decisions name an activation that the topic of policies does not have" in log
+    rig.system.completed(poke("c", fresh("after"), tool="poke_pure"))
+    assert (rig.external.count(tag), rig.system.types(job, "tool_invocation_started")) == (0, [])
