@@ -202,7 +202,7 @@ def test_a_job_that_names_an_activation_which_is_nowhere_is_held_and_told_of(rig
     assert rig.activate(ASK_IRREVERSIBLE).status_code == 200
     tag = fresh("nowhere")
     job = rig.system.submit(poke("a", tag, tool="poke_irreversible"))
-    rig.system.wait_asked(job)
+    asked_for = rig.system.wait_asked(job)["request_id"]
     (request,) = rig.system.data_of(job, "approval_requested")
     about = ("job_id", "node_id", "idempotency_key", "rule", "args_hash", "tool_version")
     named = {"policy_hash": "0" * 64, "activation": 9_999}
@@ -211,5 +211,7 @@ def test_a_job_that_names_an_activation_which_is_nowhere_is_held_and_told_of(rig
     until(lambda: "9999" in str(asked(int(ledger.target), "/readyz")[1]), 60)
     log = (rig.system.data / "logs" / "ledger-0.log").read_text()
     assert "jobs are held: their decisions name an activation that the topic of policies does not have" in log
+    yes = {"request_id": asked_for, "action": "approve"}
+    assert rig.system.api.post("/ecs/respond", json=yes, headers=rig.system.approver).status_code == 200
     rig.system.completed(poke("c", fresh("after"), tool="poke_pure"))
     assert (rig.external.count(tag), rig.system.types(job, "tool_invocation_started")) == (0, [])
