@@ -234,5 +234,6 @@ async def test_what_came_behind_the_seal_is_shown_and_is_no_part_of_what_is_veri
     verified = await old.proofs.verify(old.id, TENANT)
     changed = {name for name in verified if verified[name] != sealed[name]}
     assert verified["ok"]
-    assert changed <= {"event_count", "event_chain_root_hash", "seal"}
+    assert changed <= {"event_count", "event_chain_root_hash", "seal", "after_seal"}
+    assert [one["event_id"] for one in verified["after_seal"]] == ["late"]
     assert verified["seal"]["root"] == sealed["seal"]["root"]

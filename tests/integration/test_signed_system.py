@@ -22,6 +22,7 @@ from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.errors import EmbeddedError, RefusedError
 from aetheris.cli.embedded.plan import Plan
 from aetheris.protocol.base.freeze_scope import FreezeScope
+from aetheris.protocol.base.sealed import REACH
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.messages import events as ev
@@ -247,14 +248,14 @@ def frozen(rig: Rig) -> list[dict[str, Any]]:
 
 
 def test_after_kills_and_from_a_checkpoint_forgeries_are_still_void_and_signatures_go_on(rig: Rig) -> None:
-    """Of a job below the mark a service knows only what its checkpoint has of it: the keys are in there as well."""
+    """Of a job out of reach of the mark a service knows only what its checkpoint has: the keys are in there, too."""
     tag = fresh("checkpoint")
     job = rig.system.submit(wait("word", "go"), poke("a", tag, "word", tool="poke_irreversible"))
     rig.system.wait_status(job, "waiting", PATIENCE_S)
     place = (str(Topic.JOBS_EVENTS), partition_of(job, 4))
-    until_end = rig.system.ends(Topic.JOBS_EVENTS)[place] + 8 * EVERY
+    until_end = rig.system.ends(Topic.JOBS_EVENTS)[place] + REACH + 8 * EVERY
     while rig.system.ends(Topic.JOBS_EVENTS)[place] < until_end:
-        jobs = [rig.system.submit(*(poke(f"s{n}", str(n), tool="poke_pure") for n in range(8))) for _ in range(20)]
+        jobs = [rig.system.submit(*(poke(f"s{n}", str(n), tool="poke_pure") for n in range(40))) for _ in range(40)]
         rig.system.wait_ended(jobs, PATIENCE_S)
     checkpoints = (str(Topic.CHECKPOINTS), place[1])
     until(lambda: rig.system.ends(Topic.CHECKPOINTS)[checkpoints] > 0, PATIENCE_S)

@@ -31,9 +31,16 @@ def now(after_s: float = 0.0) -> Now:
     return Now(after_s, START + timedelta(seconds=after_s))
 
 
-def job(name: str, scope: str, session: str | None = "s1", tenant: str = TENANT, **node: Any) -> JobState:
+def job(
+    name: str,
+    scope: str,
+    session: str | None = "s1",
+    tenant: str = TENANT,
+    window_s: float = WINDOW_S,
+    **node: Any,
+) -> JobState:
     """A job whose only call is irreversible, just planned."""
-    pin = {"irreversible": True, "duplicate_scope": scope, "duplicate_window_s": WINDOW_S}
+    pin = {"irreversible": True, "duplicate_scope": scope, "duplicate_window_s": window_s}
     state = create_job(created().model_copy(update={"job_id": name, "session": session, "tenant": tenant}), 0)
     apply(state, planned(graph({"id": "a"} | node, act=pin)).model_copy(update={"job_id": name}), 1)
     return state
@@ -57,6 +64,15 @@ def guard(state: JobState, duplicates: DuplicateIndex, after_s: float = 0.0) -> 
     entry = state.entry("a")
     assert entry is not None
     return duplicate(state, entry, content_key(state.created.tenant, "act", None), duplicates, now(after_s))
+
+
+@pytest.mark.parametrize("said", [1e12, 1e300, -1.0, 0.0])
+def test_what_a_pin_says_beyond_all_bounds_ends_no_ledger(said: float) -> None:
+    """As a line of the registry may, that no SDK has looked at."""
+    line = act(job("j1", "tenant", window_s=said), DuplicateIndex())
+    assert line is not None
+    assert line.until is not None
+    assert datetime.fromisoformat(line.until) == START + timedelta(days=30)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,17 @@ from aetheris.protocol.base.sealed import REACH
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import Cancel
 from aetheris.protocol.messages.envelope import draft
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.keys.files import load_service_key, make_installation
 from aetheris.runtime.keys.records import RecordKeys, RecordSigner
 from aetheris.runtime.keys.signing import Signer
 from aetheris.testkit.memory import MemoryLog
+from tests.testkit.histories import TENANT
 from tests.unit.planner.test_planner_backlog import PlannerOnLog, born, events, submit
+
+CANCEL = Cancel(job_id="job-0", by="bob", tenant=TENANT)
 
 
 class OutOfReach:
@@ -65,6 +69,16 @@ async def test_a_birth_out_of_reach_is_written_again(tmp_path: Path) -> None:
     assert second >= REACH
     assert [job_id for job_id, _ in case.planner.handler.live()] == ["job-0"]
     assert case.planner.handler.low_water(Topic.JOBS_COMMANDS) is None
+
+
+async def test_a_cancel_that_comes_with_a_birth_in_vain_is_kept_for_the_next(tmp_path: Path) -> None:
+    case = OutOfReach(tmp_path)
+    await case.fall_behind()
+    said = draft(Topic.JOBS_COMMANDS, CANCEL, key="job-0", id="stop", source="s", time="")
+    await case.planner.appender.append([(case.gateways.message(said),)])
+    await case.planner.round()
+    assert len(as_ofs(case.log)) == 2
+    assert [event.by for event in events(case.log) if isinstance(event, ev.CancelRequested)] == ["bob"]
 
 
 async def test_a_planner_that_dies_before_leaves_the_submission_to_its_successor(tmp_path: Path) -> None:

@@ -19,13 +19,13 @@ from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.sealed import REACH
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
-from aetheris.protocol.fold.provenance import Provenance, Standing
+from aetheris.protocol.fold.provenance import Provenance, Standing, born_of, place_of
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import Envelope, Undecodable, decode_event, draft
 from aetheris.protocol.messages.events import Event
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.keys.files import load_key, load_service_key, make_installation, revoked
-from aetheris.runtime.keys.records import RecordKeys, RecordSigner
+from aetheris.runtime.keys.records import BirthPlace, RecordKeys, RecordSigner
 from aetheris.runtime.keys.signing import Signer
 from tests.testkit import standalone
 
@@ -233,6 +233,23 @@ def test_a_creation_that_lies_far_behind_where_it_was_written_is_none(
     report = audited(records)
     assert ("not_born" not in {broken.rule for broken in report.violations}) == counts
     assert (judged(Provenance(), records[0]) is Standing.COUNTS) == counts
+
+
+def test_a_creation_that_is_none_certifies_nobody(signed: SignedLog, tmp_path: Path) -> None:
+    """Eve's own root signs her a planner's key; under it she says a word of the job that is none of hers."""
+    eve = SignedLog(tmp_path)
+    held, now = load_service_key(tmp_path, Party.PLANNER), datetime.now(UTC)
+    signer = Signer(held.private_key, held.certificate)
+    keys = RecordKeys({eve.root}, RecordSigner({Party.PLANNER: signer}, SystemClock()))
+    ((void,),) = keys.signed([(drafted(born()),)], eve.provenance, BirthPlace(as_of=50))
+    paused = drafted(ev.JobPaused(job_id=JOB, number=9, by="eve"))
+    place = place_of(signed.root, "job_paused", JOB, born_of(signed.records[0].value))
+    (value,) = signer.sign([(place, paused.value)], now)
+    real = [replace(one, offset=one.offset + 1) for one in signed.records]
+    said = RawRecord(len(real) + 1, paused.key, paused.headers, value)
+    report = audited([RawRecord(0, void.key, void.headers, void.value), *real, said])
+    assert report.installation == signed.root
+    assert [one.offset for one in report.unproven] == [0, said.offset]
 
 
 def test_reach_is_one_to_all_three() -> None:

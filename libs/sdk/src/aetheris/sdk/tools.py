@@ -17,7 +17,7 @@ from types import CodeType
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, get_args, get_type_hints
 from weakref import ref
 
-from aetheris.protocol.plan.graph import settling_s
+from aetheris.protocol.plan.graph import LONGEST_DUPLICATE_WINDOW_S, settling_s
 from aetheris.sdk.context import ProbeContext, ToolContext
 from aetheris.sdk.outcomes import Partial, Result
 from aetheris.sdk.results import check_returned
@@ -34,7 +34,6 @@ Isolation = Literal["process"]
 DuplicateScope = Literal["job", "session", "tenant"]
 
 LONGEST_DESCRIPTION = 4_000  # characters
-_LONGEST_WINDOW_S = 30 * 86_400.0
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -178,7 +177,8 @@ class Tool(Generic[P, R]):
             raise DeclarationError(f"{self.key}: effect_class must be one of {', '.join(get_args(EffectClass))}")
         if self.on_in_doubt not in (None, *get_args(OnInDoubt)):
             raise DeclarationError(f"{self.key}: on_in_doubt must be one of {', '.join(get_args(OnInDoubt))}")
-        if self.duplicate_scope not in get_args(DuplicateScope) or not 0 < self.duplicate_window_s <= _LONGEST_WINDOW_S:
+        is_in_bounds = 0 < self.duplicate_window_s <= LONGEST_DUPLICATE_WINDOW_S
+        if self.duplicate_scope not in get_args(DuplicateScope) or not is_in_bounds:
             raise DeclarationError(f"{self.key}: duplicate_scope is job, session or tenant, for at most 30 days")
         if self.duplicate_scope != "job" and not self.irreversible:
             raise DeclarationError(f"{self.key}: only what is irreversible has a duplicate_scope")

@@ -500,10 +500,10 @@ def check_writers(records: list[Record]) -> str | None:
         elif record.type in ("job_waiting", "wait_completed") and says.get("wait_type") in ("upgrade", "resolve"):
             service = "planner"
         named = says.get("installation") if born is None and record.type == "job_created" else root
-        proved = named is None or not service or is_by(service, named, record, born, keys)
-        if named is not None and born is None and record.type == "job_created":
-            known = says.get("as_of")  # an offset that was taken when it was written
-            proved = proved and type(known) is int and known < record.offset <= known + REACH
+        known = says.get("as_of")  # of a creation: an offset that was taken when it was written
+        lies = type(known) is int and known < record.offset <= known + REACH
+        counts = lies or named is None or born is not None or record.type != "job_created"  # else no key of it is one
+        proved = counts and (named is None or not service or is_by(service, named, record, born, keys))
         if root and record.type == "key_revoked":
             proved = is_revocation(root, says)
             keys |= {says["key_id"]: ("", None)} if proved else {}

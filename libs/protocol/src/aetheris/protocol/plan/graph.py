@@ -19,6 +19,9 @@ CorrelationKey = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,200}$
 DuplicateScope = Literal["job", "session", "tenant"]
 """Where an irreversible call that means the same as one that was done is refused."""
 
+LONGEST_DUPLICATE_WINDOW_S = 30 * 86_400.0
+"""For how long from then on, at most."""
+
 OnInDoubt = Literal["park", "fail"]
 """What becomes of a call that stays in doubt: it waits for a human, or it has failed and nobody knows."""
 

@@ -1,6 +1,6 @@
 """Who may say what concerns more than one call: the section [operate] of the policy (docs/policy.md). Pure.
 
-The gateway asks before it writes such a word, the ledger before it goes by one.
+The gateway asks before it writes such a word.
 """
 
 from collections.abc import Mapping

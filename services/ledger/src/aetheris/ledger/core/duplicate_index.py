@@ -15,6 +15,7 @@ from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.fold.state import JobState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages.commands import ContentRecord, ContentState
 from aetheris.protocol.messages.event_values import DuplicateOf
+from aetheris.protocol.plan.graph import LONGEST_DUPLICATE_WINDOW_S
 
 
 @dataclass(slots=True)
@@ -134,8 +135,13 @@ def settled(job: JobState, key: str, duplicates: DuplicateIndex, now: Now) -> Co
     scope = held.scope_key if held is not None else _scope_of(job, key, entry)
     if scope is None or (held is None and kind == "void") or (held is not None and held.state == kind):
         return None
-    until = now.wall + timedelta(seconds=entry.pin.duplicate_window_s)
+    until = now.wall + timedelta(seconds=_window_s(entry.pin.duplicate_window_s))
     return _line(job, state.node_id, scope, execution).model_copy(update={"state": kind, "until": until.isoformat()})
+
+
+def _window_s(said: float) -> float:
+    """What a pin says, within what a tool may: a line of the registry that nobody checked may say anything."""
+    return said if 0 < said <= LONGEST_DUPLICATE_WINDOW_S else LONGEST_DUPLICATE_WINDOW_S
 
 
 def released(job: JobState, duplicates: DuplicateIndex) -> list[ContentRecord]:

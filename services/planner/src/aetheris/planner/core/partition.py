@@ -73,8 +73,8 @@ class Partition:
     """In order of birth."""
     _created: dict[str, BeingBorn] = field(default_factory=dict)
     """Submissions whose births are not folded yet."""
-    _again: list[int] = field(default_factory=list)
-    """Offsets of submissions whose births came to lie where they do not count."""
+    _again: dict[str, int] = field(default_factory=dict)
+    """Jobs whose births came to lie where they do not count, each with its submission's offset."""
     _changed: dict[str, None] = field(default_factory=dict)
     _unread: UnreadCreations = field(default_factory=UnreadCreations)
     _repeated: dict[str, int] = field(default_factory=dict)
@@ -193,18 +193,21 @@ class Partition:
         self._held.pop(job_id, None)
         self._words.pop(job_id, None)
 
+    def _is_being_born(self, job_id: str) -> bool:
+        return job_id in self._created or job_id in self._again
+
     def born_in_vain(self, job_id: str) -> None:
         """A birth was read that is void, as of a planner that others overtook: its submission is taken up again."""
         taken = self._created.get(job_id)
         if taken is not None and taken.is_written:
             del self._created[job_id]
-            self._again.append(taken.offset)
+            self._again[job_id] = taken.offset
 
     def cancel(self, command: Cancel, command_id: str, offset: int) -> Append | None:
         """The cancel of a live job, from its first cancel; held back until its plan is folded."""
         progress = self.jobs.get(command.job_id)
         waits = bool(self.backlog) and self._request_hash(command.job_id) is None
-        if waits or command.job_id in self._created or (progress is not None and progress.job.revision < 0):
+        if waits or self._is_being_born(command.job_id) or (progress is not None and progress.job.revision < 0):
             self._held.setdefault(command.job_id, HeldCancel(command, command_id, offset))
             return None
         return ends.cancelled(progress, command, command_id) if progress is not None else None
@@ -212,7 +215,7 @@ class Partition:
     def pause(self, command: Pause | Resume, command_id: str, offset: int) -> Append | None:
         """What a word on a job's pause becomes; held back until this has folded what its writer had read."""
         progress, action = self.jobs.get(command.job_id), pauses.PendingPause(command, command_id, offset)
-        if command.job_id in self._created or (progress is not None and pauses.is_ahead(progress.job, command)):
+        if self._is_being_born(command.job_id) or (progress is not None and pauses.is_ahead(progress.job, command)):
             self._words.setdefault(command.job_id, []).append(action)
             return None
         return pauses.pause_event(progress, action) if progress is not None else None
@@ -291,7 +294,7 @@ class Partition:
         """The offset of the oldest command that is held back, or of which nothing is folded yet; None if none is."""
         words = (action.offset for held in self._words.values() for action in held)
         waiting = (self.backlog.oldest, *(held.offset for held in self._held.values()), *words)
-        waiting = (*waiting, *(taken.offset for taken in self._created.values()), *self._again)
+        waiting = (*waiting, *(taken.offset for taken in self._created.values()), *self._again.values())
         return min((at for at in waiting if at is not None), default=None)
 
     def must_wait(self, tenant: str) -> bool:
@@ -300,8 +303,8 @@ class Partition:
 
     def make_room(self) -> list[int]:
         """The offsets of the submissions that are to be read again and taken up now."""
-        again, self._again = self._again, []
-        return sorted((*self.backlog.take(self.in_flight), *again))
+        again, self._again = self._again, {}
+        return sorted((*self.backlog.take(self.in_flight), *again.values()))
 
     def room_made(self) -> None:
         """They were taken up: when nobody waits any more, a cancel of a job that isn't known is of none."""
