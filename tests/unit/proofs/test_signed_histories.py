@@ -17,9 +17,10 @@ from aetheris.proofs.findings import ProofReport
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.sealed import REACH
+from aetheris.protocol.base.signing import born_of
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
-from aetheris.protocol.fold.provenance import Provenance, Standing, born_of, place_of
+from aetheris.protocol.fold.provenance import Provenance, Standing, place_of
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import Envelope, Undecodable, decode_event, draft
 from aetheris.protocol.messages.events import Event
