@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import Any
 
 from aetheris.proofs.history import SUCCESSES, History, InvocationRef
@@ -65,33 +65,56 @@ def _unclosed(validity: Validity, pending: Iterable[str]) -> Iterator[Violation]
 
 
 def _reports_disagree(repeated: Iterable[Reports]) -> Iterator[Violation]:
+    """Each report is held against the first that says otherwise, so that many cost no more than one by one."""
     for (key, invocation_id), reports in repeated:
-        for first, second in combinations(reports, 2):
-            if _via(first) in DIRECT and _via(second) in DIRECT:
-                if _stated(first) != _stated(second):
-                    yield violation(
-                        "reports_disagree",
-                        second,
-                        f"try {invocation_id} of key {key} is {_saying(first)}, then {_saying(second)}",
-                    )
-            elif _is_truth(first, second) and _took_effect(first) != _took_effect(second):
-                yield violation(
-                    "truth_differs",
-                    second,
-                    f"try {invocation_id} of key {key} is {_saying(first)}, then {_saying(second)}",
-                )
+        direct, indirect, heard = _Heard(), _Heard(), _Heard()
+        for report in reports:
+            if _via(report) in DIRECT:
+                rule, other = "reports_disagree", direct.other_than(_stated(report))
+                if other is not None:
+                    yield _differing(rule, other, report, key, invocation_id)
+            truths = heard if _via(report) in INDIRECT else indirect
+            other = truths.other_than(_took_effect(report))
+            if other is not None:
+                yield _differing("truth_differs", other, report, key, invocation_id)
+            if _via(report) in DIRECT:
+                direct.add(_stated(report), report)
+            if _via(report) in INDIRECT:
+                indirect.add(_took_effect(report), report)
+            heard.add(_took_effect(report), report)
+
+
+def _differing(rule: str, first: Fact, second: Fact, key: str, invocation_id: str) -> Violation:
+    said = f"try {invocation_id} of key {key} is {_saying(first)}, then {_saying(second)}"
+    return violation(rule, second, said)
 
 
 def _byte_differences(repeated: Iterable[Reports]) -> Iterator[Violation]:
     for (key, invocation_id), reports in repeated:
-        for first, second in combinations(reports, 2):
-            both = _took_effect(first) and _took_effect(second)
-            if both and _is_truth(first, second) and _hash(first) != _hash(second):
-                yield violation(
-                    "truth_bytes_differ",
-                    second,
-                    f"{_via(first)} and {_via(second)} know other results of {invocation_id}, key {key}",
-                )
+        indirect, heard = _Heard(), _Heard()
+        for report in filter(_took_effect, reports):
+            truths = heard if _via(report) in INDIRECT else indirect
+            other = truths.other_than(_hash(report))
+            if other is not None:
+                said = f"{_via(other)} and {_via(report)} know other results of {invocation_id}, key {key}"
+                yield violation("truth_bytes_differ", report, said)
+            if _via(report) in INDIRECT:
+                indirect.add(_hash(report), report)
+            heard.add(_hash(report), report)
+
+
+class _Heard:
+    """The first report, and the first that says something else: one of the two differs from any other that does."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[object, Fact]] = []
+
+    def add(self, said: object, report: Fact) -> None:
+        if not self._known or (len(self._known) == 1 and self._known[0][0] != said):
+            self._known.append((said, report))
+
+    def other_than(self, said: object) -> Fact | None:
+        return next((report for one, report in self._known if one != said), None)
 
 
 def _unproven(validity: Validity) -> Iterator[Violation]:
@@ -252,10 +275,6 @@ def _stated(fact: Fact) -> tuple[str, str]:
 
 def _saying(fact: Fact) -> str:
     return f"{fact.body.get('outcome')} by {_via(fact)}"
-
-
-def _is_truth(first: Fact, second: Fact) -> bool:
-    return bool(INDIRECT & {_via(first), _via(second)})
 
 
 def _via(fact: Fact) -> str:

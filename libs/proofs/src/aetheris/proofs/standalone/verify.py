@@ -637,6 +637,16 @@ class Try:
 
 
 @dataclass
+class Reports:
+    """What was said of one try: (via, outcome, output); by executor and catch-up (outcome, output); effect or none."""
+
+    stated: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]])
+    direct: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
+    truths: set[bool] = field(default_factory=set[bool])  # by probe, human and what came late
+    effects: set[bool] = field(default_factory=set[bool])  # by anybody
+
+
+@dataclass
 class Call:
     """All of an idempotency key. `state` is none, started, parked or reopened until `settled` says what came of it."""
 
@@ -646,7 +656,7 @@ class Call:
     attempt: int = 0
     live: set[str] = field(default_factory=set[str])  # nonces of tries that may have taken effect
     tries: list[Try] = field(default_factory=list[Try])
-    said: dict[str, dict[Any, Record]] = field(default_factory=lambda: defaultdict(dict))  # of each nonce, once
+    said: dict[str, Reports] = field(default_factory=lambda: defaultdict(Reports))  # of each nonce
     outputs: set[str] = field(default_factory=set[str])
     commits: list[Record] = field(default_factory=list[Record])
     returned: set[str] = field(default_factory=set[str])  # nonces whose own code has raised, and can act no more
@@ -1046,18 +1056,21 @@ class Job:
             words = call.words if call.state == "parked" else []
             self.check_agreed(report, says, words, (verdict, report.body.get("output_hash")))
 
-    def compare(self, report: Record, said: dict[Any, Record]) -> None:
+    def compare(self, report: Record, said: "Reports") -> None:
         """What is said of one try agrees: executor and catch-up in all, others in whether it took effect."""
         stated = (report.via, report.outcome, report.output)
-        for (via, *rest), earlier in said.items() if stated not in said else ():
-            voices, agree = {via, stated[0]}, rest == [*stated[1:]]
-            direct, truth = voices <= {"executor", "catch_up"}, voices & {"probe", "human", "late"}
-            self.ledger += broken(
-                report,
-                reports_disagree=direct and not agree,
-                truth_differs=not direct and truth and earlier.succeeded != report.succeeded,
-            )
-        said.setdefault(stated, report)
+        if stated in said.stated:
+            return
+        said.stated.add(stated)
+        direct, truth = report.via in ("executor", "catch_up"), report.via in ("probe", "human", "late")
+        self.ledger += broken(
+            report,
+            reports_disagree=direct and any(one != stated[1:] for one in said.direct),
+            truth_differs=(not report.succeeded) in (said.effects if truth else said.truths),
+        )
+        said.direct |= {stated[1:]} if direct else set()
+        said.truths |= {report.succeeded} if truth else set()
+        said.effects.add(report.succeeded)
 
     def check_success(self, success: Record, call: Call, one: Try) -> None:
         """One success a key, and none against its settlement, unless the outside can't have seen two effects."""

@@ -1,0 +1,61 @@
+"""What judging costs grows as the stream does: twice the records, about twice the lines that are run."""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from aetheris.proofs import verify
+from tests.testkit import standalone
+from tests.testkit.proof_histories import Log
+
+FEW = 60
+"""Twice as many must cost no more than twice as much, and a little."""
+
+
+def other_ends(log: Log, count: int) -> None:
+    """One try, of which each report says something else."""
+    log.start("n1")
+    for number in range(count):
+        log.finish("n1", via=("executor", "probe")[number % 2], result={"n": number})
+
+
+READERS: dict[str, Callable[[Log], object]] = {
+    "proofs": lambda log: verify(log.records),
+    "verify.py": lambda log: standalone.judged(log.records),
+}
+STREAMS: dict[str, Callable[[Log, int], None]] = {
+    "other ends of one try": other_ends,
+}
+
+
+def lines_run(judge: Callable[[], object]) -> int:
+    """How many lines of Python it takes; each turn of a comprehension counts as one."""
+    count = 0
+
+    def trace(_frame: FrameType, event: str, _arg: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        judge()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("stream", STREAMS)
+def test_twice_the_stream_costs_twice_the_work(stream: str, reader: str) -> None:
+    costs: list[int] = []
+    for count in (FEW, 2 * FEW, 4 * FEW):
+        log = Log()
+        STREAMS[stream](log, count)
+        costs.append(lines_run(lambda: READERS[reader](log)))  # noqa: B023  called at once
+    first, second = costs[1] - costs[0], costs[2] - costs[1]
+    assert second < 2.3 * first, costs
