@@ -2,7 +2,7 @@
 
 import json
 import os
-import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,9 +16,10 @@ from tests.bench.page import placed, table
 from tests.bench.records import alone
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
-JOBS = 3000
-SECONDS = 10
-_RATE_HZ = 100
+JOBS = 6000
+SECONDS = 20
+_SHOWN_US = 0.5
+SAMPLER = Path(__file__).with_name("sampler")
 _FIRST_LINES = 8000
 """Steps until the services are warm and all jobs of the window are in flight."""
 _READY_WITHIN_S = 180.0
@@ -39,13 +40,11 @@ KINDS: Sequence[tuple[str, Sequence[str]]] = (
     ("audit and proofs", ("proofs/", "verifier/")),
     ("HTTP and views", ("gateway/", "aiohttp/", "starlette/", "uvicorn/")),
 )
-_IDLE = "_worker (concurrent/futures/thread.py"
-"""A thread that waits for work, which py-spy takes for one that works."""
 REST = "event loop, kernel, collector"
 
 
 def kind_of(stack: str) -> str:
-    """What a sample was at: the innermost frame that one of the kinds claims (py-spy's raw format, outermost first)."""
+    """What a sample was at: the innermost frame that one of the kinds claims (frames outermost first)."""
     for frame in reversed([frame for frame in stack.split(";") if "__main__" not in frame]):
         for kind, paths in KINDS:
             if any(path in frame for path in paths):
@@ -58,24 +57,37 @@ def shares(raw: str) -> Mapping[str, float]:
     found: Counter[str] = Counter()
     for line in raw.splitlines():
         stack, _, count = line.rpartition(" ")
-        if _IDLE not in stack.rpartition(";")[2]:
-            found[kind_of(stack)] += int(count)
+        found[kind_of(stack)] += int(count)
     total = sum(found.values())
     return {kind: count / total for kind, count in found.items()}
 
 
-def profiled(folder: Path) -> tuple[Mapping[str, Mapping[str, float]], Mapping[str, float]]:
-    """Shares by service and kind, and the CPU of each process in µs a step, of one run of W1."""
+def functions(raw: str, cpu_us: float) -> Mapping[str, tuple[float, float]]:
+    """What a step costs by function: by itself, and with what it calls, in µs."""
+    own: Counter[str] = Counter()
+    whole: Counter[str] = Counter()
+    for line in raw.splitlines():
+        stack, _, count = line.rpartition(" ")
+        frames = stack.split(";")
+        own[frames[-1]] += int(count)
+        whole.update(dict.fromkeys(frames, int(count)))
+    scale = cpu_us / (own.total() or 1)
+    return {name: (own[name] * scale, spent * scale) for name, spent in whole.most_common()}
+
+
+def profiled(folder: Path) -> tuple[Mapping[str, str], Mapping[str, float]]:
+    """Samples by service, and the CPU of each process in µs a step, of one run of W1."""
     argv = (sys.executable, "-m", "aetheris.cli", "bench", "--jobs", str(JOBS), "--warm-up", "0", "--json")
-    with subprocess.Popen(argv, env=os.environ | {"TMPDIR": str(folder)}, stdout=subprocess.PIPE, text=True) as bench:
-        data = _warm(folder)
-        state = State.load(data)
+    own = {"TMPDIR": str(folder), "CPU_SAMPLES": str(folder), "PYTHONPATH": str(SAMPLER)}
+    with subprocess.Popen(argv, env=os.environ | own, stdout=subprocess.PIPE, text=True) as bench:
+        state = State.load(_warm(folder))
         assert state is not None
-        recorders = [_recorder(state.parts[name].pid or 0, folder / name) for name in SERVICES]
-        for recorder in recorders:
-            recorder.wait()
+        pids = {name: state.parts[name].pid or 0 for name in SERVICES}
+        _tell(pids, signal.SIGUSR1)
+        time.sleep(SECONDS)
+        _tell(pids, signal.SIGUSR2)
         printed, _ = bench.communicate()
-    return {name: shares((folder / name).read_text()) for name in SERVICES}, json.loads(printed)["cpu_us_per_step"]
+    return {name: (folder / str(pid)).read_text() for name, pid in pids.items()}, json.loads(printed)["cpu_us_per_step"]
 
 
 def rows(found: Mapping[str, Mapping[str, float]], cpu_us: Mapping[str, float]) -> list[Sequence[str]]:
@@ -98,18 +110,27 @@ def _warm(folder: Path) -> Path:
     )
 
 
-def _recorder(pid: int, out: Path) -> "subprocess.Popen[bytes]":
-    program = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or "py-spy"
-    argv = (program, "record", "-p", str(pid), "-d", str(SECONDS), "-r", str(_RATE_HZ), "-f", "raw", "-o", str(out))
-    return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def _tell(pids: Mapping[str, int], what: signal.Signals) -> None:
+    for pid in pids.values():
+        os.kill(pid, what)
+
+
+def _dearest(samples: Mapping[str, str], cpu_us: Mapping[str, float]) -> str:
+    lines = [
+        f"{name:<11} {own:6.1f} {whole:6.1f}  {function}"
+        for name in SERVICES
+        for function, (own, whole) in functions(samples[name], cpu_us[name]).items()
+        if whole >= _SHOWN_US
+    ]
+    return "\n".join(("µs of CPU a step: by itself, with what it calls", *lines))
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="aetheris-profile-") as name:
-        shares_found, us = profiled(Path(name))
-    text = table(("µs of CPU a step", *SERVICES, "all"), rows(shares_found, us))
+        samples, us = profiled(Path(name))
+    text = table(("µs of CPU a step", *SERVICES, "all"), rows({name: shares(raw) for name, raw in samples.items()}, us))
     text += f"\n\nBeside them Kafka {us['kafka']:.0f}, Valkey {us['valkey']:.0f}. "
     text += "A record alone, in a loop with warm caches, µs: "
     text += ", ".join(f"{work} {cost:.1f}" for work, cost in alone().items()) + "."
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(f"{_dearest(samples, us)}\n\n{text}\n")
     DOCUMENT.write_text(placed(DOCUMENT.read_text(), "profile", text))

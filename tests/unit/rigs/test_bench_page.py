@@ -1,5 +1,9 @@
 """What the comparison makes of its figures."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +13,7 @@ from tests.bench.__main__ import chosen, chosen_workloads
 from tests.bench.medians import SERVICES, compared, cpu_us, services_mib, spread
 from tests.bench.page import Run, number, page, placed
 from tests.bench.plot import panels
-from tests.bench.profile import REST, kind_of, shares
+from tests.bench.profile import REST, SAMPLER, functions, kind_of, shares
 from tests.bench.systems import SYSTEMS, WORKLOADS
 
 
@@ -106,16 +110,58 @@ def test_peers_and_workloads_are_chosen_by_name() -> None:
 
 
 def test_a_sample_counts_for_the_innermost_kind_of_work() -> None:
-    loop = "<module> (planner/__main__.py:1);Runner.run (asyncio/runners.py:118)"
+    loop = "<module> (planner/__main__.py);Runner.run (asyncio/runners.py)"
     assert kind_of(loop) == REST
-    assert kind_of(f"{loop};Pump.run (runtime/log/pump.py:96);_read (aiokafka/conn.py:1)") == "Kafka's client"
+    assert kind_of(f"{loop};Pump.run (runtime/log/pump.py);_read (aiokafka/conn.py)") == "Kafka's client"
     assert (
-        kind_of(f"{loop};Partition.run (runtime/worker/partition.py:81);apply (protocol/fold/rules.py:7)")
+        kind_of(f"{loop};Partition.run (runtime/worker/partition.py);apply (protocol/fold/rules.py)")
         == "fold and decide"
     )
-    assert shares(
-        f"{loop} 3\na;_worker (concurrent/futures/thread.py:81) 9\n{loop};put (runtime/redis/effects.py:3) 1"
-    ) == {
-        REST: 0.75,
-        "Redis' client": 0.25,
-    }
+    raw = f"{loop} 300\n{loop};put (runtime/redis/effects.py) 100\n"
+    assert shares(raw) == {REST: 0.75, "Redis' client": 0.25}
+    assert functions(raw, 8.0)["put (runtime/redis/effects.py)"] == (2.0, 2.0)
+    assert functions(raw, 8.0)["Runner.run (asyncio/runners.py)"] == (6.0, 8.0)
+
+
+_BURNING = """
+import asyncio, os, signal, threading, time
+
+def spend(seconds):
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+def much():
+    spend(0.3)
+
+def little():
+    spend(0.1)
+
+def waits(come):
+    come.wait()
+
+async def main():
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: None)  # as services do
+    come = threading.Event()
+    waiting = asyncio.create_task(asyncio.to_thread(waits, come))
+    os.kill(os.getpid(), signal.SIGUSR1)
+    much()
+    await asyncio.to_thread(little)
+    os.kill(os.getpid(), signal.SIGUSR2)
+    come.set()
+    await waiting
+
+asyncio.run(main())
+print(os.getpid())
+"""
+
+
+def test_samples_count_the_cpu_of_each_thread_and_no_waiting(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(SAMPLER), "CPU_SAMPLES": str(tmp_path)}
+    argv = (sys.executable, "-c", _BURNING)
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True)
+    raw = (tmp_path / done.stdout.strip()).read_text()
+    found = {name.partition(" ")[0]: whole for name, (_, whole) in functions(raw, 100.0).items()}
+    assert 2.0 < found["much"] / found["little"] < 4.5
+    assert found["much"] + found["little"] > 90.0
+    assert found.get("waits", 0.0) < 1.0
