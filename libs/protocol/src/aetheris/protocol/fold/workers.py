@@ -4,8 +4,9 @@ That a life has left, or has ended, its word proves wherever it lies; that it ha
 gateway. A line takes a name only if nobody lives under it then: of two that start at once the second's is void.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Reversible, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -19,6 +20,12 @@ LOCK, HUMAN = "lock", "human"
 
 Life = tuple[str, str]
 """(worker_id, incarnation)"""
+
+MAX_LIVES = 10_000
+"""Lives of a name that have left or ended; beyond so many, words count only about a life that was seen here.
+
+Anybody makes up lives and says that they have ended. Of one that nobody has seen live, it decides no call.
+"""
 
 
 class Ended(BaseModel):
@@ -42,8 +49,8 @@ class Name:
     left: dict[str, str] = field(default_factory=dict[str, str])
     """incarnation → the word that it left with"""
     ended: dict[str, Ended] = field(default_factory=dict[str, Ended])
-    _words: dict[str, str] = field(default_factory=dict[str, str])
-    """incarnation → the word that proves its end"""
+    _words: dict[str, None] = field(default_factory=dict[str, None])
+    """Those that prove ends, in log order."""
 
     def may_act(self, incarnation: str) -> bool:
         """Whether it was ever said to live or to have left, and not to have ended."""
@@ -56,17 +63,17 @@ class Name:
         since: str | None,
         *,
         left: Iterable[str] = (),
-        ended: Iterable[str] = (),
+        ended: Sequence[str] = (),
     ) -> WorkerEntry:
         """What says the same with another `live`, and with these words too."""
-        words = dict.fromkeys((*self._words.values(), *ended))
-        gone = {*self.ended, *(life_of(LifeWord.ENDED, word) for word in words)}
-        still = dict.fromkeys((*self.left.values(), *left))
+        gone = {life_of(LifeWord.ENDED, word) for word in ended}
+        words = dict.fromkeys((*_newest(self._words.keys(), MAX_REMEMBERED), *ended))
+        still = dict.fromkeys((*_newest(self.left.values(), MAX_REMEMBERED + len(gone)), *left))
         return WorkerEntry(
             worker_id=worker_id,
             live=live,
             since=since,
-            left=tuple(word for word in still if life_of(LifeWord.LEFT, word) not in gone)[-MAX_REMEMBERED:],
+            left=tuple(word for word in still if self._is_left(word, gone))[-MAX_REMEMBERED:],
             ended=tuple(words)[-MAX_REMEMBERED:],
         )
 
@@ -75,7 +82,7 @@ class Name:
         ends = [one for word in entry.ended for one in self._ended_by(word)]
         for word in entry.left:
             incarnation = life_of(LifeWord.LEFT, word)
-            if incarnation is not None and incarnation not in self.ended:
+            if incarnation is not None and incarnation not in self.ended and self._has_room_for(incarnation):
                 self._free(incarnation)
                 self.left[incarnation] = word
         live = entry.live
@@ -85,7 +92,8 @@ class Name:
 
     def hides(self, entry: WorkerEntry) -> bool:
         """Whether who reads this line alone would not know of an end that is proved."""
-        return not set(self._words.values()) <= set(entry.ended) and len(entry.ended) < MAX_REMEMBERED
+        told = sum(word in self._words for word in set(entry.ended))
+        return told < len(self._words) and len(entry.ended) < MAX_REMEMBERED
 
     def end(self, ended: Ended) -> list[str]:
         """Who is known to have ended by it, and was not before."""
@@ -99,10 +107,17 @@ class Name:
 
     def _ended_by(self, word: str) -> list[str]:
         incarnation = life_of(LifeWord.ENDED, word)
-        if incarnation is None:
+        if incarnation is None or not self._has_room_for(incarnation):
             return []
-        self._words[incarnation] = word
+        self._words[word] = None
         return self.end(Ended(incarnation=incarnation, how=LOCK))
+
+    def _has_room_for(self, incarnation: str) -> bool:
+        return len(self.left) + len(self.ended) < MAX_LIVES or self.may_act(incarnation) or incarnation in self.ended
+
+    def _is_left(self, word: str, gone: Container[str | None]) -> bool:
+        incarnation = life_of(LifeWord.LEFT, word)
+        return incarnation not in self.ended and incarnation not in gone
 
     def _free(self, incarnation: str) -> None:
         if self.live == incarnation:
@@ -163,6 +178,11 @@ def entry_of(key: str, value: bytes | None) -> WorkerEntry | None:
     except ValidationError:
         return None
     return entry if entry.worker_id == key else None
+
+
+def _newest(words: Reversible[str], count: int) -> Iterable[str]:
+    """The last of them, in their order."""
+    return tuple(islice(reversed(words), count))[::-1]
 
 
 def _end_of(key: str, value: bytes | None) -> WorkerEnd | None:
