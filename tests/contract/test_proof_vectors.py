@@ -17,7 +17,7 @@ from aetheris.proofs.validity import Validity
 
 CHAIN_ROOT = "0e973b594e8c314aa90cb005006a68b58e00f770df372e0d15b10e535d77778a"
 EMPTY_GRAPH_HASH = "acf2fa57"
-SEAL_SIGNATURE = "tjBS+E9iIwLBNpJ7oUrzg4CW6XiX/CMciUnTXci3w6TVu4uBK//PNe/wdJ7IJFZ5Ez9/4fcDNX3cSU4b/h3ZAA=="
+SEAL_SIGNATURE = "L6NSqzKn4t7WbBGRqJJamxATslqTEGPfYMNX+6AB9SkqHP5hixy7m39oT5DmnBJ4upNaXMvhyEG3ooeLoYAwCQ=="
 EXECUTION_HASH = "795df6120c51cacde03330c9a36a06996fde0a24040dcdd819b9d10a511129f1"
 
 
@@ -145,6 +145,7 @@ def test_seal_signature() -> None:
         execution_hash=EXECUTION_HASH,
         outcome_hash="",
         sealed_at="2026-01-01T00:00:00+00:00",
+        salt="5a" * 16,
     )
     sealed = seals.sign(payload, key)
     assert sealed["key_id"] == "21fe31dfa154a261"

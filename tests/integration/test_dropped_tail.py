@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from aetheris.cli.app import app
 from aetheris.cli.embedded.ports import free_port
 from aetheris.http_server.internal import InternalKey
+from aetheris.proofs.seals import sign
 from aetheris.proofs.trust import write_keys
 from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.stretches import Stretch
@@ -28,7 +29,7 @@ from aetheris.protocol.messages.commands import JobIndexEntry
 from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.kafka.admin import ensure_topics
 from aetheris.runtime.log.partitioning import partition_of
-from tests.testkit.evidence import KEY, SEALED_AT, TRUSTED
+from tests.testkit.evidence import KEY, OTHER_KEY, SEALED_AT, TRUSTED
 from tests.testkit.proof_histories import TENANT
 from tests.testkit.stored_jobs import StoredJob, stored_job
 
@@ -41,6 +42,12 @@ def replaced(job: StoredJob) -> StoredJob:
     """Another history in its place, under its seal."""
     stored = [replace(record, value=record.value.replace(b"n2", b"n9")) for record in job.records[:-1]]
     return replace(job, stored=[*stored, job.records[-1]])
+
+
+def lies(job_id: str) -> list[bytes]:
+    """Lines that no key has signed: they are no word about the job, and break nothing."""
+    said = {"job_id": job_id, "event_count": 99, "root": "0" * 64, "sealed_at": SEALED_AT}
+    return [b"\xff", json.dumps(said).encode(), json.dumps(sign(said, OTHER_KEY)).encode()]
 
 
 @dataclass
@@ -77,6 +84,13 @@ class SealLog:
             )
             value = row.model_dump_json().encode()
             await appender.append([(Draft(Topic.JOBS_INDEX, one.id.encode(), value),)])
+        await appender.stop()
+
+    async def write_lines(self, job_id: str, *lines: bytes) -> None:
+        """Into the log of seals, by who may append there and has no key that seals."""
+        appender = self.log.appender()
+        await appender.start()
+        await appender.append([(Draft(Topic.JOBS_SEALS, job_id.encode(), line),) for line in lines])
         await appender.stop()
 
     async def from_log(self, job_id: str) -> tuple[int, dict[str, Any]]:
@@ -161,7 +175,9 @@ async def test_the_log_of_seals_misses_the_end_of_a_stored_stream(seals: SealLog
         stored_job(99),
         replaced(stored_job()),
     )
+    await seals.write_lines(whole.id, *lies(whole.id))
     await seals.store(whole, unsealed, cut, gone, other)
+    await seals.write_lines(whole.id, *lies(whole.id))
 
     code, report = await seals.from_log(whole.id)
     assert (code, rules(report), report["seal"]["ok"]) == (0, [], True)
@@ -188,6 +204,7 @@ async def test_the_log_of_seals_misses_the_end_of_a_stored_stream(seals: SealLog
         assert f"event {kept}" in refused.json()["error"]["message"]
         found = (await answered(client, f"/jobs/{other.id}/verify")).json()
         assert (found["ok"], rules(found)[0]) == (False, "other_than_sealed")
+        assert (await answered(client, f"/jobs/{whole.id}/evidence")).status_code == 200
 
 
 @pytest.mark.parametrize(

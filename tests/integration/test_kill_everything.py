@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aetheris.cli.seal_audit import audit
+from aetheris.cli.streamfile import read_trusted
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
 from tests.testkit.rig import Rig
@@ -115,5 +116,6 @@ def test_every_seal_is_in_the_log_of_seals(rig: Rig) -> None:
     job = rig.system.submit(*steps(fresh("sealed")))
     rig.system.wait_ended([job])
     until(lambda: rig.system.types(job)[-1] == "job_sealed", 60)
-    audited = asyncio.run(audit(rig.system.state().kafka, None))
+    keys = read_trusted([rig.system.data / "keys" / "seal.pub"])
+    audited = asyncio.run(audit(rig.system.state().kafka, keys, None))
     assert (audited["ok"], audited["jobs"] > 0) == (True, True), audited

@@ -7,8 +7,9 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aetheris.proofs import ProofReport, RawRecord, bundle, verify
+from aetheris.proofs.claims import line_leaf
 from aetheris.proofs.evidence import Evidence, judge
-from aetheris.proofs.merkle import Tree, leaf_hash
+from aetheris.proofs.merkle import Tree
 from aetheris.proofs.notes import InclusionProof, sign_checkpoint
 from aetheris.proofs.seals import seal_payload, sign
 from aetheris.proofs.trust import TrustedKey
@@ -19,6 +20,7 @@ KEY = Ed25519PrivateKey.from_private_bytes(b"\x01" * 32)
 OTHER_KEY = Ed25519PrivateKey.from_private_bytes(b"\x02" * 32)
 TRUSTED = (TrustedKey(KEY.public_key()),)
 SEALED_AT = "2026-01-01T00:00:00+00:00"
+SALT = "5a" * 16
 ORIGIN = "example.com/seals"
 
 
@@ -46,6 +48,7 @@ def seal(log: Log, key: Ed25519PrivateKey = KEY, **changed: Any) -> str:
         execution_hash=report.execution_hash,
         outcome_hash=report.outcome_hash,
         sealed_at=SEALED_AT,
+        salt=SALT,
     )
     signed = sign({**payload, **changed}, key)
     return log.add("job_sealed", **{name: value for name, value in signed.items() if name != "job_id"})
@@ -61,7 +64,7 @@ def inclusion(seal: bytes, key: Ed25519PrivateKey = KEY, before: int = 5, after:
     """A proof that a log of seals, with other leaves around it, has this one."""
     tree = Tree()
     for at in range(before + 1 + after):
-        tree.append(leaf_hash(seal if at == before else b"other %d" % at))
+        tree.append(line_leaf(seal if at == before else b"other %d" % at))
     note = sign_checkpoint(ORIGIN, len(tree), tree.root(), key)
     return InclusionProof(before, tuple(tree.inclusion(before, len(tree))), note).dumps()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from aetheris.proofs import RawRecord, verify
 from aetheris.proofs.seals import seal_payload, sign
 from aetheris.protocol.base.stretches import Stretch
-from tests.testkit.evidence import KEY, SEALED_AT
+from tests.testkit.evidence import KEY, SALT, SEALED_AT
 from tests.testkit.proof_histories import JOB, TENANT, clean, raw
 
 
@@ -47,6 +47,7 @@ def stored_job(drop: int = 0) -> StoredJob:
         execution_hash=report.execution_hash,
         outcome_hash=report.outcome_hash,
         sealed_at=SEALED_AT,
+        salt=SALT,
     )
     records.append(raw(0, "seal", "job_sealed", sign(payload, KEY), ce_subject=name))
     return StoredJob(name, records, records[: len(records) - drop])

@@ -1,6 +1,7 @@
 """`aetheris verify ID --from-log`: by the installation's root, where it is known."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from aetheris.cli import judgement
 from aetheris.cli.app import app
 from aetheris.cli.embedded.plan import RECORD_KEYS
 from aetheris.cli.fromlog import JobRecords
+from aetheris.proofs.trust import TrustedKey
 from aetheris.protocol.messages import events as ev
 from tests.unit.proofs.test_signed_histories import JOB, SignedLog, born, drafted, whole
 
@@ -30,7 +32,7 @@ def log(signed: SignedLog, monkeypatch: pytest.MonkeyPatch) -> JobRecords:
     behind = replace(last, headers=paused.headers, value=paused.value)
     records = [replace(one, offset=at) for at, one in enumerate((other, *signed.records, behind))]
 
-    async def read_log(_bootstrap: str, _job_id: str) -> JobRecords:
+    async def read_log(_bootstrap: str, _job_id: str, _keys: Sequence[TrustedKey]) -> JobRecords:
         return JobRecords(records)
 
     monkeypatch.setattr(judgement, "read_log", read_log)

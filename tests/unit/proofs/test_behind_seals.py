@@ -12,7 +12,18 @@ from aetheris.cli.app import app
 from aetheris.proofs import RawRecord, bundle, seals
 from aetheris.proofs.evidence import judge, judge_whole
 from tests.testkit import refused
-from tests.testkit.evidence import KEY, OTHER_KEY, SEALED_AT, TRUSTED, evidence_of, inclusion, seal, sealed, signer
+from tests.testkit.evidence import (
+    KEY,
+    OTHER_KEY,
+    SALT,
+    SEALED_AT,
+    TRUSTED,
+    evidence_of,
+    inclusion,
+    seal,
+    sealed,
+    signer,
+)
 from tests.testkit.forged_bundles import named, opinions, statement_in
 from tests.testkit.proof_histories import Log, clean
 
@@ -37,7 +48,7 @@ def undone(log: Log) -> None:
 
 def by_another(log: Log) -> None:
     said: dict[str, Any] = {"tenant": log.tenant, "job_id": log.job, "event_count": 3, "sealed_at": SEALED_AT}
-    body = seals.sign(seals.seal_payload(**said, root="0", execution_hash="", outcome_hash=""), OTHER_KEY)
+    body = seals.sign(seals.seal_payload(**said, root="0", execution_hash="", outcome_hash="", salt=SALT), OTHER_KEY)
     log.add("job_sealed", **{name: value for name, value in body.items() if name != "job_id"})
 
 

@@ -65,12 +65,19 @@ def test_a_seal_by_another_key() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["tenant", "job_id", "event_count", "root", "execution_hash", "outcome_hash", "sealed_at", "key_id"]
+    "name", ["tenant", "job_id", "event_count", "root", "execution_hash", "outcome_hash", "sealed_at", "salt", "key_id"]
 )
 def test_a_signature_covers_every_field(name: str) -> None:
     sealed = seals.sign(
         seals.seal_payload(
-            tenant="t", job_id="j", event_count=1, root="r", execution_hash="e", outcome_hash="o", sealed_at=SEALED_AT
+            tenant="t",
+            job_id="j",
+            event_count=1,
+            root="r",
+            execution_hash="e",
+            outcome_hash="o",
+            sealed_at=SEALED_AT,
+            salt="5a" * 16,
         ),
         KEY,
     )

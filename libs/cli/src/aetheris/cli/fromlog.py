@@ -1,12 +1,13 @@
 """A job's records and its lines in the log of seals, from Kafka itself: no service is asked (docs/verification.md)."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from aetheris.cli.dead_letter_queue import reachable
 from aetheris.proofs import RawRecord
-from aetheris.proofs.claims import AGAIN_S, SEAL_WITHIN_S, Claim, lacks_seal, read_claim
+from aetheris.proofs.claims import AGAIN_S, SEAL_WITHIN_S, Claim, keyring, lacks_seal, named_job, read_claim
+from aetheris.proofs.trust import TrustedKey
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.interface import Log
@@ -18,28 +19,30 @@ SEALS = (Topic.JOBS_SEALS, 0)
 
 @dataclass
 class JobRecords:
-    """Records of one job; `claims`: what the log of seals said of it before; `seals`: lines that it has by now."""
+    """Records of one job; `claims`: what trusted keys had signed of it before; `seals`: the log's lines by now."""
 
     records: list[RawRecord] = field(default_factory=list[RawRecord])
     claims: list[Claim] = field(default_factory=list[Claim])
     seals: set[bytes] = field(default_factory=set[bytes])
 
 
-async def read_log(bootstrap: str, job_id: str) -> JobRecords:
+async def read_log(bootstrap: str, job_id: str, keys: Sequence[TrustedKey]) -> JobRecords:
     """Read the job's whole partition and the log of seals, from their first records.
 
     Raises:
         CommandError: no broker answers.
     """
-    found = JobRecords()
+    found, trusted = JobRecords(), keyring(keys)
     async with reachable(bootstrap, within_s=None) as log:
         # What is sealed by now lies in the stream as it ends after that; its own seal was logged before.
         sealed = (await log.end_offsets([SEALS]))[SEALS]
         async for record in everything(log, *SEALS, sealed):
-            claim = read_claim(record.offset, record.value)
-            if claim is not None and claim.job_id == job_id:
+            if named_job(record.value) != job_id:
+                continue
+            found.seals.add(record.value)
+            claim = read_claim(record.offset, record.value, trusted)
+            if claim is not None:
                 found.claims.append(claim)
-                found.seals.add(record.value)
         number = partition_of(job_id, await log.partitions(Topic.JOBS_EVENTS))
         at = await _take_stream(log, job_id, number, found, 0)
         waited_s = 0.0

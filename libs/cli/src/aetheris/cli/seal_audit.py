@@ -1,17 +1,18 @@
 """Every line of the log of seals against every stream, as both lie in Kafka (docs/evidence.md)."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from aetheris.cli.dead_letter_queue import reachable
 from aetheris.cli.fromlog import SEALS, everything, raw
 from aetheris.proofs.chain import ChainHead
-from aetheris.proofs.claims import read_claim
-from aetheris.proofs.merkle import Tree, leaf_hash
+from aetheris.proofs.claims import keyring, line_leaf, read_claim
+from aetheris.proofs.merkle import Tree
 from aetheris.proofs.notes import Checkpoint
 from aetheris.proofs.records import event_type
+from aetheris.proofs.trust import TrustedKey
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.interface import Log
@@ -19,8 +20,12 @@ from aetheris.runtime.log.interface import Log
 
 @dataclass
 class Books:
-    """What both topics say. `claims`: job → event_count → root → leaf."""
+    """What both topics say. `claims`: job → event_count → root → leaf.
 
+    What no key of `keys` signed is counted, and says nothing: `unsigned` lines, and `unsigned_seals` in streams.
+    """
+
+    keys: Mapping[str, TrustedKey]
     tree: Tree = field(default_factory=Tree)
     claims: dict[str, dict[int, dict[str, int]]] = field(
         default_factory=lambda: defaultdict[str, dict[int, dict[str, int]]](lambda: defaultdict(dict))
@@ -28,24 +33,31 @@ class Books:
     logged: set[bytes] = field(default_factory=set[bytes])
     unlogged: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     gaps: list[int] = field(default_factory=list[int])
+    unsigned: int = 0
+    unsigned_seals: int = 0
     heads: dict[str, ChainHead] = field(default_factory=dict[str, ChainHead])
 
     def take_seal(self, record: Record, *, claims: bool) -> None:
         """The next line of the log of seals; one that is newer than the streams that will be read claims nothing."""
         if record.offset != len(self.tree):
             self.gaps.append(record.offset)
-        leaf = leaf_hash(record.value)
+        leaf = line_leaf(record.value)
         self.tree.append(leaf)
         self.logged.add(leaf)
-        claim = read_claim(record.offset, record.value)
-        if claim is not None and claims:
+        claim = read_claim(record.offset, record.value, self.keys)
+        if claim is None:
+            self.unsigned += 1
+        elif claims:
             self.claims[claim.job_id][claim.event_count][claim.root] = record.offset
 
     def take_event(self, record: Record) -> None:
         """The next record of a job: what it bears out of the claims is struck off."""
         job_id = (record.key or b"").decode(errors="replace")
-        if _is_seal(record) and leaf_hash(record.value) not in self.logged:
-            self.unlogged.append((job_id, record.offset))
+        if _is_seal(record) and line_leaf(record.value) not in self.logged:
+            if read_claim(record.offset, record.value, self.keys) is None:
+                self.unsigned_seals += 1
+            else:
+                self.unlogged.append((job_id, record.offset))
         if job_id not in self.claims:
             return
         head = self.heads.setdefault(job_id, ChainHead())
@@ -68,13 +80,13 @@ class Books:
             yield "seal_not_logged", f"the seal of job {job_id} at offset {offset} is not in the log of seals"
 
 
-async def audit(bootstrap: str, before: Checkpoint | None) -> dict[str, Any]:
-    """Read both topics from their first records to where they end now.
+async def audit(bootstrap: str, keys: Sequence[TrustedKey], before: Checkpoint | None) -> dict[str, Any]:
+    """Read both topics from their first records to where they end now; what these keys signed of them must be so.
 
     Raises:
         CommandError: no broker answers.
     """
-    books = Books()
+    books = Books(keyring(keys))
     async with reachable(bootstrap, within_s=None) as log:
         # What is sealed by now lies in the streams as they end after that; their own seals were logged before.
         sealed = (await log.end_offsets([SEALS]))[SEALS]
@@ -90,6 +102,8 @@ async def audit(bootstrap: str, before: Checkpoint | None) -> dict[str, Any]:
         "leaves": len(books.tree),
         "root": books.tree.root().hex(),
         "jobs": len(books.claims),
+        "unsigned": books.unsigned,
+        "unsigned_seals": books.unsigned_seals,
         "violations": found,
     }
 

@@ -1,22 +1,26 @@
 """What the log of seals says of a job, held against the job's records: a stream that lost its end is found here."""
 
-import json
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
+from aetheris.proofs import seals
 from aetheris.proofs.chain import ChainHead
-from aetheris.proofs.records import Body, RawRecord, Violation, event_type
+from aetheris.proofs.merkle import leaf_hash
+from aetheris.proofs.records import RawRecord, Violation, body_of, event_type
+from aetheris.proofs.trust import TrustedKey
 
 SEAL_WITHIN_S = 5.0
 """A seal is in the log of seals before it is in its job's stream: this long it may be waited for there."""
 AGAIN_S = 0.25
 """Between two looks."""
 
+_SAID = ("job_id", "event_count", "root", "key_id", "sealed_at")
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A line of the log of seals: the first `event_count` records of the job have this root (hex)."""
+    """A signed line of the log of seals: the first `event_count` records of the job have this root (hex)."""
 
     leaf: int
     job_id: str
@@ -24,16 +28,38 @@ class Claim:
     root: str
 
 
-def read_claim(leaf: int, value: bytes) -> Claim | None:
-    """What a line says; None for what is no seal."""
-    try:
-        parsed: object = json.loads(value)
-    except (ValueError, RecursionError):
+def log_entry(line: bytes) -> bytes:
+    """What the log of seals has of a line: its SHA-256, whatever it is, so that the log can be shown to anybody."""
+    return hashlib.sha256(line).digest()
+
+
+def line_leaf(line: bytes) -> bytes:
+    """The leaf's hash of a line; its index is the line's offset."""
+    return leaf_hash(log_entry(line))
+
+
+def keyring(keys: Iterable[TrustedKey]) -> Mapping[str, TrustedKey]:
+    """Keys by their key_id."""
+    return {key.key_id: key for key in keys}
+
+
+def named_job(line: bytes) -> str:
+    """The job that a line names, whoever wrote it; empty where it names none."""
+    body = body_of(line)
+    name = body.get("job_id") if body is not None else None
+    return name if isinstance(name, str) else ""
+
+
+def read_claim(leaf: int, line: bytes, keys: Mapping[str, TrustedKey]) -> Claim | None:
+    """What a line says, if a trusted key signed it in its time; None for any other, which says nothing."""
+    body = body_of(line) or {}
+    job_id, count, root, key_id, sealed_at = (body.get(name) for name in _SAID)
+    if not (isinstance(job_id, str) and isinstance(root, str) and type(count) is int and isinstance(key_id, str)):
         return None
-    body: Body = cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {}
-    job_id, count, root = body.get("job_id"), body.get("event_count"), body.get("root")
-    whole = isinstance(job_id, str) and isinstance(root, str) and type(count) is int
-    return Claim(leaf, cast("str", job_id), cast("int", count), cast("str", root)) if whole else None
+    key = keys.get(key_id)
+    if key is None or not isinstance(sealed_at, str) or key.refusal(sealed_at) is not None:
+        return None
+    return Claim(leaf, job_id, count, root) if seals.verify(body, key.public_key) else None
 
 
 def against_claims(records: Sequence[RawRecord], claims: Sequence[Claim]) -> Iterator[Violation]:

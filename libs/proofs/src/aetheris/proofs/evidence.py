@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from aetheris.proofs.approver_signatures import TrustedSigner
 from aetheris.proofs.audit import Audit
+from aetheris.proofs.claims import log_entry
 from aetheris.proofs.continued import Link, chain_violations, words_of
 from aetheris.proofs.execution import LoadBlob
 from aetheris.proofs.findings import ProofReport
@@ -253,7 +254,7 @@ def _unlogged(
         yield "not_sealed", "the records hold no seal"
         return
     try:
-        open_inclusion(evidence.inclusion, evidence.records[report.seal.at].value, keys, now)
+        open_inclusion(evidence.inclusion, log_entry(evidence.records[report.seal.at].value), keys, now)
     except BadNote as error:
         yield error.rule, f"log of seals: {error.message}"
 

@@ -161,7 +161,7 @@ def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
     headers = dict(reversed(record.headers))  # the first of a name counts
     ce_id, ce_type = headers.get("ce_id", b""), headers.get("ce_type", b"")
     kind, event_id = _type(ce_type), ce_id.decode(errors="replace")
-    body = _body(record.value)
+    body = body_of(record.value)
     name = kind.name if body is not None and kind.is_readable else ""
     time = headers.get("ce_time", b"").decode(errors="replace")
     fact = Fact(at, record.offset, event_id, name, body if body is not None else {}, time)
@@ -200,7 +200,8 @@ def _type(ce_type: bytes) -> _Type:
     return _Type(chained, name, is_readable, _is_ambiguous(ce_type))
 
 
-def _body(value: bytes) -> Body | None:
+def body_of(value: bytes) -> Body | None:
+    """One JSON object without duplicate keys; None for anything else."""
     try:
         parsed: object = _parsed(value)
     except (ValueError, RecursionError):

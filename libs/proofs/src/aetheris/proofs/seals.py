@@ -31,11 +31,20 @@ class SigningKey(Protocol):
 
 
 def seal_payload(
-    *, tenant: str, job_id: str, event_count: int, root: str, execution_hash: str, outcome_hash: str, sealed_at: str
+    *,
+    tenant: str,
+    job_id: str,
+    event_count: int,
+    root: str,
+    execution_hash: str,
+    outcome_hash: str,
+    sealed_at: str,
+    salt: str,
 ) -> dict[str, Any]:
     """What a seal states, still unsigned. Hashes are in hex; it covers the first `event_count` records.
 
-    `sealed_at` (RFC 3339) says which keys may sign it; nothing else depends on it.
+    `sealed_at` (RFC 3339) says which keys may sign it; nothing else depends on it. `salt` (16 random bytes, hex) keeps
+    whoever sees the line's hash in the log of seals from guessing the rest.
     """
     return {
         "tenant": tenant,
@@ -45,6 +54,7 @@ def seal_payload(
         "execution_hash": execution_hash,
         "outcome_hash": outcome_hash,
         "sealed_at": sealed_at,
+        "salt": salt,
     }
 
 

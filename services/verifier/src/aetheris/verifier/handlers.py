@@ -25,6 +25,7 @@ from aetheris.protocol.messages.events import (
     ToolInvocationFinished,
     ViolationFound,
 )
+from aetheris.runtime.base.fresh_ids import fresh_salt
 from aetheris.runtime.blobs.store import BlobError, BlobsUnreachable
 from aetheris.runtime.keys.records import RecordKeys
 from aetheris.runtime.log.interface import LogError, RefusedGroup
@@ -270,7 +271,8 @@ class VerifierPartition(PartitionHandler):
         except Exception as error:  # noqa: BLE001 - it concerns this job alone
             return self._core.stand_still(job, error)
         await self._report(job, report.violations)
-        sign = partial(sealed, job, report, self._deps.keys.sign, self._deps.runtime.clock.now().isoformat())
+        now = self._deps.runtime.clock.now().isoformat()
+        sign = partial(sealed, job, report, self._deps.keys.sign, now, fresh_salt())
         try:
             return await asyncio.to_thread(sign) if self._deps.keys.is_elsewhere else sign()
         except KeyAway as error:

@@ -1,11 +1,17 @@
-"""The log of all seals as a Merkle tree: its leaves are the records of `jobs.seals`, at their offsets."""
+"""The log of all seals as a Merkle tree: its leaves are the records of `jobs.seals`, at their offsets.
+
+Every record is a leaf; one that no trusted key signed says nothing.
+"""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-from aetheris.proofs.claims import Claim, read_claim
-from aetheris.proofs.merkle import Tree, leaf_hash
+from aetheris.proofs.claims import Claim, keyring, line_leaf, named_job, read_claim
+from aetheris.proofs.merkle import Tree
 from aetheris.proofs.notes import BadNote, Checkpoint, ConsistencyProof, InclusionProof, read_checkpoint
+from aetheris.protocol.base.stretches import Stretches
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.interface import Log, LogUnreachable, Place
 from aetheris.runtime.log.replay import replay
@@ -37,6 +43,8 @@ class SealLog:
         self._read_s = read_s
         self._tree = Tree()
         self._index: dict[bytes, int] = {}
+        self._naming: dict[str, Stretches] = {}
+        """Where the lines lie that name a job, and whose signature nobody has asked for yet."""
         self._claims: dict[str, tuple[Claim, ...]] = {}
         self._checkpoint: Checkpoint | None = None
         self._lock = asyncio.Lock()
@@ -48,7 +56,8 @@ class SealLog:
             SealLogForked, LogError.
         """
         async with self._lock:
-            await self._catch_up()
+            async with self._in_time():
+                await self._catch_up()
             if self._checkpoint is None or self._checkpoint.size < len(self._tree):
                 self._checkpoint = await asyncio.to_thread(self._sign)
             return self._checkpoint
@@ -60,7 +69,7 @@ class SealLog:
             NotLogged, SealLogForked, LogError.
         """
         checkpoint = await self.checkpoint()
-        index = self._index.get(leaf_hash(seal))
+        index = self._index.get(line_leaf(seal))
         if index is None:
             raise NotLogged("the log of seals has no such seal")
         path = self._tree.inclusion(index, checkpoint.size)
@@ -87,13 +96,14 @@ class SealLog:
         return [self._tree.leaf(at) for at in range(start, min(start + limit, size))]
 
     async def claims(self, job_id: str) -> tuple[Claim, ...]:
-        """What the log says of a job, as it is now.
+        """What trusted keys have signed of a job in the log, as it is now.
 
         Raises:
             SealLogForked, LogError.
         """
-        async with self._lock:
+        async with self._lock, self._in_time():
             await self._catch_up()
+            await self._judge_lines(job_id)
             return self._claims.get(job_id, ())
 
     async def has(self, seal: bytes) -> bool:
@@ -102,28 +112,42 @@ class SealLog:
         Raises:
             SealLogForked, LogError.
         """
-        async with self._lock:
+        async with self._lock, self._in_time():
             await self._catch_up()
-            return leaf_hash(seal) in self._index
+            return line_leaf(seal) in self._index
 
-    async def _catch_up(self) -> None:
+    @asynccontextmanager
+    async def _in_time(self) -> AsyncGenerator[None]:
         try:
             async with asyncio.timeout(self._read_s):
-                await self._read((await self._log.end_offsets([PLACE]))[PLACE])
+                yield
         except TimeoutError:
             raise LogUnreachable(f"jobs.seals was not read within {self._read_s} s") from None
 
-    async def _read(self, end: int) -> None:
+    async def _judge_lines(self, job_id: str) -> None:
+        """Those that name a job and that nobody has judged yet: each once, and only of a job that is asked for."""
+        naming = self._naming.get(job_id)
+        if naming is None:
+            return
+        keys, found = keyring(self._keys.trusted), list[Claim]()
+        for begin, end in naming.told():
+            async for records in replay(self._log, PLACE, begin, end):
+                lines = [one for one in records if one.offset < end and named_job(one.value) == job_id]
+                found += [one for line in lines if (one := read_claim(line.offset, line.value, keys)) is not None]
+        self._claims[job_id] = (*self._claims.get(job_id, ()), *found)
+        del self._naming[job_id]
+
+    async def _catch_up(self) -> None:
+        end = (await self._log.end_offsets([PLACE]))[PLACE]
         async for records in replay(self._log, PLACE, len(self._tree), end):
             for record in records:
                 if record.offset != len(self._tree):
                     raise SealLogForked(f"jobs.seals lacks offset {len(self._tree)}")
-                leaf = leaf_hash(record.value)
+                leaf = line_leaf(record.value)
                 self._index.setdefault(leaf, record.offset)
                 self._tree.append(leaf)
-                claim = read_claim(record.offset, record.value)
-                if claim is not None:
-                    self._claims[claim.job_id] = (*self._claims.get(claim.job_id, ()), claim)
+                if job_id := named_job(record.value):
+                    self._naming.setdefault(job_id, Stretches()).add(record.offset)
 
     def _sign(self) -> Checkpoint:
         self._compare()
@@ -136,12 +160,12 @@ class SealLog:
         return read_checkpoint(note)
 
     def _compare(self) -> None:
-        """With what was signed last, by this process or one before it."""
+        """With what was signed last, by this process or one before it, under whatever origin."""
         try:
             last = read_checkpoint(self._signed.read_text())
         except FileNotFoundError:
             return
         except (BadNote, UnicodeDecodeError):
             raise SealLogForked(f"{self._signed} is no checkpoint: bring back the one that was signed last") from None
-        if last.origin == self._origin and (last.size > len(self._tree) or self._tree.root(last.size) != last.root):
+        if last.size > len(self._tree) or self._tree.root(last.size) != last.root:
             raise SealLogForked(f"jobs.seals is not what was signed when it had {last.size} records")

@@ -79,8 +79,11 @@ def audit(
     """Read Kafka here, and check that every sealed job is still there as it was sealed; asks no service."""
     with errors_as_exits(as_json=as_json):
         trusted = judgement.trusted_keys(keys, data)
+        if not trusted:
+            rule = "without a public key no line of the log of seals says anything: --public-key"
+            raise CommandError(Exit.BAD_INPUT, "no_public_key", rule)
         before = _opened(kept, trusted) if kept is not None else None
-        found = asyncio.run(seal_audit.audit(local.kafka(data), before))
+        found = asyncio.run(seal_audit.audit(local.kafka(data), trusted, before))
         _say(found, as_json=as_json)
         end(Exit.HOLDS if found["ok"] else Exit.FAILED)
 

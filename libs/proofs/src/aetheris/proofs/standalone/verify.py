@@ -1823,7 +1823,7 @@ def check_log_of_seals(proof: str, seal: bytes, keys: dict[str, Key]) -> None:
     if len(path) > 64 or any(len(step) != 32 for step in path):
         raise Bad("bad_proof")
     size, root = check_checkpoint(checkpoint, keys)
-    if not is_included(sha256(b"\0" + seal), int(lines[1]), size, path, root):
+    if not is_included(sha256(b"\0" + sha256(seal)), int(lines[1]), size, path, root):
         raise Bad("not_included")
 
 

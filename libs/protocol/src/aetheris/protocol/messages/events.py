@@ -424,6 +424,8 @@ class JobSealed(Event):
     sealed_at: str
     signature: str
     key_id: str
+    salt: str = ""
+    """Random, so that the line's hash, which anybody may see, tells nothing of it; who seals writes one."""
 
 
 TERMINAL = (JobCompleted, JobFailed, JobCancelled)

@@ -21,6 +21,11 @@ def fresh_id() -> str:
     return str(uuid.UUID(int=(millis << 80) | _VERSION_7 | (random_a << 64) | _VARIANT | random_b))
 
 
+def fresh_salt() -> str:
+    """What keeps the hash of a seal from being guessed: 128 random bits, hex."""
+    return secrets.token_hex(16)
+
+
 def fresh_secret() -> bytes:
     """What a try's words begin with (docs/adr/0009-signed-records.md): 256 random bits, kept in memory only."""
     return secrets.token_bytes(SECRET_BYTES)

@@ -202,7 +202,7 @@ def raw(record: Record) -> RawRecord:
     return RawRecord(record.offset, record.key, record.headers, record.value)
 
 
-def sealed(job: AuditedJob, report: ProofReport, sign: Sign, sealed_at: str) -> JobSealed:
+def sealed(job: AuditedJob, report: ProofReport, sign: Sign, sealed_at: str, salt: str) -> JobSealed:
     """The seal over everything that the log holds of the job so far."""
     signed = sign(
         seal_payload(
@@ -213,6 +213,7 @@ def sealed(job: AuditedJob, report: ProofReport, sign: Sign, sealed_at: str) -> 
             execution_hash=report.execution_hash,
             outcome_hash=report.outcome_hash,
             sealed_at=sealed_at,
+            salt=salt,
         )
     )
     return JobSealed.model_validate(signed)
