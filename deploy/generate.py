@@ -46,8 +46,8 @@ RIGHTS: Mapping[str, Rights] = {
     ),
     "planner": Rights(
         "aetheris.planner",
-        (Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS, Topic.JOBS_INDEX, Topic.CHECKPOINTS),
-        (Topic.JOBS_EVENTS, Topic.TOOLS_REQUESTS, Topic.JOBS_INDEX, Topic.CHECKPOINTS),
+        (Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS, Topic.JOBS_INDEX, Topic.PLANNER_CHECKPOINTS),
+        (Topic.JOBS_EVENTS, Topic.TOOLS_REQUESTS, Topic.JOBS_INDEX, Topic.PLANNER_CHECKPOINTS),
         (Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS),
     ),
     "ledger": Rights(
@@ -56,7 +56,7 @@ RIGHTS: Mapping[str, Rights] = {
             Topic.TOOLS_REQUESTS,
             Topic.JOBS_COMMANDS,
             Topic.JOBS_EVENTS,
-            Topic.CHECKPOINTS,
+            Topic.LEDGER_CHECKPOINTS,
             Topic.WORKERS,
             Topic.TOOLS_REGISTRY,
             Topic.LEDGER_CONTENTS,
@@ -67,6 +67,7 @@ RIGHTS: Mapping[str, Rights] = {
             Topic.JOBS_EVENTS,
             Topic.TOOLS_GRANTS,
             Topic.VERIFICATIONS,
+            Topic.LEDGER_CHECKPOINTS,
             Topic.LEDGER_RECORDS,
             Topic.LEDGER_CONTENTS,
             Topic.FREEZES,
@@ -76,7 +77,7 @@ RIGHTS: Mapping[str, Rights] = {
     ),
     "tool-executor": Rights(
         "aetheris.tool_executor",
-        (Topic.TOOLS_GRANTS, Topic.JOBS_EVENTS, Topic.CHECKPOINTS, Topic.WORKERS, Topic.FREEZES),
+        (Topic.TOOLS_GRANTS, Topic.JOBS_EVENTS, Topic.LEDGER_CHECKPOINTS, Topic.WORKERS, Topic.FREEZES),
         (Topic.JOBS_EVENTS, Topic.WORKERS, Topic.TOOLS_REGISTRY),
         (Topic.TOOLS_GRANTS,),
     ),

@@ -81,7 +81,7 @@ def test_a_restart_reads_only_from_within_reach_of_the_mark_and_the_job_goes_on(
     system.wait_status(job, "waiting", PATIENCE_S)
     partition = partition_of(job, 4)
     others(rig, partition, REACH + 8 * EVERY)
-    for topic in (Topic.CHECKPOINTS, Topic.AUDIT_CHECKPOINTS):
+    for topic in (Topic.PLANNER_CHECKPOINTS, Topic.LEDGER_CHECKPOINTS, Topic.AUDIT_CHECKPOINTS):
         until(lambda topic=topic: pieces(rig, topic, partition) > 0, PATIENCE_S)
     for part in PARTS:
         body = _restarted(rig, part, partition)
@@ -114,12 +114,12 @@ def test_kills_while_checkpoints_are_written_leave_no_false_one(rig: CheckpointR
     jobs = [system.submit(*waiting(tag)) for tag in tags]
     for job in jobs:
         system.wait_status(job, "waiting", PATIENCE_S)
-    before = system.ends(Topic.CHECKPOINTS)
+    before = system.ends(Topic.PLANNER_CHECKPOINTS)
     for part in ("planner-0", "verifier-0", "planner-0", "ledger-0", "planner-0"):
         others(rig, partition_of(jobs[0], 4), EVERY)
         system.kill(part)
     system.wait_ready(PATIENCE_S)
-    assert system.ends(Topic.CHECKPOINTS) != before
+    assert system.ends(Topic.PLANNER_CHECKPOINTS) != before
     for part in PARTS:
         system.kill(part)
     system.wait_ready(PATIENCE_S)

@@ -257,8 +257,8 @@ def test_after_kills_and_from_a_checkpoint_forgeries_are_still_void_and_signatur
     while rig.system.ends(Topic.JOBS_EVENTS)[place] < until_end:
         jobs = [rig.system.submit(*(poke(f"s{n}", str(n), tool="poke_pure") for n in range(40))) for _ in range(40)]
         rig.system.wait_ended(jobs, PATIENCE_S)
-    checkpoints = (str(Topic.CHECKPOINTS), place[1])
-    until(lambda: rig.system.ends(Topic.CHECKPOINTS)[checkpoints] > 0, PATIENCE_S)
+    for topic in (Topic.PLANNER_CHECKPOINTS, Topic.LEDGER_CHECKPOINTS):
+        until(lambda topic=topic: rig.system.ends(topic)[str(topic), place[1]] > 0, PATIENCE_S)
     with rig.system.all_killed():
         pass
     rig.system.wait_ready(PATIENCE_S)

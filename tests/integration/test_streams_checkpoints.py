@@ -20,6 +20,7 @@ from aetheris.runtime.kafka.admin import ensure_topics
 from aetheris.runtime.log.interface import Appender, Log, LogGap
 from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.log.replay import replay
+from aetheris.runtime.worker.checkpoints import UNSIGNED_PIECES, PieceSignatures
 from aetheris.runtime.worker.loop import Inputs, Pace, PartitionHandler, PartitionWorker
 from aetheris.testkit.memory import MemoryAppender, MemoryLog
 
@@ -29,9 +30,9 @@ NUMBER = 2
 EVERY = 50
 PACE = Pace(lazy_pause_s=0.01, commit_interval_s=0.02, drain_s=3.0)
 EVENTS = (str(Topic.JOBS_EVENTS), NUMBER)
-PIECES = (str(Topic.CHECKPOINTS), NUMBER)
-WRITES = Inputs(checkpoints=Topic.CHECKPOINTS, checkpoint_every=EVERY)
-READS = Inputs(checkpoints=Topic.CHECKPOINTS)
+PIECES = (str(Topic.LEDGER_CHECKPOINTS), NUMBER)
+WRITES = Inputs(checkpoints=Topic.LEDGER_CHECKPOINTS, checkpoint_every=EVERY)
+READS = Inputs(checkpoints=Topic.LEDGER_CHECKPOINTS)
 
 
 def head(kind: str) -> tuple[tuple[str, bytes], ...]:
@@ -197,13 +198,24 @@ async def bench(request: pytest.FixtureRequest) -> AsyncIterator[CheckpointBench
 
 @contextlib.asynccontextmanager
 async def running(
-    bench: CheckpointBench, group: str = "writes", inputs: Inputs = WRITES, appender: Appender | None = None
+    bench: CheckpointBench,
+    group: str = "writes",
+    inputs: Inputs = WRITES,
+    appender: Appender | None = None,
+    pieces: PieceSignatures = UNSIGNED_PIECES,
 ) -> AsyncGenerator[RunningHandler]:
     handlers = {number: LiveJobs() for number in range(PARTITIONS)}
     own = bench.log.appender() if appender is None else appender
     await own.start()
     worker = PartitionWorker(
-        bench.log, own, inputs, handlers.__getitem__, group=f"{bench.prefix}-{group}", member="m", pace=PACE
+        bench.log,
+        own,
+        inputs,
+        handlers.__getitem__,
+        group=f"{bench.prefix}-{group}",
+        member="m",
+        pace=PACE,
+        pieces=pieces,
     )
     stop = asyncio.Event()
     run = RunningHandler(handlers[NUMBER], asyncio.create_task(worker.run(stop)), stop)

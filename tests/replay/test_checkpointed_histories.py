@@ -33,7 +33,7 @@ from aetheris.verifier.core.partition import Partition as Verifier
 
 NOW = Now(1_000.0, datetime(2026, 1, 2, tzinfo=UTC))
 SEEDS = 24
-PLACE = (str(Topic.CHECKPOINTS), 0)
+PLACE = (str(Topic.LEDGER_CHECKPOINTS), 0)
 AUTHORITY = (str(Topic.JOBS_EVENTS), 0)
 
 

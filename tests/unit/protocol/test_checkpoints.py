@@ -30,7 +30,7 @@ from tests.testkit.golden import FOLDER
 
 JOB = "job-1"
 BIRTH = 7
-PLACE = (str(Topic.CHECKPOINTS), 3)
+PLACE = (str(Topic.LEDGER_CHECKPOINTS), 3)
 STREAMS = sorted(FOLDER.glob("*/*.jsonl"))
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aetheris.ledger.core.live_jobs import DecisionContext
@@ -47,7 +47,7 @@ INPUTS = Inputs(
     quarantines=frozenset({Topic.TOOLS_REQUESTS}),
     made_again=frozenset({Topic.TOOLS_REQUESTS}),
     reach=REACH,
-    checkpoints=Topic.CHECKPOINTS,
+    checkpoints=Topic.LEDGER_CHECKPOINTS,
 )
 
 
@@ -129,7 +129,8 @@ def ledger(
             )
         return LedgerHandler(partition, context[0], edges[0], JobLogReader(parts.log, readers=1))
 
-    worker = PartitionWorker.of(parts, INPUTS, handler, group=GROUP, tenure=tenure)
+    inputs = replace(INPUTS, checkpoint_every=settings.checkpoint_every)
+    worker = PartitionWorker.of(parts, inputs, handler, group=GROUP, tenure=tenure, keys=keys)
     workers = EndedWorkers(worker.tables[Topic.WORKERS], heard.line_counts)
     freezes = OrderTable(worker.tables[Topic.FREEZES], FreezeOrders(), heard.line_counts)
     heard.follow(worker.tables[Topic.FREEZES], worker.tables[Topic.POLICIES])

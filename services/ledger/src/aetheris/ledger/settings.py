@@ -7,6 +7,7 @@ from pydantic import Field
 from aetheris.ledger.core.limits import LedgerLimits, QuarantineLimits
 from aetheris.protocol.plan.graph import OnInDoubt
 from aetheris.runtime.process.settings import SigningSettings
+from aetheris.runtime.worker.checkpointer import EVERY
 
 
 class LedgerSettings(SigningSettings):
@@ -16,6 +17,9 @@ class LedgerSettings(SigningSettings):
     signers: Path | None = Field(
         None,
         description="Whose SSH keys and passkeys count where a rule asks for signatures (allowed_signers of OpenSSH)",
+    )
+    checkpoint_every: int = Field(
+        EVERY, ge=1, description="Records of a partition after which a job that was there before gets a checkpoint"
     )
     runs: bool = Field(default=True, description="Grant several nodes that follow each other at once")
     on_in_doubt: OnInDoubt = Field(

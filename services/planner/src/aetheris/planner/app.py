@@ -32,7 +32,7 @@ INPUTS = Inputs(
     tables=(Topic.JOBS_INDEX,),
     rows={Topic.JOBS_INDEX: JobLines},
     quarantines=frozenset({Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS}),
-    checkpoints=Topic.CHECKPOINTS,
+    checkpoints=Topic.PLANNER_CHECKPOINTS,
 )
 
 
@@ -100,5 +100,5 @@ def planner(
     parts.health.report("jobs_stuck", lambda: sum(handler.stuck for handler in list(handlers.values())))
     parts.metrics.watch(Metric.STUCK_JOBS, lambda: sum(handler.stuck for handler in list(handlers.values())))
     inputs = replace(INPUTS, checkpoint_every=settings.checkpoint_every)
-    worker = PartitionWorker.of(parts, inputs, handler, group=GROUP, tenure=tenure)
+    worker = PartitionWorker.of(parts, inputs, handler, group=GROUP, tenure=tenure, keys=keys)
     return worker

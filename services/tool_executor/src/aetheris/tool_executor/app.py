@@ -16,6 +16,7 @@ from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.base.refusal import StartRefused, ToolsRefused
+from aetheris.runtime.keys.records import RecordKeys
 from aetheris.runtime.keys.revocations import load_revocations
 from aetheris.runtime.log.order_table import OrderTable
 from aetheris.runtime.process.crash import crash_points
@@ -66,7 +67,7 @@ INPUTS = Inputs(
     quarantines=frozenset({Topic.TOOLS_GRANTS}),
     made_again=frozenset({Topic.TOOLS_GRANTS}),
     reach=REACH,
-    checkpoints=Topic.CHECKPOINTS,
+    checkpoints=Topic.LEDGER_CHECKPOINTS,
 )
 
 
@@ -216,7 +217,8 @@ def executor(
             )
         )
 
-    worker = PartitionWorker.of(on, INPUTS, handler, group=GROUP)
+    keys = RecordKeys(frozenset(settings.installation), revocations=revocations)
+    worker = PartitionWorker.of(on, INPUTS, handler, group=GROUP, keys=keys)
     heard = HeardMessages(SignedMessages(settings.installation), on.metrics)
     heard.follow(worker.tables[Topic.FREEZES])
     on.health.report("other_roots", heard.other_roots)

@@ -58,7 +58,7 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
             return VerifierPartition(VerifierDependencies(parts, worker, keys, records, proofs), partition)
 
         inputs = replace(INPUTS, checkpoint_every=settings.checkpoint_every)
-        worker = PartitionWorker.of(parts, inputs, handler, group=GROUP, tenure=tenure)
+        worker = PartitionWorker.of(parts, inputs, handler, group=GROUP, tenure=tenure, keys=records)
         worker.show(parts.health, parts.metrics)
         history = JobLogReader(parts.log)
         seals = SealLog(parts.log, keys, settings.seal_log, settings.data / "keys" / "checkpoint", settings.read_s)

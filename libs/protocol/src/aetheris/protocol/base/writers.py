@@ -142,6 +142,13 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
 }
 """(topic, type) → rule, of what is no event."""
 
+CHECKPOINTS: Mapping[str, Party] = {
+    Topic.PLANNER_CHECKPOINTS.value: Party.PLANNER,
+    Topic.LEDGER_CHECKPOINTS.value: Party.LEDGER,
+    Topic.AUDIT_CHECKPOINTS.value: Party.AUDITOR,
+}
+"""Topic of checkpoints → whose signature is asked for, of each piece in it."""
+
 _ASKED = frozenset(
     {
         *("tool_release", "worker_end", "verification", "policy_activation", "policy_answer"),

@@ -1,22 +1,31 @@
-"""Whose commands and lines of tables are: those count that their writer has signed (docs/adr/0009-signed-records.md).
+"""Whose commands, lines of tables and pieces of checkpoints are: those count that their writer has signed (ADR 9).
 
 Each has its certificate with it, so nothing is remembered: a service that restarts, has a new key or is one of several
 says by itself whose it is. What a message is about it says itself, under its signature: it counts for nothing else.
 """
 
+import hashlib
 from collections.abc import Callable, Collection
 
 from aetheris.protocol.base.ed25519 import verify
+from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.signing import SignedPlace, is_signed, read_signed
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.base.writers import MESSAGES, SIGNED_MESSAGES, Party
+from aetheris.protocol.base.writers import CHECKPOINTS, MESSAGES, SIGNED_MESSAGES, Party
 from aetheris.protocol.fold.provenance import is_certified_under, last_certificate
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
 
 IsTheirs = Callable[[str, str, bytes, bytes], bool]
 """Whether a message of a topic and a type, by its key and value, is of who may write such."""
 
-_REVOCABLE = frozenset({Topic.JOBS_COMMANDS, Topic.TOOLS_REGISTRY, Topic.WORKERS, Topic.VERIFICATIONS})
+PIECE = "checkpoint"
+"""The type of a piece of a checkpoint."""
+PIECE_SIGNATURE = "signature"
+"""The header of a piece that has `piece_said`, with its certificate, signed as a message is."""
+
+_REVOCABLE = frozenset(
+    {Topic.JOBS_COMMANDS, Topic.TOOLS_REGISTRY, Topic.WORKERS, Topic.VERIFICATIONS, *map(Topic, CHECKPOINTS)}
+)
 
 
 class SignedMessages:
@@ -44,20 +53,40 @@ class SignedMessages:
             return None
         return certificate.installation if certificate.installation not in self._roots else None
 
+    def piece_counts(self, record: Record) -> bool:
+        """Whether a piece of a checkpoint is of the service whose topic it is, as it wrote it there (ADR 7)."""
+        if not self._roots:
+            return True
+        value, writer = record.header(PIECE_SIGNATURE), CHECKPOINTS.get(record.topic)
+        if value is None or writer is None:
+            return False
+        payload = self._said_by(writer, record.topic, PIECE, record.key or b"", value)
+        return payload is not None and payload.startswith(piece_said(record.partition, record.value)[:-1])
+
     def _is_by(self, writer: Party, topic: str, name: str, key: bytes, value: bytes) -> bool:
+        return self._said_by(writer, topic, name, key, value) is not None
+
+    def _said_by(self, writer: Party, topic: str, name: str, key: bytes, value: bytes) -> bytes | None:
+        """The payload that a service of one of the roots has signed for its place; None: none has."""
         found = read_signed(value)
         if found is None:
-            return False
+            return None
         payload, signature = found
         certificate = last_certificate(payload)
         if certificate is None or certificate.service != writer or certificate.installation not in self._roots:
-            return False
+            return None
         if topic in _REVOCABLE and self._revocations.revokes(certificate.installation, certificate.key_id):
-            return False
+            return None
         place = message_place(certificate.installation, topic, name, key.decode(errors="replace"))
-        return is_certified_under(certificate, certificate.installation) and is_signed(
+        is_theirs = is_certified_under(certificate, certificate.installation) and is_signed(
             place, payload, signature, certificate.public_key, verify
         )
+        return payload if is_theirs else None
+
+
+def piece_said(partition: int, value: bytes) -> bytes:
+    """What is signed of a piece of a checkpoint beside its topic and key: where it lies, and which bytes it has."""
+    return b'{"partition":%d,"sha256":"%b"}' % (partition, hashlib.sha256(value).hexdigest().encode())
 
 
 def message_place(installation: str, topic: str, name: str, key: str) -> SignedPlace:

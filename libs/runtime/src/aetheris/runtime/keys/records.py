@@ -10,12 +10,12 @@ from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.signing import SignedPlace, born_of
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.base.writers import MESSAGES, SIGNED_MESSAGES, Party, signed_types
+from aetheris.protocol.base.writers import CHECKPOINTS, MESSAGES, SIGNED_MESSAGES, Party, signed_types
 from aetheris.protocol.fold.provenance import CERTIFICATE, JobSigners, Provenance, Standing, place_of
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations, ToldRevocation
 from aetheris.protocol.messages import envelope
 from aetheris.protocol.messages.events import BirthRepeated, Event, JobCreated
-from aetheris.protocol.tables.signed_messages import SignedMessages, message_place
+from aetheris.protocol.tables.signed_messages import PIECE, PIECE_SIGNATURE, SignedMessages, message_place, piece_said
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.keys.signing import Signer, SigningKeyRevoked
 
@@ -97,6 +97,17 @@ class RecordSigner:
     def message(self, draft: Draft) -> Draft:
         """One of them; raises CertificateNotInForce."""
         return self.messages([draft])[0]
+
+    def piece(self, draft: Draft) -> Draft:
+        """A piece of a checkpoint, signed by the service whose topic it is; raises CertificateNotInForce."""
+        writer = CHECKPOINTS.get(draft.topic)
+        signer = self._signers.get(writer) if writer is not None else None
+        if signer is None or draft.partition is None:
+            return draft
+        said = _with_certificate(piece_said(draft.partition, draft.value), signer)
+        place = message_place(signer.certificate.installation, draft.topic, PIECE, draft.key.decode())
+        (value,) = signer.sign([(place, said)], self._clock.now())
+        return replace(draft, headers=(*draft.headers, (PIECE_SIGNATURE, value)))
 
     def _message(self, draft: Draft) -> "_ToSign | None":
         named = (str(draft.topic), _type(draft))
@@ -184,6 +195,10 @@ class RecordKeys:
     def together(self, drafts: Sequence[Draft]) -> Sequence[Draft]:
         """Messages in their order, signed where that is asked for, together; raises CertificateNotInForce."""
         return drafts if self.signer is None else self.signer.messages(drafts)
+
+    def piece(self, draft: Draft) -> Draft:
+        """A piece of a checkpoint, signed where that is asked for; raises CertificateNotInForce."""
+        return draft if self.signer is None else self.signer.piece(draft)
 
     @property
     def messages(self) -> SignedMessages:

@@ -21,7 +21,7 @@ from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.log.interface import Appender, Log, Place
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.withheld import write_all
-from aetheris.runtime.worker.checkpoints import Checkpoints, Live
+from aetheris.runtime.worker.checkpoints import UNSIGNED_PIECES, Checkpoints, Live
 
 EVERY = 20_000
 """Records of a partition, after which a job that was there before them gets a checkpoint."""
@@ -83,6 +83,7 @@ class Checkpointer:
         authority: Place,
         every: int,
         report: Report,
+        sign: Callable[[Draft], Draft] = UNSIGNED_PIECES.sign,
     ) -> None:
         self._log = log
         self._appender = appender
@@ -91,6 +92,7 @@ class Checkpointer:
         self._authority = authority
         self._every = every
         self._report = report
+        self._sign = sign
         self._since = 0
         self._noted_from = 0
         self._last: dict[bytes, int] = {}
@@ -192,7 +194,7 @@ class Checkpointer:
         if piece.span.is_first and not begins_with_creation(piece):
             return self._refuse(one, "its birth can't be read")
         drafts = await asyncio.to_thread(drafts_of, piece, self._checkpoints.place)
-        refusals = await write_all(self._appender, [(draft,) for draft in drafts])
+        refusals = await write_all(self._appender, [(self._sign(draft),) for draft in drafts])
         if refusals:
             return self._refuse(one, refusals[0].why)
         one.written.update(CheckpointSpan.of(draft.key) for draft in drafts)

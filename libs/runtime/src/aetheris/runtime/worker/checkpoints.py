@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import structlog
 
 from aetheris.protocol.base.checkpoints import BadPiece, Chain, CheckpointSpan, Piece, Reached, read
-from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.records import Draft, Record
 from aetheris.runtime.log.interface import Log, Place
 from aetheris.runtime.log.replay import replay
 
@@ -20,6 +20,19 @@ Live = Iterable[tuple[str, int]]
 """Live jobs, each with its birth."""
 
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PieceSignatures:
+    """By what a service knows pieces to be its own."""
+
+    counts: Callable[[Record], bool] = lambda _: True
+    """Whether a piece, which may be anybody's, is to be looked at."""
+    sign: Callable[[Draft], Draft] = lambda draft: draft
+
+
+UNSIGNED_PIECES = PieceSignatures()
+"""Where no root is known, all count."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +49,17 @@ class Loaded:
 class Checkpoints:
     """The pieces that lie in `place`, of the jobs of `authority`'s partition."""
 
-    def __init__(self, log: Log, place: Place, authority: Place, read: Callable[[Record, str], Piece] = read) -> None:
-        """`read`: how a piece is read, and checked."""
+    def __init__(
+        self,
+        log: Log,
+        place: Place,
+        authority: Place,
+        read: Callable[[Record, str], Piece] = read,
+        counts: Callable[[Record], bool] = UNSIGNED_PIECES.counts,
+    ) -> None:
+        """`read`: how a piece is read, and checked; `counts`: whether it is at all."""
         self.place = place
+        self._counts = counts
         self._read = read
         self._log = log
         self._authority = authority
@@ -130,6 +151,9 @@ class Checkpoints:
         return creation_offset if reached is None else reached.as_of + 1
 
     def _check(self, chain: Chain, span: CheckpointSpan, record: Record) -> None:
+        if not self._counts(record):
+            chain.distrust(span)
+            return
         try:
             chain.put(self._read(record, self._authority[0]))
         except BadPiece as error:

@@ -10,6 +10,7 @@ import structlog
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.clock import Clock, SystemClock
+from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
 from aetheris.runtime.log.interface import (
     Appender,
     Log,
@@ -27,8 +28,10 @@ from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.runtime import Runtime
 from aetheris.runtime.process.settings import RuntimeSettings
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
+from aetheris.runtime.worker.checkpoints import UNSIGNED_PIECES, PieceSignatures
 from aetheris.runtime.worker.handler import Cadence, HandlerFactory, Inputs, PartitionHandler
 from aetheris.runtime.worker.partition import PartitionDependencies, WorkerPartition
+from aetheris.runtime.worker.unsigned import HeardMessages
 
 __all__ = ["Cadence", "HandlerFactory", "Inputs", "Pace", "PartitionHandler", "PartitionWorker"]
 
@@ -69,6 +72,7 @@ class PartitionWorker:
         tenure: Tenure | None = None,
         clock: Clock | None = None,
         pace: Pace | None = None,
+        pieces: PieceSignatures = UNSIGNED_PIECES,
     ) -> None:
         self._log = log
         self._appender = appender
@@ -76,6 +80,7 @@ class PartitionWorker:
         self._factory = factory
         self._clock = clock or SystemClock()
         self._pace = pace or Pace()
+        self._pieces = pieces
         self._membership: Membership = log.membership(group, member, inputs.topics, tenure)
         self._tables = {topic: Table(log, topic, inputs.rows.get(topic, dict)()) for topic in inputs.tables}
         self._pumps = {
@@ -99,9 +104,16 @@ class PartitionWorker:
 
     @classmethod
     def of(
-        cls, parts: Runtime, inputs: Inputs, factory: HandlerFactory, *, group: str, tenure: Tenure | None = None
+        cls,
+        parts: Runtime,
+        inputs: Inputs,
+        factory: HandlerFactory,
+        *,
+        group: str,
+        tenure: Tenure | None = None,
+        keys: RecordKeys = UNSIGNED,
     ) -> "PartitionWorker":
-        """That of a service, under the name and at the pace of its settings.
+        """That of a service, under the name and at the pace of its settings; `keys`: of its checkpoints.
 
         Raises:
             SettingInvalid: AETHERIS_WORKER_ID is no name.
@@ -116,6 +128,7 @@ class PartitionWorker:
             tenure=tenure,
             clock=parts.clock,
             pace=Pace.of(parts.settings),
+            pieces=PieceSignatures(HeardMessages(keys.messages, parts.metrics).piece_counts, keys.piece),
         )
 
     @property
@@ -295,6 +308,7 @@ class PartitionWorker:
             feed=self._feed,
             hold=self._hold,
             release=self._release,
+            pieces=self._pieces,
         )
 
     def _feed(self, positions: Mapping[Place, int]) -> None:

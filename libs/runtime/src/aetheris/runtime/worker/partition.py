@@ -26,7 +26,7 @@ from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.withheld import write_all
 from aetheris.runtime.worker.ages import Ages
 from aetheris.runtime.worker.checkpointer import Checkpointer
-from aetheris.runtime.worker.checkpoints import Checkpoints, Loaded
+from aetheris.runtime.worker.checkpoints import UNSIGNED_PIECES, Checkpoints, Loaded, PieceSignatures
 from aetheris.runtime.worker.handler import Inputs, PartitionHandler
 
 _log = structlog.get_logger(__name__)
@@ -56,6 +56,7 @@ class PartitionDependencies:
     """Deliver these places from these offsets."""
     hold: Callable[[Sequence[Place]], None]
     release: Callable[[Sequence[Place]], None]
+    pieces: PieceSignatures = UNSIGNED_PIECES
 
 
 class WorkerPartition:
@@ -359,7 +360,9 @@ class WorkerPartition:
 
     def _checkpoints_of(self, around: PartitionDependencies) -> Checkpoints | None:
         topic = around.inputs.checkpoints
-        return Checkpoints(around.log, self._places[topic], self._authority) if topic is not None else None
+        if topic is None:
+            return None
+        return Checkpoints(around.log, self._places[topic], self._authority, counts=around.pieces.counts)
 
     def _checkpointer_of(self, around: PartitionDependencies) -> Checkpointer | None:
         if self._checkpoints is None or not around.inputs.checkpoint_every:
@@ -372,6 +375,7 @@ class WorkerPartition:
             authority=self._authority,
             every=around.inputs.checkpoint_every,
             report=self._handler.checkpointed,
+            sign=around.pieces.sign,
         )
 
     async def _wake_up_at(self, due_s: float) -> None:

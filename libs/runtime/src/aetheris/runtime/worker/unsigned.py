@@ -6,7 +6,7 @@ from typing import NamedTuple
 import structlog
 
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.tables.signed_messages import SignedMessages
+from aetheris.protocol.tables.signed_messages import PIECE, SignedMessages
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
 
@@ -51,6 +51,13 @@ class HeardMessages:
         counts = self._messages.counts(record.topic, name, record.key, record.value)
         if not counts:
             self._tell(record.topic, name, record.key, partition=record.partition, offset=record.offset)
+        return counts
+
+    def piece_counts(self, record: Record) -> bool:
+        """Whether a piece of a checkpoint is of the service whose topic it is: what isn't counts as none."""
+        counts = self._messages.piece_counts(record)
+        if not counts:
+            self._tell(record.topic, PIECE, record.key, partition=record.partition, offset=record.offset)
         return counts
 
     def line_counts(self, topic: str, name: str, key: bytes, value: bytes) -> bool:

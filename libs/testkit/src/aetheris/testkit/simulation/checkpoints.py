@@ -1,4 +1,4 @@
-"""Checkpoints, simulated: the same pieces, written by any planner and read by all, which lie in their topic at once."""
+"""Checkpoints, simulated: the same pieces, written by any planner and any ledger, which lie in their topic at once."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
@@ -10,10 +10,9 @@ from aetheris.testkit.memory import MemoryLog
 from aetheris.testkit.simulation.log import Entry
 from aetheris.testkit.simulation.surroundings import SimulationSurroundings
 
-PLACE = (str(Topic.CHECKPOINTS), 0)
 AUTHORITY = (str(Topic.JOBS_EVENTS), 0)
 ROUNDS = 3
-"""Of a planner, after which it writes."""
+"""Of who writes them, after which it does."""
 
 Evolve = Callable[[Entry], object]
 
@@ -21,9 +20,11 @@ Evolve = Callable[[Entry], object]
 class SimCheckpoints:
     """What one process knows of them."""
 
-    def __init__(self, around: SimulationSurroundings) -> None:
+    def __init__(self, around: SimulationSurroundings, topic: Topic) -> None:
         self._around = around
-        self._known = Checkpoints(MemoryLog(1), PLACE, AUTHORITY, self._read)
+        self._place = (str(topic), 0)
+        self._pieces = around.pieces[topic]
+        self._known = Checkpoints(MemoryLog(1), self._place, AUTHORITY, self._read)
         self._taken = 0
         self._rounds = 0
 
@@ -33,7 +34,7 @@ class SimCheckpoints:
     def load(self, mark: int) -> tuple[int, Sequence[Entry]]:
         """Where a restart reads on, and what of live jobs lies below: of nothing else it is told."""
         self.take()
-        values = {CheckpointSpan.of(record.key): record for record in self._around.pieces}
+        values = {CheckpointSpan.of(record.key): record for record in self._pieces}
         events = self._around.log.topics[Topic.JOBS_EVENTS]
         loaded = self._known.loaded(values, mark, len(events))
         self.live = loaded.live
@@ -41,8 +42,8 @@ class SimCheckpoints:
 
     def take(self) -> None:
         """Read what has come."""
-        self._known.take(self._around.pieces[self._taken :])
-        self._taken = len(self._around.pieces)
+        self._known.take(self._pieces[self._taken :])
+        self._taken = len(self._pieces)
 
     def mark(self, live: Live, position: int) -> int:
         """What this process may commit."""
@@ -56,13 +57,13 @@ class SimCheckpoints:
             return
         jobs = dict(live)
         for job_id, creation_offset in jobs.items():
-            self._around.pieces.extend(self._piece(job_id, creation_offset, position - 1))
+            self._pieces.extend(self._piece(job_id, creation_offset, position - 1))
         self.take()
         gone: list[CheckpointSpan] = []
         for chain in self._known.chains():
             is_live = jobs.get(chain.job_id) == chain.creation_offset or chain.creation_offset >= position
             gone += chain.superseded() if is_live else chain.spans()
-        self._around.pieces.extend(Record(*PLACE, 0, 0, span.key, (), b"") for span in gone)
+        self._pieces.extend(Record(*self._place, 0, 0, span.key, (), b"") for span in gone)
 
     def _read(self, record: Record, topic: str) -> Piece:
         subject = (record.key, record.value)
@@ -80,4 +81,4 @@ class SimCheckpoints:
         held = log.topics[Topic.JOBS_EVENTS][after + 1 : as_of + 1]
         records = [log.written(one) for one in held if one.body.job_id == job_id]
         piece = cut(CheckpointSpan(job_id, creation_offset, after, as_of), root, records)
-        yield Record(*PLACE, 0, 0, piece.span.key, (("ce_type", TYPE),), write(piece))
+        yield Record(*self._place, 0, 0, piece.span.key, (("ce_type", TYPE),), write(piece))

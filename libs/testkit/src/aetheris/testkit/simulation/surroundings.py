@@ -1,5 +1,6 @@
 """What all actors of a run share: log, Redis, outside, time, and the tape that decides."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -88,8 +89,8 @@ class SimulationSurroundings:
     progress: RunProgress = field(default_factory=RunProgress)
     index: dict[str, JobIndexEntry] = field(default_factory=dict[str, JobIndexEntry])
     offsets: dict[str, Offsets] = field(default_factory=dict[str, Offsets])
-    pieces: list[Record] = field(default_factory=list[Record])
-    """The topic of checkpoints."""
+    pieces: defaultdict[Topic, list[Record]] = field(default_factory=lambda: defaultdict(list[Record]))
+    """The topics of checkpoints."""
     read_pieces: dict[tuple[bytes | None, bytes], Piece] = field(
         default_factory=dict[tuple[bytes | None, bytes], Piece]
     )
@@ -101,7 +102,7 @@ class SimulationSurroundings:
 
     def beside(self, number: int, log: SimLog) -> "SimulationSurroundings":
         """Another partition of the same run."""
-        return replace(self, number=number, log=log, offsets={}, pieces=[])
+        return replace(self, number=number, log=log, offsets={}, pieces=defaultdict(list))
 
     @property
     def now_s(self) -> float:

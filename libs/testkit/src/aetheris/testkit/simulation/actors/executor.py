@@ -134,7 +134,7 @@ class SimulatedExecutor:
         }
         self._takes_a_round = (ScheduledAction(f"{self.name} takes a round", self._round),)
         grants = around.group(ROLE).start(Topic.TOOLS_GRANTS) if grants is None else grants
-        self._checkpoints = SimCheckpoints(around)
+        self._checkpoints = SimCheckpoints(around, Topic.LEDGER_CHECKPOINTS)
         start, below = self._checkpoints.load(start) if owner else (start, ())
         self._fold(below)
         self.core.pass_over(start - 1)

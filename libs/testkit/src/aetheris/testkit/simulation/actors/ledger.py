@@ -96,7 +96,7 @@ class SimulatedLedger:
         """Tool → where its last release that was read says that the partition ended."""
         self._read_tables(announce=False)
         commands = {topic: group.start(topic) for topic in (Topic.TOOLS_REQUESTS, Topic.JOBS_COMMANDS)}
-        self._checkpoints = SimCheckpoints(around)
+        self._checkpoints = SimCheckpoints(around, Topic.LEDGER_CHECKPOINTS)
         start, below = self._checkpoints.load(start)
         for entry in below:
             self._evolve(entry, self._now())
@@ -181,6 +181,7 @@ class SimulatedLedger:
             self.writer.append(self._records.signed(batches), self._commit)
         else:
             self._commit()
+        self._checkpoints.write(self.core.live(), self.reader.positions[Topic.JOBS_EVENTS])
 
     def _batch(self, decision: Decision) -> WholeBatch | None:
         match decision:

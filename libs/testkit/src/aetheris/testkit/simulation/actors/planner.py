@@ -30,7 +30,7 @@ class SimulatedPlanner:
         self._index = dict(around.index)
         self._records = around.records(Party.PLANNER)
         commands = around.group(ROLE).start(Topic.JOBS_COMMANDS)
-        self._checkpoints = SimCheckpoints(around)
+        self._checkpoints = SimCheckpoints(around, Topic.PLANNER_CHECKPOINTS)
         start, below = self._checkpoints.load(start)
         for entry in below:
             self._evolve(entry)
