@@ -6,7 +6,7 @@ from typing import Any
 from aetheris.runtime.kafka import wire
 from aetheris.runtime.kafka.connection import Disconnected
 from aetheris.runtime.log.interface import LogUnreachable
-from aetheris.testkit.simulation.ablations import Ablation, Replace
+from aetheris.testkit.simulation.ablations.ablation import Ablation, Replace
 
 
 def _instead(value: object) -> Replace:

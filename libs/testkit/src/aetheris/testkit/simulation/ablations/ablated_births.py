@@ -1,7 +1,9 @@
-"""Where births count, its rules left out, for `ablations`."""
+"""Ablations of where births count."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
+
+from aetheris.testkit.simulation.ablations.ablation import Ablation, always
 
 
 def wherever_it_lies(real: Callable[..., bool]) -> Callable[..., bool]:
@@ -22,33 +24,31 @@ def at_the_mark(_: Callable[..., int]) -> Callable[..., int]:
     return begins
 
 
-def whatever(value: object) -> Callable[[Any], Callable[..., object]]:
-    """It is always this."""
-
-    def always(*_: object, **__: object) -> object:
-        return value
-
-    return lambda _: always
-
-
 _LIES = "aetheris.protocol.fold.provenance.Provenance._lies_where_written"
 
-BIRTHS: tuple[tuple[str, str, int, Mapping[str, Callable[[Any], Any]]], ...] = (
-    (
+BIRTHS: tuple[Ablation, ...] = (
+    Ablation(
         "with births wherever they lie",
         "a birth counts where it was written, and no more",
         300,
-        {_LIES: whatever(value=True)},
+        {_LIES: always(value=True)},
+        compared=False,
     ),
-    ("with births of whichever partition", "a birth is of one partition", 300, {_LIES: wherever_it_lies}),
-    (
+    Ablation(
+        "with births of whichever partition",
+        "a birth is of one partition",
+        300,
+        {_LIES: wherever_it_lies},
+        compared=False,
+    ),
+    Ablation(
         "with restarts at the mark",
         "who restarts knows the jobs that are within reach of his mark",
         600,
         {
             "aetheris.protocol.base.sealed.in_reach": at_the_mark,
-            "aetheris.protocol.fold.provenance.Provenance.begin": whatever(value=None),
+            "aetheris.protocol.fold.provenance.Provenance.begin": always(value=None),
         },
+        compared=False,
     ),
 )
-"""Name, rule, seeds after which it was found with room, what is replaced."""
