@@ -13,7 +13,16 @@ from aetheris.protocol.messages.events import PlanGenerated, ToolInvocationStart
 from aetheris.testkit.simulation.__main__ import explained, main
 from aetheris.testkit.simulation.ablations import ABLATIONS, Ablation
 from aetheris.testkit.simulation.forged_records import WAYS
-from aetheris.testkit.simulation.run import FORGED, SIGNS, JobsOutcome, SimulationRun, simulate
+from aetheris.testkit.simulation.run import (
+    ACTIVATED,
+    ACTIVATES,
+    FORGED,
+    FORGES,
+    SIGNS,
+    JobsOutcome,
+    SimulationRun,
+    simulate,
+)
 from aetheris.testkit.simulation.scenario import LEAST_FAULTS, SCOPES, draw_scenario
 from aetheris.testkit.simulation.shrink import shrink
 from aetheris.testkit.simulation.tape import Tape
@@ -81,6 +90,22 @@ def test_seeds_have_tools_in_quarantine_that_work_again_or_are_released(monkeypa
         simulate(seed)
     assert ends.count("ended") > 5
     assert ends.count("released") > 20
+
+
+def test_seeds_have_policies_activated_by_several_and_while_a_partition_changes_hands() -> None:
+    told, decided, late = list[str](), 0, 0
+    for seed in range(ACTIVATES, 60 * ACTIVATED, ACTIVATED):
+        forger, rooted = seed % FORGED in FORGES, seed % FORGED in SIGNS
+        run = SimulationRun(Tape(seed), forger=forger, rooted=rooted, activates=True)
+        run.around.progress.trace = trace = []
+        run.go()
+        told += [line for line in trace if "***" in line]
+        decided += sum(bool(getattr(entry.body, "activation", 0)) for entry in run.events())
+        late += sum(map(len, run.around.activations.went_back.values()))
+    assert all(any(what in line for line in told) for what in ("nobody can read", "at once", "zombie, then activation"))
+    assert all(any(what in line for line in told) for what in ("somebody forges forged-", "Activation at", "Answer at"))
+    assert decided > 40
+    assert late > 0
 
 
 def test_a_forger_writes_in_every_way_that_he_has() -> None:

@@ -33,6 +33,7 @@ from aetheris.protocol.messages.events import (
 from aetheris.protocol.plan.graph import DuplicateScope, EffectClass, undo_id
 from aetheris.protocol.plan.prompts import TURN
 from aetheris.protocol.planning.turns import took_nothing
+from aetheris.testkit.simulation.activated import ActivationWatch
 from aetheris.testkit.simulation.ballots import Ballots
 from aetheris.testkit.simulation.external_system import ExternalCall, ExternalEffect, SimulatedExternalSystem
 from aetheris.testkit.simulation.forged_records import needs_signature
@@ -61,8 +62,9 @@ class Broken(Exception):
 class SimulationObserver:
     """Folds the log as it grows, and remembers where the facts lie that a call needs before it."""
 
-    def __init__(self, number_of: Callable[[str], int], records: SimRecords) -> None:
+    def __init__(self, number_of: Callable[[str], int], records: SimRecords, activations: ActivationWatch) -> None:
         """`records`: a planner's, of all partitions; they judge what is read here, but for what was forged."""
+        self.activations = activations
         self.records = records
         self.void: dict[str, set[int]] = {}
         """By job: where lies what no writer of its kind has signed for it."""
@@ -147,6 +149,9 @@ class SimulationObserver:
     def _note(self, event: Event, offset: int) -> None:
         self._ballots.note(event, self.jobs[event.job_id].created.submitted_by)
         self.freezes.note(event, offset)
+        strange = self.activations.note(event, offset)
+        if strange is not None:
+            raise Broken("decisions_name_what_was_activated", f"{event.job_id}: {strange}")
         match event:
             case ToolInvocationStarted():
                 self._started.setdefault(event.invocation_id, event)
@@ -300,6 +305,9 @@ def check_proofs(logs: Iterable[SimLog], observer: SimulationObserver, external:
         records = since_birth(held, {installation()})
         report = verify(records)
         _check_report(observer.jobs[job_id], report, external)
+        late = [one.offset for one in report.notes if one.rule == "activation_decreases"]
+        if late != observer.activations.went_back.get(job_id, []):
+            raise Broken("proofs.activation_decreases", f"{job_id}: they name {late}")
         named = {one.offset for one in report.unproven}
         void = {one.offset for one in records} & observer.void.get(job_id, set())
         if named != void:

@@ -30,6 +30,22 @@ class CallFate(Enum):
     """A child of the caller makes it, and lives on when the caller crashes."""
 
 
+BAD_FATES = (
+    CallFate.ANSWER_LOST,
+    CallFate.LATE,
+    CallFate.REQUEST_LOST,
+    CallFate.RESET,
+    CallFate.LATE,
+    CallFate.RESET,
+    CallFate.REFUSED,
+    CallFate.FAILED,
+    CallFate.PARTIAL,
+    CallFate.ORPHANED,
+    CallFate.ORPHANED,
+)
+"""How a call goes wrong, the likely ones more than once."""
+
+
 SETTLES_S = 4.0
 """What probeable tools promise: so long after its sender's end, at most, a request is under way."""
 

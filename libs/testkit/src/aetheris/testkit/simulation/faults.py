@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.topics import Topic
@@ -11,14 +12,14 @@ from aetheris.protocol.plan.graph import RUNNABLE
 from aetheris.protocol.planning.policy import PolicyEffect
 from aetheris.testkit.simulation.actors.human import Human
 from aetheris.testkit.simulation.checks import SimulationObserver
-from aetheris.testkit.simulation.external_system import CallFate, ExternalCall
+from aetheris.testkit.simulation.external_system import BAD_FATES, CallFate, ExternalCall
 from aetheris.testkit.simulation.forged_lines import another_host, forged_line
 from aetheris.testkit.simulation.forged_records import altered_paths, forged_records
 from aetheris.testkit.simulation.forger import forgeries
 from aetheris.testkit.simulation.installation import drafts_of, written
 from aetheris.testkit.simulation.log import WholeBatch, again
 from aetheris.testkit.simulation.processes import Processes
-from aetheris.testkit.simulation.scenario import CONFIRMED, SIGNAL, TENANT, TTL_S, revised
+from aetheris.testkit.simulation.scenario import CONFIRMED, POLICIES, SIGNAL, TENANT, TTL_S, revised
 from aetheris.testkit.simulation.stores import effect_bytes
 from aetheris.testkit.simulation.surroundings import SimulationSurroundings
 
@@ -28,19 +29,6 @@ REPEATED = (
     Topic.VERIFICATIONS,
     Topic.JOBS_COMMANDS,
     Topic.LEDGER_CONTENTS,
-)
-BAD_FATES = (
-    CallFate.ANSWER_LOST,
-    CallFate.LATE,
-    CallFate.REQUEST_LOST,
-    CallFate.RESET,
-    CallFate.LATE,
-    CallFate.RESET,
-    CallFate.REFUSED,
-    CallFate.FAILED,
-    CallFate.PARTIAL,
-    CallFate.ORPHANED,
-    CallFate.ORPHANED,
 )
 
 
@@ -54,6 +42,8 @@ class SimulatedFaults:
     observer: SimulationObserver
     pass_time: Callable[[float], object]
     count: int = 0
+    more: Sequence[Callable[[], str | None]] = ()
+    """What else may go wrong."""
 
     @property
     def around(self) -> SimulationSurroundings:
@@ -63,9 +53,10 @@ class SimulatedFaults:
     def strike(self) -> None:
         """One fault, drawn from those that have a place now."""
         kinds = (*_KINDS, *_FREEZES) if self.around.scenario.freezes else _KINDS
-        first = self.around.tape.below(len(kinds))
-        for kind in (*kinds[first:], *kinds[:first]):
-            happened = kind(self)
+        strikes = (*(partial(kind, self) for kind in kinds), *self.more)
+        first = self.around.tape.below(len(strikes))
+        for strike in (*strikes[first:], *strikes[:first]):
+            happened = strike()
             if happened is not None:
                 self.count += 1
                 self.around.say(f"*** {happened}")
@@ -441,8 +432,9 @@ class SimulatedFaults:
         return f"{node_id} of {job.job_id} gets other arguments"
 
     def _is_asked_about(self, entry: PlanEntry) -> bool:
-        verdict = self.around.scenario.policy.verdict(entry.node.tool_name, entry.irreversible, dict)
-        return verdict.effect is PolicyEffect.APPROVAL
+        policies = POLICIES if self.around.activates else (self.around.scenario.policy,)
+        verdicts = (one.verdict(entry.node.tool_name, entry.irreversible, dict) for one in policies)
+        return any(verdict.effect is PolicyEffect.APPROVAL for verdict in verdicts)
 
 
 Kind = Callable[[SimulatedFaults], str | None]

@@ -13,6 +13,7 @@ from aetheris.protocol.base.signing import Revocation, key_id_of
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.fold.provenance import Standing
+from aetheris.protocol.messages.commands import NumberedOrder, PartitionAnswer
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.events import Event, JobCreated
 from aetheris.runtime.keys.files import certified
@@ -87,6 +88,14 @@ class SimRecords:
         drafted = [drafts_of(one) if one.topic is Topic.JOBS_EVENTS else () for one in batches]
         signed = self._records.signed(drafted)
         return [written(one, drafts) if drafts else one for one, drafts in zip(batches, signed, strict=True)]
+
+
+def line(topic: Topic, id_: str, body: NumberedOrder | PartitionAnswer, keys: RecordKeys) -> WholeBatch:
+    """A line of a table, signed where the process has the key; where there is no root, as it is."""
+    if not keys.roots:
+        return WholeBatch(topic, ((id_, body),))
+    drafted = draft(topic, body, key=body.key, id=id_, source=SOURCE, time=TIME)
+    return WholeBatch(topic, ((id_, body),), (keys.message(drafted),))
 
 
 def drafts_of(batch: WholeBatch) -> tuple[Draft, ...]:

@@ -71,8 +71,12 @@ def _nobody() -> None:
     """Whoever waited for this acknowledgement is gone."""
 
 
-TABLES = (Topic.WORKERS, Topic.JOBS_INDEX, Topic.LEDGER_CONTENTS, Topic.TOOLS_REGISTRY, Topic.FREEZES)
+TABLES = (Topic.WORKERS, Topic.JOBS_INDEX, Topic.LEDGER_CONTENTS, Topic.TOOLS_REGISTRY, Topic.FREEZES, Topic.POLICIES)
 """Topics that every process reads whole, whatever its partitions."""
+
+
+SIGNED = (Topic.JOBS_EVENTS, Topic.POLICIES)
+"""Topics whose records have their bytes where the run has a root."""
 
 
 class PositionedReader(Protocol):
@@ -190,7 +194,7 @@ class SimLog:
 def again(topic: Topic, entries: Sequence[Entry]) -> WholeBatch:
     """The same records once more, to the byte."""
     drafts = tuple(Draft(topic, one.record.key or b"", one.record.value, one.record.headers) for one in entries)
-    held = drafts if entries and entries[0].record.value and topic is Topic.JOBS_EVENTS else ()
+    held = drafts if entries and entries[0].record.value and topic in SIGNED else ()
     return WholeBatch(topic, tuple((one.id, one.body) for one in entries), held)
 
 

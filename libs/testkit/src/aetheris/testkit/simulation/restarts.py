@@ -7,6 +7,7 @@ import random
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from aetheris.ledger.core.policy_in_force import PolicyInForce
 from aetheris.planner.core.behind import Behinds
 from aetheris.planner.core.decisions import Append, Behind, IndexUpdate, NodesRequest, Output
 from aetheris.planner.core.partition import Partition as PlannerPartition
@@ -194,12 +195,18 @@ class Restart:
 
 
 def check_restarts(
-    logs: Iterable[SimLog], scenario: Scenario, called: Container[str], seed: int, keys: RecordKeys
+    logs: Iterable[SimLog],
+    scenario: Scenario,
+    called: Container[str],
+    *,
+    seed: int,
+    keys: RecordKeys,
+    policies: PolicyInForce,
 ) -> None:
     """A planner that starts at a prefix, from its beginning and from checkpoints, and lives on to the end.
 
     What a ledger and an executor decide there. `called`: the invocation_ids of all calls that were made; `keys`: which
-    roots they know.
+    roots they know; `policies`: what is activated.
 
     Raises:
         Broken: one does not decide as another that lived through it.
@@ -211,9 +218,8 @@ def check_restarts(
             prefix = draws.choice(log.wholes)
             mark = draws.choice([one for one in log.wholes if one <= prefix]) if from_checkpoints else 0
             Restart(life, prefix, mark, seen=draws.choice((mark, prefix))).check(called)
-        check_restored(
-            Prefix(log, prefix, mark, life.live[mark], keys, scenario.reach if keys.roots else 0), scenario, draws
-        )
+        reach = scenario.reach if keys.roots else 0
+        check_restored(Prefix(log, prefix, mark, life.live[mark], keys, reach, policies), scenario, draws)
 
 
 def _requested(words: Iterable[Word]) -> set[Node]:

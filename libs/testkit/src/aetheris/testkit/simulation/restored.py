@@ -14,6 +14,7 @@ from aetheris.ledger.core.duplicate_index import DuplicateIndex
 from aetheris.ledger.core.limits import QuarantineLimits
 from aetheris.ledger.core.live_jobs import DecisionContext
 from aetheris.ledger.core.partition import Partition as LedgerPartition
+from aetheris.ledger.core.policy_in_force import PolicyInForce
 from aetheris.protocol.base import sealed
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.words import SECRET_BYTES, TryWord, TryWords
@@ -52,6 +53,7 @@ class Prefix:
     live: Sequence[tuple[str, int]]
     keys: RecordKeys
     reach: int
+    policies: PolicyInForce
 
     def records(self) -> SimRecords:
         """What a process that starts there judges records with."""
@@ -99,7 +101,7 @@ def _same(who: str, one: object, other: object) -> None:
 
 
 def _check_ledgers(prefix: Prefix, scenario: Scenario) -> None:
-    whole, cut, lived = _ledger(scenario), _ledger(scenario), _ledger(scenario)
+    whole, cut, lived = (_ledger(scenario, prefix.policies) for _ in range(3))
     _fold(whole, prefix.whole, prefix.records())
     whole.restored(_now(0.0))
     records = prefix.records()
@@ -120,7 +122,7 @@ def _check_ledgers(prefix: Prefix, scenario: Scenario) -> None:
         raise Broken("a_restart_decides_the_same", f"of one that restarts and one that lived only one says {differing}")
 
 
-def _ledger(scenario: Scenario) -> LedgerPartition:
+def _ledger(scenario: Scenario, policies: PolicyInForce) -> LedgerPartition:
     numbers = count()
     context = DecisionContext(
         scenario.policy,
@@ -129,6 +131,7 @@ def _ledger(scenario: Scenario) -> LedgerPartition:
         lambda: 0.5,
         scenario.registered,
         DuplicateIndex(),
+        policies=policies,
     )
     return LedgerPartition(context, {})
 

@@ -13,6 +13,7 @@ from aetheris.protocol.messages.commands import FreezeAnswer, FreezeBarrier, Fre
 from aetheris.protocol.messages.events import WorkerEnded
 from aetheris.runtime.keys.records import UNSIGNED
 from aetheris.testkit.simulation.ablations import NONE, Ablation, replaced
+from aetheris.testkit.simulation.actors.administrator import Administrator
 from aetheris.testkit.simulation.actors.human import Human
 from aetheris.testkit.simulation.checks import (
     Broken,
@@ -44,12 +45,16 @@ LONGEST = 4000
 LONGEST_REST_S = 600.0
 """Virtual time without faults after which nothing more is waited for: what is open then is stuck."""
 BETWEEN_FAULTS = 24
-LOOKED_BACK = 20
-"""One seed in so many has restarts looked at over its whole history."""
+LOOKED_BACK, PASSED_ON = 20, 100
+"""One seed in so many has restarts looked at over its whole history; and of those with activations one in the other."""
 WRITTEN_OUT = 50
 """One seed in so many passes every record through its JSON; the others pass the models on."""
 
 
+ACTIVATED, ACTIVATES = 20, 13
+"""Of so many seeds, those that leave the other when divided have policies activated."""
+OFTEN = 3
+"""In those, how much likelier than any other fault what concerns activations is."""
 FORGED, FORGES, SIGNS = 7, (1, 4, 6), (1, 4)
 """Of so many seeds, those that leave one of the first when divided have a forger, and those of the others a root."""
 
@@ -77,11 +82,13 @@ class SimulationRun:
         codec: bool = False,
         forger: bool = False,
         rooted: bool = False,
+        activates: bool = False,
         longest: int = LONGEST,
         compared: bool = True,
     ) -> None:
         """`rooted`: the installation has a root, and its services sign; `forger`: somebody writes what he likes, and
-        reports of tries alone where nobody signs; `compared`: whether folds are, before all has come to rest.
+        reports of tries alone where nobody signs; `activates`: somebody activates policies;
+        `compared`: whether folds are, before all has come to rest.
         """
         self.steps = 0
         self._compared = compared
@@ -91,13 +98,12 @@ class SimulationRun:
         self.external = SimulatedExternalSystem()
         log = SimLog(tape, partial(self._landed, 0), codec=codec)
         scenario = draw_scenario(tape)
-        self.observer = SimulationObserver(
-            scenario.number_of, SimRecords(keys_of(Party.PLANNER)) if rooted else SimRecords()
-        )
         redis = SimRedis(TTL_S)
         self.around = SimulationSurroundings(
-            tape, scenario, log, redis, self.external, self.observer.sent, gate, locks, rooted=rooted
+            tape, scenario, log, redis, self.external, self._sent, gate, locks, rooted=rooted, activates=activates
         )
+        records = SimRecords(keys_of(Party.PLANNER)) if rooted else SimRecords()
+        self.observer = SimulationObserver(scenario.number_of, records, self.around.activations)
         others = [self._beside(number, codec=codec) for number in range(1, scenario.partitions)]
         self.parts = (self.around, *others)
         self.processes = Processes(self.parts)
@@ -109,11 +115,17 @@ class SimulationRun:
             self.processes.quarantined,
             records=self.observer.records,
         )
+        self.administrator = Administrator(self.parts)
         self.faults = SimulatedFaults(self.parts, self.processes, self.human, self.observer, self._pass_time)
+        if activates:
+            self.faults.more = OFTEN * self.administrator.faults(self.faults.ledger_becomes_zombie)
 
     def _beside(self, number: int, *, codec: bool) -> SimulationSurroundings:
         log = SimLog(self.tape, partial(self._landed, number), codec=codec, beside=self.around.log, number=number)
         return self.around.beside(number, log)
+
+    def _sent(self, call: ExternalCall) -> None:
+        self.observer.sent(call)
 
     def events(self) -> list[Entry]:
         """What all partitions hold, each in its order."""
@@ -148,6 +160,8 @@ class SimulationRun:
         check_end(self.observer, self.external, expected, self._rest())
         if not self.observer.freezes.is_answered(len(self.parts)):
             raise Broken("freezes_are_answered", "a partition has not answered an order")
+        if not self.around.activations.is_answered(len(self.parts)):
+            raise Broken("activations_are_answered", "a partition has not answered the last one")
         check_words(self.human.words, self.around.progress.passed_over, self.observer.jobs)
         check_listed(self.observer.jobs, self.around.index)
         check_lines((entry.body for entry in self.around.log.topics[Topic.LEDGER_CONTENTS]), self.observer.jobs)
@@ -206,12 +220,13 @@ class SimulationRun:
             return True
         passed = self._pass_time(0.0)
         self.human.ask_again()
-        return not passed and not self.human.actions()
+        return not passed and not self.human.actions() and not self.administrator.actions()
 
     def _over(self) -> bool:
         jobs = self.observer.jobs
         done = len(jobs) == len(self.around.scenario.submissions) and all(job.terminal for job in jobs.values())
         answered = self.observer.freezes.is_answered(len(self.parts)) and not any(self.human.frozen())
+        answered = answered and self.around.activations.is_answered(len(self.parts))
         return done and answered and not any(call.may_land for call in self.external.under_way)
 
     def step(self, impatience: float) -> bool:
@@ -244,6 +259,7 @@ class SimulationRun:
                 found.append(ScheduledAction(f"{call.invocation_id} is answered", partial(self._answer, call)))
         found += self.processes.actions()
         found += self.human.actions()
+        found += self.administrator.actions()
         found += self.processes.returns()
         if not self.around.redis.up:
             found.append(ScheduledAction("Redis is back", self._redis_returns))
@@ -255,6 +271,8 @@ class SimulationRun:
         for entry in entries:
             if isinstance(entry.body, FreezeBarrier):
                 self.observer.freezes.passed(number, entry.body, entry.record.offset)
+            elif topic is Topic.POLICIES:
+                self.around.activations.told(entry.id, entry.body)
             elif isinstance(entry.body, FreezeOrder | FreezeAnswer):
                 self.observer.freezes.told(entry.body)
             elif topic is Topic.JOBS_EVENTS:
@@ -354,7 +372,7 @@ def simulate(
     """Run a seed, or a recorded tape of it; whatever a core raises counts as a broken promise too."""
     codec = seed % WRITTEN_OUT == 0
     tape = Tape(seed) if recorded is None else Tape(recorded=recorded)
-    forger, rooted = seed % FORGED in FORGES, seed % FORGED in SIGNS
+    forger, rooted, activates = seed % FORGED in FORGES, seed % FORGED in SIGNS, seed % ACTIVATED == ACTIVATES
     run = SimulationRun(
         tape,
         gate=ablation.gate,
@@ -362,6 +380,7 @@ def simulate(
         codec=codec,
         forger=forger,
         rooted=rooted,
+        activates=activates,
         longest=longest,
         compared=ablation.compared,
     )
@@ -370,10 +389,12 @@ def simulate(
     try:
         with ablation.applied():
             run.go()
-            if seed % LOOKED_BACK == 0:
+            if seed % LOOKED_BACK == 0 or (activates and seed % PASSED_ON == ACTIVATES):
                 logs, keys = (part.log for part in run.parts), keys_of() if rooted else UNSIGNED
+                policies = run.processes.ledgers[-1].policies
                 with run.in_reach():
-                    check_restarts(logs, run.around.scenario, run.observer.called, seed, keys)
+                    called = run.observer.called
+                    check_restarts(logs, run.around.scenario, called, seed=seed, keys=keys, policies=policies)
     except Broken as error:
         broken, rule = str(error), error.rule
     except Exception as error:  # noqa: BLE001  a core that raises is what is looked for
@@ -415,4 +436,6 @@ _SHOWN = (
     "live",
     "verdict",
     "reason",
+    "activation",
+    "number",
 )

@@ -93,20 +93,19 @@ GOAL = "whatever it takes"
 MOST_TURNS = 4
 BRIEF = Brief(model="m", tools=tuple(TOOLS), limits=AgentLimits(turns=MOST_TURNS, calls=6))
 
-POLICIES: tuple[Policy, ...] = tuple(
-    parse(text)
-    for text in (
-        '[[rules]]\nname = "all"\ntools = ["*"]\neffect = "allow"',
-        '[[rules]]\nname = "ask"\ntools = ["*"]\nirreversible = true\neffect = "approval"\n'
-        '[[rules]]\nname = "rest"\ntools = ["*"]\neffect = "allow"',
-        '[[rules]]\nname = "ask"\ntools = ["*"]\nirreversible = true\neffect = "approval"\nexpires_s = 40\n'
-        "approvals = 2\n"
-        '[[rules]]\nname = "few"\ntools = ["mail"]\neffect = "allow"\nbudget = {calls = 1}\n'
-        '[[rules]]\nname = "rest"\ntools = ["*"]\neffect = "allow"',
-        '[[rules]]\nname = "never"\ntools = ["wipe"]\neffect = "deny"\n'
-        '[[rules]]\nname = "rest"\ntools = ["*"]\neffect = "allow"',
-    )
+POLICY_TEXTS = (
+    '[[rules]]\nname = "all"\ntools = ["*"]\neffect = "allow"',
+    '[[rules]]\nname = "ask"\ntools = ["*"]\nirreversible = true\neffect = "approval"\n'
+    '[[rules]]\nname = "rest"\ntools = ["*"]\neffect = "allow"',
+    '[[rules]]\nname = "ask"\ntools = ["*"]\nirreversible = true\neffect = "approval"\nexpires_s = 40\n'
+    "approvals = 2\n"
+    '[[rules]]\nname = "few"\ntools = ["mail"]\neffect = "allow"\nbudget = {calls = 1}\n'
+    '[[rules]]\nname = "rest"\ntools = ["*"]\neffect = "allow"',
+    '[[rules]]\nname = "never"\ntools = ["wipe"]\neffect = "deny"\n'
+    '[[rules]]\nname = "rest"\ntools = ["*"]\neffect = "allow"',
 )
+
+POLICIES: tuple[Policy, ...] = tuple(map(parse, POLICY_TEXTS))
 
 
 class Lasting(Enum):

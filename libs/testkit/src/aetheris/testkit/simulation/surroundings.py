@@ -12,6 +12,7 @@ from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.messages.commands import CancelContract, JobIndexEntry
+from aetheris.testkit.simulation.activated import ActivationWatch
 from aetheris.testkit.simulation.external_system import CallFate, ExternalCall, SimulatedExternalSystem
 from aetheris.testkit.simulation.installation import SimRecords, keys_of
 from aetheris.testkit.simulation.log import Entry, SimLog
@@ -84,8 +85,11 @@ class SimulationSurroundings:
     """Who holds the lock on a worker's name: its children too; for an ablation `own`."""
     rooted: bool = False
     """Whether the installation has a root, and its services sign."""
+    activates: bool = False
+    """Whether somebody activates policies."""
     number: int = 0
     """The partition's."""
+    activations: ActivationWatch = field(init=False)
     progress: RunProgress = field(default_factory=RunProgress)
     index: dict[str, JobIndexEntry] = field(default_factory=dict[str, JobIndexEntry])
     offsets: dict[str, Offsets] = field(default_factory=dict[str, Offsets])
@@ -100,9 +104,14 @@ class SimulationSurroundings:
     broken: dict[str, CallFate] = field(default_factory=dict[str, CallFate])
     """What becomes of all calls of a tool."""
 
+    def __post_init__(self) -> None:
+        self.activations = ActivationWatch(self.scenario.policy.hash)
+
     def beside(self, number: int, log: SimLog) -> "SimulationSurroundings":
         """Another partition of the same run."""
-        return replace(self, number=number, log=log, offsets={}, pieces=defaultdict(list))
+        made = replace(self, number=number, log=log, offsets={}, pieces=defaultdict(list))
+        made.activations = self.activations
+        return made
 
     @property
     def now_s(self) -> float:

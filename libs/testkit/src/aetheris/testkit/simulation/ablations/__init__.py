@@ -1,5 +1,6 @@
 """What happens without each of the rules: the simulation must catch every one of these (docs/simulation.md)."""
 
+from aetheris.testkit.simulation.ablations.ablated_activations import ACTIVATIONS
 from aetheris.testkit.simulation.ablations.ablated_births import BIRTHS
 from aetheris.testkit.simulation.ablations.ablated_calls import CALLS
 from aetheris.testkit.simulation.ablations.ablated_doubts import DOUBTS
@@ -10,4 +11,4 @@ from aetheris.testkit.simulation.ablations.ablation import NONE, Ablation, repla
 
 __all__ = ["ABLATIONS", "NONE", "Ablation", "replaced"]
 
-ABLATIONS: tuple[Ablation, ...] = (*CALLS, *DOUBTS, *RESTARTS, *PEOPLE, *SIGNATURES, *BIRTHS)
+ABLATIONS: tuple[Ablation, ...] = (*CALLS, *DOUBTS, *RESTARTS, *PEOPLE, *SIGNATURES, *BIRTHS, *ACTIVATIONS)

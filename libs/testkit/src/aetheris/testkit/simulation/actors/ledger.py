@@ -20,23 +20,30 @@ from aetheris.ledger.core.decisions import (
 from aetheris.ledger.core.duplicate_index import DuplicateIndex
 from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
 from aetheris.ledger.core.partition import Partition
+from aetheris.ledger.core.policy_in_force import PolicyInForce
 from aetheris.ledger.core.quarantine import TenantTool
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.fold.provenance import Standing
 from aetheris.protocol.fold.workers import Ended, Names
 from aetheris.protocol.messages.commands import (
+    POLICY_KEY,
     CancelContract,
     FreezeBarrier,
     FreezeOrder,
+    PolicyActivation,
+    PolicyAnswer,
     StepCommand,
     ToolRequest,
     WorkerEnd,
 )
 from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
+from aetheris.protocol.tables.policy_activations import PolicyActivations
 from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
+from aetheris.testkit.simulation.checks import Broken
+from aetheris.testkit.simulation.installation import installation, keys_of, line
 from aetheris.testkit.simulation.log import Entry, WholeBatch
 from aetheris.testkit.simulation.scenario import TENANT, TOOLS
 from aetheris.testkit.simulation.stores import Holders
@@ -74,6 +81,11 @@ class SimulatedLedger:
         self._lost_s: float | None = None
         self._facts: Facts | None = None
         self._freezes = FreezeOrders()
+        self.policies = PolicyInForce()
+        self._activations = PolicyActivations()
+        self._answered = around.activations.answered.get(around.number, 0)
+        """The activation that its partition had answered when it took over, or that it has answered since."""
+        self._messages = SignedMessages((installation(),) if around.rooted else ())
         scenario = around.scenario
         self.core = Partition(
             DecisionContext(
@@ -84,17 +96,20 @@ class SimulatedLedger:
                 scenario.registered,
                 self._duplicates,
                 freezes=self._freezes,
+                policies=self.policies,
             ),
             self._ended,
             around.number,
         )
         group = around.group(ROLE)
         self._tables = SimulatedReader(
-            around, {Topic.WORKERS: 0, Topic.LEDGER_CONTENTS: 0, Topic.TOOLS_REGISTRY: 0, Topic.FREEZES: 0}
+            around, dict.fromkeys((Topic.WORKERS, Topic.LEDGER_CONTENTS, Topic.TOOLS_REGISTRY, Topic.FREEZES), 0)
         )
+        self._policy_lines = SimulatedReader(around, {Topic.POLICIES: 0})
         self.released: dict[str, int] = {}
         """Tool → where its last release that was read says that the partition ended."""
         self._read_tables(announce=False)
+        self._learn()
         commands = {topic: group.start(topic) for topic in (Topic.TOOLS_REQUESTS, Topic.JOBS_COMMANDS)}
         self._checkpoints = SimCheckpoints(around, Topic.LEDGER_CHECKPOINTS)
         start, below = self._checkpoints.load(start)
@@ -120,7 +135,7 @@ class SimulatedLedger:
             return ()
         if self._facts is not None:
             return self._decides
-        if self.reader.has_more or self._tables.has_more:
+        if self.reader.has_more or self._tables.has_more or self._policy_lines.has_more:
             return self._takes_a_round
         due_s = self.due_s()
         return self._finds_due if due_s is not None and due_s <= self.around.now_s else ()
@@ -134,6 +149,7 @@ class SimulatedLedger:
         now = self._now()
         if not self.around.tape.chance(0.3):
             self._read_tables(announce=True)
+            self._read_policies()
         batch = self.reader.read()
         for entry in batch[Topic.JOBS_EVENTS]:
             self._evolve(entry, now)
@@ -167,8 +183,13 @@ class SimulatedLedger:
             self._decide()
 
     def _decide(self) -> None:
+        if self.around.activates and self.around.tape.chance(0.3):
+            self._read_policies()
         facts, self._facts = self._facts or Facts(), None
         decisions = self.core.decide(facts, self._now())
+        broken = self.around.activations.broken(self.policies.number, self._answered, decisions)
+        if broken is not None and self.owner:
+            raise Broken("nobody_decides_by_what_was_before", f"{self.name}: {broken}")
         self.core.joined()
         self._cancels = {at: one for at, one in self._cancels.items() if self._holds_back(one)}
         for decision in decisions:
@@ -197,7 +218,9 @@ class SimulatedLedger:
                 return WholeBatch(Topic.JOBS_EVENTS, ((self.around.fresh("barrier-"), decision.message),))
             case Answered():
                 return WholeBatch(Topic.FREEZES, ((self.around.fresh("answer-"), decision.message),))
-            case View() | PolicyTaken():
+            case PolicyTaken():
+                return self._answer(decision.message)
+            case View():
                 return None
 
     def _ask_redis(self, wanted: ToFetch) -> Facts:
@@ -253,6 +276,33 @@ class SimulatedLedger:
     def _read_freezes(self) -> list[FreezeOrder]:
         counting = [one.body for one in self._tables.read_all(Topic.FREEZES) if self._freezes.hear(one.body)]
         return [body for body in counting if isinstance(body, FreezeOrder)]
+
+    def _learn(self) -> None:
+        """Who had the partition before may have answered an activation: it decides here, too."""
+        self._read_policies()
+
+    def _read_policies(self) -> None:
+        for one in self._policy_lines.read_all(Topic.POLICIES):
+            key, value = one.record.key or b"", one.record.value
+            name, place = one.body.type_name, POLICY_KEY.encode() if value else key
+            if self._messages.counts(Topic.POLICIES, name, place, value) and self._activations.hear(one.body):
+                self._activated(one.body)
+
+    def answers(self, number: int) -> None:
+        """That its partition decides by an activation."""
+        self.writer.append([self._answer(PolicyAnswer(number=number, partition=self.around.number))])
+
+    def _answer(self, answer: PolicyAnswer) -> WholeBatch:
+        self._answered = answer.number
+        keys = keys_of(Party.LEDGER) if self.around.rooted else keys_of()
+        return line(Topic.POLICIES, self.around.fresh("answer-"), answer, keys)
+
+    def _activated(self, record: PolicyActivation | PolicyAnswer) -> None:
+        if not isinstance(record, PolicyActivation):
+            return
+        self.policies.take(record)
+        if self.around.number not in self._activations.answers(record.key):
+            self.core.policy_activated(self._now())
 
     def quarantined(self) -> list[str]:
         """The tools whose calls wait here."""
