@@ -3,21 +3,27 @@
 import base64
 import hashlib
 import json
+import struct
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aetheris.proofs import RawRecord, seals
-from aetheris.proofs.chain import ChainHead, event_chain_root
+from aetheris.proofs.chain import ChainHead, event_chain_root, event_tree_root, record_leaf
 from aetheris.proofs.execution import execution_hash, outcome_hash
 from aetheris.proofs.history import History
+from aetheris.proofs.merkle import Tree
 from aetheris.proofs.records import read
 from aetheris.proofs.validity import Validity
+from aetheris.protocol.base import record_tree
+from aetheris.protocol.base.records import Record
+from tests.testkit.standalone import verify
 
 CHAIN_ROOT = "0e973b594e8c314aa90cb005006a68b58e00f770df372e0d15b10e535d77778a"
+TREE_ROOT = "272e4566a1010622a39aaf0d6678197674278368242473d4c02003fcc0f7cfc1"
 EMPTY_GRAPH_HASH = "acf2fa57"
-SEAL_SIGNATURE = "L6NSqzKn4t7WbBGRqJJamxATslqTEGPfYMNX+6AB9SkqHP5hixy7m39oT5DmnBJ4upNaXMvhyEG3ooeLoYAwCQ=="
+SEAL_SIGNATURE = "DtyM281QuIl2kan4rLdRN56Sst/9Oc3RiF9JxDVLiTeg5iUJlIwx1aqxKGHMpahQhDD2mHDSFJAqrQP9BgDvAA=="
 EXECUTION_HASH = "795df6120c51cacde03330c9a36a06996fde0a24040dcdd819b9d10a511129f1"
 
 
@@ -46,6 +52,83 @@ def test_chain_by_hand() -> None:
     expected = hashlib.sha256(b"\n  " + base64.b64encode(value)).hexdigest()
     assert event_chain_root([RawRecord(0, None, (), value)]) == expected
     assert event_chain_root([]) == ""
+
+
+def lp(data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + data
+
+
+def _known(*headers: tuple[str, str], value: bytes = b"{}") -> RawRecord:
+    return RawRecord(0, b"job", tuple((name, text.encode()) for name, text in headers), value)
+
+
+WHOLE = _known(
+    ("ce_specversion", "1.0"),
+    ("ce_id", "1"),
+    ("ce_source", "aetheris/planner"),
+    ("ce_type", "io.aetheris.job_created.v1"),
+    ("ce_subject", "job"),
+    ("ce_time", "2026-01-01T00:00:00+00:00"),
+)
+BARE = RawRecord(0, None, (), b"\x00\xff")
+ODD = _known(("ce_id", ""), ("ce_type", "x"), ("ce_time", "a b"), ("ce_source", "\n"))
+TWICE = _known(("ce_time", "1"), ("ce_id", "i"), ("ce_time", "2"), ("ce_type", "x"))
+LEAVES = [
+    (WHOLE, "eff7b2a9892a16e2e385e35b5b1462bb872cbd7018ec892070f78b04812e142a"),
+    (BARE, "36cf12e74c22603e5f8124bf6915b5c1671ad541a81e650bc469a24867b61b80"),
+    (ODD, "ac449751a31f91d09a8b2221561e059779aaea22fbd3f3cad53c694943d6c013"),
+    (TWICE, "d78915f1c18ba2ba0f39a74d55ef3f83c4cf210de6290716e0db9ece3e37e7b0"),
+]
+
+
+def test_leaves_by_hand() -> None:
+    """By its definition: what is absent is FFFFFFFF, what comes twice FFFFFFFE, and every other part has its length."""
+    end = lp(hashlib.sha256(b"{}").digest())
+    said = (b"1", b"io.aetheris.job_created.v1", b"2026-01-01T00:00:00+00:00", b"aetheris/planner")
+    assert record_leaf(WHOLE) == hashlib.sha256(b"\0" + b"".join(map(lp, said)) + end).digest()
+    bare = b"\0" + b"\xff\xff\xff\xff" * 4 + lp(hashlib.sha256(b"\x00\xff").digest())
+    assert record_leaf(BARE) == hashlib.sha256(bare).digest()
+    odd = b"".join(map(lp, (b"", b"x", b"a b", b"\n")))
+    assert record_leaf(ODD) == hashlib.sha256(b"\0" + odd + end).digest()
+    twice = lp(b"i") + lp(b"x") + b"\xff\xff\xff\xfe" + b"\xff\xff\xff\xff"
+    assert record_leaf(TWICE) == hashlib.sha256(b"\0" + twice + end).digest()
+
+
+@pytest.mark.parametrize(("record", "leaf"), LEAVES)
+def test_leaves(record: RawRecord, leaf: str) -> None:
+    """Of proofs, script and services."""
+    mine = Record("t", 0, 0, 0, record.key, record.headers, record.value)
+    (other,) = verify.leaves([verify.Record(0, 0, record.key, list(record.headers), record.value)])
+    assert record_leaf(record).hex() == other.hex() == record_tree.record_leaf(mine).hex() == leaf
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 100])
+def test_tree(count: int) -> None:
+    """RFC 9162's, of proofs, script and services."""
+    records = [_record(str(at), "job_created", "{}") for at in range(count)]
+    theirs = [Record("t", 0, 0, 0, one.key, one.headers, one.value) for one in records]
+    built = Tree()
+    for record in records:
+        built.append(record_leaf(record))
+    root = built.root().hex()
+    assert event_tree_root(records) == verify.tree(list(map(record_leaf, records))).hex() == root
+    assert record_tree.tree_over(theirs).hex() == root
+
+
+def test_tree_vector() -> None:
+    assert event_tree_root([_record("1", "job_created", "{}"), _record("2", "job_completed", "{}")]) == TREE_ROOT
+    assert event_tree_root([]) == hashlib.sha256(b"").hexdigest()
+
+
+@pytest.mark.parametrize("name", ["ce_id", "ce_type", "ce_time", "ce_source"])
+def test_the_tree_sees_what_is_known_of_a_record(name: str) -> None:
+    """Changed, moved to its neighbour, empty, gone, twice the same."""
+    given = [(key, value) for key, value in WHOLE.headers if key != name]
+    value = WHOLE.header(name)
+    others = [((name, value + b"x"),), ((name, b""),), (), ((name, value), (name, value)), ((name.upper(), value),)]
+    found = {record_leaf(RawRecord(0, b"job", (*given, *other), b"{}")) for other in others}
+    assert record_leaf(WHOLE) not in found
+    assert len(found) == 4, "under another name it is gone"
 
 
 @pytest.mark.parametrize(
@@ -142,6 +225,7 @@ def test_seal_signature() -> None:
         job_id="job-1",
         event_count=2,
         root=CHAIN_ROOT,
+        tree=TREE_ROOT,
         execution_hash=EXECUTION_HASH,
         outcome_hash="",
         sealed_at="2026-01-01T00:00:00+00:00",

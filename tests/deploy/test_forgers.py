@@ -165,7 +165,8 @@ def said(request: Mapping[str, Any]) -> dict[str, Event]:
     named = {key: request[key] for key in ("job_id", "node_id", "idempotency_key")}
     about = named | {key: request[key] for key in ("args_hash", "tool_version", "rule", "token") if key in request}
     tried, job = named | {"invocation_id": "0" * 64}, str(request["job_id"])
-    sealed = {"event_count": 1, "root": "r", "execution_hash": "e", "outcome_hash": "o", "signature": "s"}
+    sealed = {"event_count": 1, "root": "r", "chain": 2, "tree": "t", "execution_hash": "e", "outcome_hash": "o"}
+    sealed |= {"signature": "s"}
     written: dict[str, tuple[type[Event], dict[str, Any]]] = {
         "a yes": (ev.ApprovalDecided, about | {"decision": "approve", "approver": "bob"}),
         "that the policy allows it": (ev.PolicyAllowed, about | {"rule": "r"}),

@@ -333,6 +333,8 @@ def sealed(job_id: str) -> ev.JobSealed:
         tenant="acme",
         event_count=1,
         root="",
+        chain=2,
+        tree="",
         execution_hash="",
         outcome_hash="",
         sealed_at="",

@@ -88,7 +88,15 @@ def forgeries(job: str, request: dict[str, Any]) -> list[Event]:
         ev.CancelRequested(job_id=job, by="ann"),
         ev.JobCompleted(job_id=job),
         ev.JobSealed.model_validate(
-            {"job_id": job, "tenant": "default", "event_count": 1, "root": "r", "execution_hash": "e"}
+            {
+                "job_id": job,
+                "tenant": "default",
+                "event_count": 1,
+                "root": "r",
+                "chain": 2,
+                "tree": "t",
+                "execution_hash": "e",
+            }
             | {"outcome_hash": "o", "sealed_at": "2026-01-01T00:00:00Z", "signature": "s", "key_id": "k"}
         ),
     ]

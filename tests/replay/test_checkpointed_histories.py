@@ -16,6 +16,7 @@ from aetheris.ledger.core.decisions import Now
 from aetheris.ledger.core.live_jobs import DecisionContext
 from aetheris.ledger.core.partition import Partition as Ledger
 from aetheris.planner.core.partition import Partition as Planner
+from aetheris.proofs.chain import EventChain
 from aetheris.protocol.base.checkpoints import TYPE, UNBORN, CheckpointSpan, Piece, cut, write
 from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.topics import Topic
@@ -79,10 +80,14 @@ class Cores:
             "ledger": list(self.ledger.jobs.items()),
             "executor": list(self.executor.jobs.items()),
             "verifier": [
-                (id_, job.audit.history.facts, job.audit.chain.root, job.reported, job.audit.broken_records)
+                (id_, job.audit.history.facts, known_of(job.audit.chain), job.reported, job.audit.broken_records)
                 for id_, job in self.verifier.jobs.items()
             ],
         }
+
+
+def known_of(chain: EventChain) -> tuple[str, Sequence[bytes]]:
+    return chain.root(chain.count), chain.leaves
 
 
 def is_barrier(record: Record) -> bool:

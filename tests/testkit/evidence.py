@@ -45,6 +45,7 @@ def seal(log: Log, key: Ed25519PrivateKey = KEY, **changed: Any) -> str:
         job_id=log.job,
         event_count=report.event_count,
         root=report.event_chain_root_hash,
+        tree=report.event_tree_root_hash,
         execution_hash=report.execution_hash,
         outcome_hash=report.outcome_hash,
         sealed_at=SEALED_AT,

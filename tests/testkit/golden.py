@@ -54,6 +54,7 @@ def outcome(stream: Path) -> str:
         "violations": [[broken.rule, broken.event_id] for broken in report.violations],
         "execution_hash": report.execution_hash,
         "event_chain_root_hash": report.event_chain_root_hash,
+        "event_tree_root_hash": report.event_tree_root_hash,
         "outcome_hash": report.outcome_hash,
     }
     return json.dumps(found, indent=1, sort_keys=True) + "\n"

@@ -21,6 +21,8 @@ SEAL = ev.JobSealed(
     tenant=TENANT,
     event_count=9,
     root="r",
+    chain=2,
+    tree="t",
     execution_hash="e",
     outcome_hash="o",
     sealed_at="",
@@ -158,8 +160,8 @@ def about(kind: type[Any], node: str, *, args: dict[str, Any] | None = None, too
 
 def sealed(job_id: str = JOB) -> ev.JobSealed:
     """A seal, for whom its hashes are nothing."""
-    text = dict.fromkeys(("root", "execution_hash", "outcome_hash", "sealed_at", "signature", "key_id"), "")
-    return ev.JobSealed.model_validate({"job_id": job_id, "tenant": TENANT, "event_count": 1} | text)
+    text = dict.fromkeys(("root", "tree", "execution_hash", "outcome_hash", "sealed_at", "signature", "key_id"), "")
+    return ev.JobSealed.model_validate({"job_id": job_id, "tenant": TENANT, "event_count": 1, "chain": 2} | text)
 
 
 def fold(*events: Event) -> JobState:

@@ -44,6 +44,7 @@ def stored_job(drop: int = 0) -> StoredJob:
         job_id=name,
         event_count=len(records),
         root=report.event_chain_root_hash,
+        tree=report.event_tree_root_hash,
         execution_hash=report.execution_hash,
         outcome_hash=report.outcome_hash,
         sealed_at=SEALED_AT,

@@ -48,7 +48,8 @@ def undone(log: Log) -> None:
 
 def by_another(log: Log) -> None:
     said: dict[str, Any] = {"tenant": log.tenant, "job_id": log.job, "event_count": 3, "sealed_at": SEALED_AT}
-    body = seals.sign(seals.seal_payload(**said, root="0", execution_hash="", outcome_hash="", salt=SALT), OTHER_KEY)
+    claimed = seals.seal_payload(**said, root="0", tree="0", execution_hash="", outcome_hash="", salt=SALT)
+    body = seals.sign(claimed, OTHER_KEY)
     log.add("job_sealed", **{name: value for name, value in body.items() if name != "job_id"})
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aetheris.proofs import Audit, RawRecord, verify
-from aetheris.proofs.chain import ChainHead, event_chain_root
+from aetheris.proofs.chain import ChainHead, event_chain_root, event_tree_root
 from tests.testkit.evidence import TRUSTED, checked, seal, violations
 from tests.testkit.proof_histories import JOB, Log, answer_wait, clean, digest, gone_on, node, raw, tool
 from tests.testkit.standalone import assert_agrees
@@ -32,12 +32,14 @@ def test_the_report_of_a_clean_job() -> None:
     report = checked(log).to_json()
     assert report["ok"] is True
     assert report["event_chain_root_hash"] == event_chain_root(log.records)
+    assert report["event_tree_root_hash"] == event_tree_root(log.records)
     assert report["event_count"] == len(log.records)
     assert report["seal"] == {
         "present": False,
         "ok": False,
         "event_count": 0,
         "root": "",
+        "tree": "",
         "full_root": event_chain_root(log.records),
     }
     assert json.loads(json.dumps(report)) == report

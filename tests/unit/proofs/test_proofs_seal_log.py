@@ -99,7 +99,7 @@ def test_every_line_is_a_leaf_of_its_hash() -> None:
 def line(count: int = 3, key: Ed25519PrivateKey = KEY, **changed: object) -> bytes:
     """A signed line of a job; these fields are changed after it was signed."""
     said = {"tenant": "t", "execution_hash": "e", "outcome_hash": "o", "sealed_at": SEALED_AT, "salt": SALT}
-    signed = seals.sign(seals.seal_payload(job_id="job", event_count=count, root="r", **said), key)
+    signed = seals.sign(seals.seal_payload(job_id="job", event_count=count, root="r", tree="t", **said), key)
     return json.dumps({**signed, **changed}).encode()
 
 

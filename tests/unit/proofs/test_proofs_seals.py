@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aetheris.proofs import seals
-from aetheris.proofs.chain import event_chain_root
+from aetheris.proofs.chain import event_chain_root, event_tree_root
 from tests.testkit.evidence import KEY, OTHER_KEY, SEALED_AT, checked, seal, violations
 from tests.testkit.proof_histories import Log, answer_wait, clean, digest, node
 
@@ -28,6 +28,7 @@ def test_a_seal_holds() -> None:
         "ok": True,
         "event_count": count,
         "root": root,
+        "tree": event_tree_root(log.records[:count]),
         "full_root": event_chain_root(log.records),
     }
 
@@ -36,6 +37,12 @@ def test_a_seal_holds() -> None:
     ("changed", "rule"),
     [
         ({"root": "0" * 64}, "seal_root"),
+        ({"tree": "0" * 64}, "seal_tree"),
+        ({"tree": None}, "seal_tree"),
+        ({"chain": 1}, "seal_chain"),
+        ({"chain": 2.0}, "seal_chain"),
+        ({"chain": True}, "seal_chain"),
+        ({"chain": None}, "seal_chain"),
         ({"execution_hash": ""}, "seal_execution_hash"),
         ({"outcome_hash": ""}, "seal_outcome_hash"),
         ({"tenant": "other"}, "seal_tenant"),
@@ -65,7 +72,20 @@ def test_a_seal_by_another_key() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["tenant", "job_id", "event_count", "root", "execution_hash", "outcome_hash", "sealed_at", "salt", "key_id"]
+    "name",
+    [
+        "tenant",
+        "job_id",
+        "event_count",
+        "root",
+        "chain",
+        "tree",
+        "execution_hash",
+        "outcome_hash",
+        "sealed_at",
+        "salt",
+        "key_id",
+    ],
 )
 def test_a_signature_covers_every_field(name: str) -> None:
     sealed = seals.sign(
@@ -74,6 +94,7 @@ def test_a_signature_covers_every_field(name: str) -> None:
             job_id="j",
             event_count=1,
             root="r",
+            tree="t",
             execution_hash="e",
             outcome_hash="o",
             sealed_at=SEALED_AT,
@@ -101,6 +122,39 @@ def test_a_sealed_history_can_not_be_changed(at: int) -> None:
     log.records[at] = replace(record, value=record.value[:-1] + b',"x":1}')
     assert "seal_root" in {rule for rule, _ in violations(log)}
     assert not checked(log).ok
+
+
+@pytest.mark.parametrize("name", ["ce_time", "ce_source"])
+@pytest.mark.parametrize("at", range(11))
+def test_nor_who_wrote_it_when(at: int, name: str) -> None:
+    """Chain version 1 has neither, and so does not see it."""
+    log = clean()
+    seal(log)
+    record = log.records[at]
+    log.records[at] = replace(record, headers=(*record.headers, (name, b"2019-01-01T00:00:00Z")))
+    assert {rule for rule, _ in violations(log)} == {"seal_tree"}
+    assert not checked(log).ok
+
+
+@pytest.mark.parametrize("name", ["ce_id", "ce_type", "ce_time", "ce_source"])
+def test_a_record_that_is_known_by_two_of_a_header_says_nothing(name: str) -> None:
+    log = clean()
+    start = next(at for at, record in enumerate(log.records) if b"tool_invocation_started" in record.header("ce_type"))
+    record = replace(log.records[start], headers=(*log.records[start].headers, ("ce_time", b"t"), ("ce_source", b"s")))
+    log.records[start] = replace(record, headers=(*record.headers, (name, b"2")))
+    found = violations(log)
+    assert ("repeated_header", record.header("ce_id").decode()) in found
+    assert "success_without_valid_start" in {rule for rule, _ in found}
+
+
+def test_behind_a_seal_no_record_becomes_one_of_no_word_or_of_one() -> None:
+    log = clean()
+    log.records[-2] = replace(log.records[-2], headers=(*log.records[-2].headers, ("ce_time", b"a"), ("ce_time", b"b")))
+    seal(log)
+    twice = log.records[-3]
+    assert [name for name, _ in twice.headers].count("ce_time") == 2
+    log.records[-3] = replace(twice, headers=twice.headers[:-1])
+    assert "seal_tree" in {rule for rule, _ in violations(log)}
 
 
 def _unsettled_then_ended() -> Log:

@@ -1,10 +1,11 @@
-"""Records are all of a sealed job where the seal's root is that of what it covers, and nothing less will do."""
+"""Records are all of a sealed job where the seal's tree is that of what it covers, and nothing less will do."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from aetheris.protocol.base.checkpoints import UNBORN, chained
+from aetheris.protocol.base.record_tree import tree_over
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.job_log import holds_what_was_sealed
@@ -13,6 +14,7 @@ from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.events import Event
 from tests.testkit import histories as h
 
+JSON = ("content-type", b"application/json")
 HISTORY = (h.created(), h.planned(h.graph({"id": "a"})), ev.JobCancelled(job_id=h.JOB, by="ann"))
 
 
@@ -26,10 +28,8 @@ def stored(*events: Event) -> list[Record]:
 
 def sealed(records: Sequence[Record], **other: int) -> list[Record]:
     """With a seal of all of them behind, but for what it says otherwise."""
-    root = UNBORN
-    for record in records[: other.get("event_count", len(records))]:
-        root = chained(root, record)
-    seal = h.SEAL.model_copy(update={"event_count": len(records), "root": root.hex(), **other})
+    tree = tree_over(records[: other.get("event_count", len(records))])
+    seal = h.SEAL.model_copy(update={"event_count": len(records), "tree": tree.hex(), **other})
     (last,) = stored(seal)
     return [*records, last]
 
@@ -46,6 +46,8 @@ def test_one_that_is_missing_or_another_is_seen(missing: int) -> None:
     other = stored(ev.CancelRequested(job_id=h.JOB, by="bob"))[0]
     assert not holds_what_was_sealed(records[:missing] + records[missing + 1 :])
     assert not holds_what_was_sealed([*records[:missing], other, *records[missing + 1 :]])
+    redated = replace(records[missing], headers=(*records[missing].headers[:-2], ("ce_time", b"2019"), JSON))
+    assert not holds_what_was_sealed([*records[:missing], redated, *records[missing + 1 :]])
 
 
 def test_what_has_no_seal_or_no_end_before_it_is_not_whole() -> None:

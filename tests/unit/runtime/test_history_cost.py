@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aetheris.protocol.base.checkpoints import UNBORN, chained
+from aetheris.protocol.base.record_tree import tree_over
 from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.stretches import Stretch
 from aetheris.protocol.base.topics import Topic
@@ -95,11 +95,14 @@ class SealedJob:
 
     async def seal(self, covers: int | None = None, **lying: Any) -> int:
         covered = self.records[: len(self.records) if covers is None else covers]
-        root = UNBORN
-        for record in covered:
-            root = chained(root, record)
-        names = ("tenant", "execution_hash", "outcome_hash", "sealed_at", "signature", "key_id")
-        body = {"job_id": "job", "event_count": len(covered), "root": root.hex(), **dict.fromkeys(names, "")}
+        names = ("tenant", "root", "execution_hash", "outcome_hash", "sealed_at", "signature", "key_id")
+        body = {
+            "job_id": "job",
+            "event_count": len(covered),
+            "chain": 2,
+            "tree": tree_over(covered).hex(),
+            **dict.fromkeys(names, ""),
+        }
         return await self.say("job_sealed", json.dumps(body | lying).encode())
 
     async def read(self, *stretches: Stretch, behind: tuple[Stretch, ...] = ()) -> list[bytes | None]:
@@ -175,7 +178,7 @@ async def test_a_line_that_lies_shortens_nothing(
 
 @pytest.mark.parametrize(
     "lying",
-    [{"root": ""}, {"root": "00" * 32}, *({"event_count": count} for count in (-1, 0, 2, 4, 99)), {"tenant": 1}],
+    [{"tree": ""}, {"tree": "00" * 32}, *({"event_count": count} for count in (-1, 0, 2, 4, 99)), {"tenant": 1}],
 )
 async def test_a_seal_that_does_not_fit_what_lies_before_it_ends_nothing(lying: dict[str, Any]) -> None:
     job = SealedJob()

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,8 @@ SEAL = JobSealed(
     tenant="acme",
     event_count=3,
     root="r",
+    chain=2,
+    tree="t",
     execution_hash="e",
     outcome_hash="o",
     sealed_at="2026-01-01T00:00:00+00:00",
@@ -46,6 +49,23 @@ def test_a_job_is_audited_from_its_birth_to_its_seal() -> None:
     assert [job.job_id for job in partition.to_seal()] == [JOB]
     assert take(partition, SEAL, 7)
     assert [*partition.live()] == []
+
+
+@pytest.mark.parametrize("how", ["garbage", "two types", "two times"])
+@pytest.mark.parametrize("event", [SEAL, created()], ids=["seal", "creation"])
+def test_what_says_nothing_neither_begins_an_audit_nor_ends_it(event: Event, how: str) -> None:
+    partition, at = Partition(), 0
+    if event is SEAL:
+        assert take(partition, created(), 0)
+        at = 1
+    void = record(event, at)
+    if how == "garbage":
+        void = replace(void, value=b"\xff")
+    else:
+        name = "ce_type" if how == "two types" else "ce_time"
+        void = replace(void, headers=(*void.headers, (name, b"x")))
+    assert (partition.evolve(void, event.event_type) is None) == (event is not SEAL)
+    assert [*partition.live()] == ([(JOB, 0)] if event is SEAL else [])
 
 
 def test_what_came_between_the_end_and_a_seal_that_does_not_know_it_is_judged() -> None:

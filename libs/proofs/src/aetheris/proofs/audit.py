@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from aetheris.proofs.activations import activation_notes, activation_violations
 from aetheris.proofs.approver_signatures import TrustedSigner
-from aetheris.proofs.chain import ChainHead
+from aetheris.proofs.chain import EventChain
 from aetheris.proofs.execution import LoadBlob, plan_violations
 from aetheris.proofs.findings import ProofReport
 from aetheris.proofs.gate import DeclaredEnd, emergencies, gate_violations, reopenings, signed_words
@@ -24,9 +24,8 @@ class Audit:
     """One job's audit. `add` costs a parse and a hash; judging waits for `report`."""
 
     def __init__(self) -> None:
-        self.chain = ChainHead()
+        self.chain = EventChain()
         self.history = History()
-        self._roots: list[bytes] = []
         self._violations: list[Violation] = []
         self._last_offset = -1
         self._has_refs = False
@@ -34,7 +33,7 @@ class Audit:
     def add(self, record: RawRecord) -> None:
         """Take the next record of the job, in log order."""
         fact, broken = read(record, self.chain.count)
-        self._roots.append(self.chain.update(record))
+        self.chain.add(record)
         if not self.history.authors.is_proved(record, fact):
             fact.claims, fact.type = fact.type, ""
         self.history.add(fact)
@@ -43,10 +42,6 @@ class Audit:
         if record.offset <= self._last_offset:
             self._violations.append(violation("out_of_order", fact, "its offset is not above the one before it"))
         self._last_offset = max(self._last_offset, record.offset)
-
-    def root_of(self, count: int) -> str:
-        """The chain's root over the first `count` records, one at least, in hex."""
-        return self._roots[count - 1].hex()
 
     @property
     def ended(self) -> bool:
@@ -86,7 +81,7 @@ class Audit:
         signers: Sequence[TrustedSigner] | None = None,
     ) -> ProofReport:
         """The same, from what follows from the history so far."""
-        check = SealCheck(validity, self._roots, keys, load_blob)
+        check = SealCheck(validity, self.chain, keys, load_blob)
         seal, broken = check.check()
         count = seal.event_count if seal.ok else self.chain.count
         outcome = check.outcome(count)
@@ -101,11 +96,12 @@ class Audit:
             *replay.violations,
             *outcome.violations,
             *broken,
-            *_checkpoints(self.history.facts, self._roots),
+            *_checkpoints(self.history.facts, self.chain),
         }
         return ProofReport(
             execution_hash=check.execution(count),
             event_chain_root_hash=seal.root if seal.ok else seal.full_root,
+            event_tree_root_hash=self.chain.tree(count),
             ledger=ledger,
             replay=replay,
             outcome_hash=outcome.value,
@@ -171,14 +167,14 @@ def _untimely(history: History) -> Iterator[Violation]:
         yield violation("certificate_time", fact, said)
 
 
-def _checkpoints(facts: Sequence[Fact], roots: Sequence[bytes]) -> Iterator[Violation]:
+def _checkpoints(facts: Sequence[Fact], chain: EventChain) -> Iterator[Violation]:
     """What is said of a checkpoint is the chain's root over what lay below its `as_of`."""
     for fact in facts:
         if fact.type != "state_checkpointed":
             continue
         as_of = fact.body.get("as_of")
         held = sum(one.offset <= as_of for one in facts[: fact.at]) if isinstance(as_of, int) else 0
-        if held == 0 or fact.text("state_hash") != roots[held - 1].hex():
+        if held == 0 or fact.text("state_hash") != chain.root(held):
             yield violation("checkpoint_differs", fact, "its state_hash is not the chain's root up to its as_of")
 
 

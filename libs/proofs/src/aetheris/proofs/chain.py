@@ -1,10 +1,16 @@
-"""The event chain: one hash over every record of a job, in log order (docs/verification.md)."""
+"""A job's chain, over every record in log order: version 1, a hash, and version 2, a tree (docs/verification.md)."""
 
 import hashlib
 from binascii import b2a_base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
-from aetheris.proofs.records import RawRecord, event_type
+from aetheris.proofs.merkle import tree_root
+from aetheris.proofs.records import COVERED, RawRecord, event_type
+
+VERSION = 2
+"""Of the chain, as seals name it: a tree over leaves that cover more than version 1, which stands beside it."""
+_ABSENT, _REPEATED = b"\xff\xff\xff\xff", b"\xff\xff\xff\xfe"
 
 
 class ChainHead:
@@ -21,8 +27,9 @@ class ChainHead:
 
     def update(self, record: RawRecord) -> bytes:
         """Append a record; the new root, 32 bytes."""
-        name = event_type(record.header("ce_type"))
-        link = b"%b\n%b %b %b" % (self.root, record.header("ce_id"), name, b2a_base64(record.value, newline=False))
+        get = record.named.get
+        name, value = event_type(get("ce_type", b"")), b2a_base64(record.value, newline=False)
+        link = b"%b\n%b %b %b" % (self.root, get("ce_id", b""), name, value)
         self.root = hashlib.sha256(link).digest()
         self.count += 1
         return self.root
@@ -32,9 +39,75 @@ class ChainHead:
         return self.root.hex()
 
 
+class EventChain:
+    """Both versions over a job's records, and what they were after each record."""
+
+    __slots__ = ("_head", "_leaves", "_roots", "_trees")
+
+    def __init__(self) -> None:
+        self._head = ChainHead()
+        self._roots: list[bytes] = []
+        self._leaves: list[bytes] = []
+        self._trees: dict[int, str] = {}
+
+    def add(self, record: RawRecord) -> None:
+        """Append a record."""
+        self._roots.append(self._head.update(record))
+        self._leaves.append(record_leaf(record))
+
+    @property
+    def leaves(self) -> Sequence[bytes]:
+        """The leaf of each record: see `record_leaf`."""
+        return self._leaves
+
+    @property
+    def count(self) -> int:
+        """How many records there are."""
+        return self._head.count
+
+    def root(self, count: int) -> str:
+        """Version 1 over the first `count` records, in hex; empty over none."""
+        return self._roots[count - 1].hex() if count else ""
+
+    def tree(self, count: int) -> str:
+        """The root of the tree over the first `count` records, in hex."""
+        if count not in self._trees:
+            self._trees[count] = tree_root(self._leaves[:count]).hex()
+        return self._trees[count]
+
+
+def record_leaf(record: RawRecord) -> bytes:
+    """A record's leaf: SHA-256(00 || lp(ce_id) || lp(ce_type) || lp(ce_time) || lp(ce_source) || lp(SHA-256(value))).
+
+    lp is a length, 4 bytes, and the bytes; FFFFFFFF alone stands for a header that is absent, FFFFFFFE for one that
+    comes more than once.
+    """
+    get, value = record.named.get, hashlib.sha256(record.value).digest()
+    if repeated := record.repeated:
+        said = b"".join(_REPEATED if name in repeated else _prefixed(get(name)) for name in COVERED)
+        return hashlib.sha256(b"\0%b\0\0\0\x20%b" % (said, value)).digest()
+    said = _prefixed(get("ce_id")), _kept(get("ce_type")), _prefixed(get("ce_time")), _kept(get("ce_source")), value
+    return hashlib.sha256(b"\0%b%b%b%b\0\0\0\x20%b" % said).digest()
+
+
 def event_chain_root(records: Iterable[RawRecord]) -> str:
-    """The root over whole records, in hex."""
+    """Version 1's root over whole records, in hex."""
     head = ChainHead()
     for record in records:
         head.update(record)
     return head.hexdigest()
+
+
+def event_tree_root(records: Iterable[RawRecord]) -> str:
+    """Version 2's root over whole records, in hex."""
+    return tree_root([record_leaf(record) for record in records]).hex()
+
+
+def _prefixed(header: bytes | None) -> bytes:
+    return _ABSENT if header is None else len(header).to_bytes(4, "big") + header
+
+
+@lru_cache(maxsize=256)
+def _kept(header: bytes | None) -> bytes:
+    """Of a header with few values."""
+    return _prefixed(header)

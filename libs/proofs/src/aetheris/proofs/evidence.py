@@ -24,7 +24,8 @@ from aetheris.proofs.validity import Validity
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:aetheris:job-evidence:v1"
 CHAIN = "aetherisEventChain"
-"""The digest of the subject: the root of the event chain over the sealed records."""
+TREE = "aetherisEventTree"
+"""The digests of the subject: the roots of both versions of the chain over the sealed records."""
 
 _APPROVALS = frozenset(
     {
@@ -131,6 +132,7 @@ def with_chain(chain: Sequence[Link]) -> dict[str, Any]:
                 "job_id": one.job_id,
                 "ok": one.report.ok,
                 "event_chain_root_hash": one.report.event_chain_root_hash,
+                "event_tree_root_hash": one.report.event_tree_root_hash,
                 "installation": one.report.installation,
             }
             for one in chain[1:]
@@ -172,7 +174,7 @@ def statement(evidence: Evidence, judged: Sequence[Judged]) -> dict[str, Any]:
         "report": _summary(report),
         "keys": keys,
     }
-    subject = [{"name": evidence.job_id, "digest": {CHAIN: report.event_chain_root_hash}}]
+    subject = _subject(evidence.job_id, report)
     return {
         "_type": STATEMENT_TYPE,
         "subject": subject,
@@ -235,7 +237,7 @@ def large_results(history: History) -> Iterator[str]:
 
 def _wrong(parsed: Any, evidence: Evidence, judged: Judged) -> Iterator[tuple[str, str]]:
     predicate, report = parsed["predicate"], judged.report
-    subject = [{"name": evidence.job_id, "digest": {CHAIN: report.event_chain_root_hash}}]
+    subject = _subject(evidence.job_id, report)
     if parsed.get("subject") != subject:
         yield "subject_differs", "the statement's subject is not this job with this chain"
     for name, value in {**derived(judged.validity), "report": _summary(report)}.items():
@@ -259,11 +261,16 @@ def _unlogged(
         yield error.rule, f"log of seals: {error.message}"
 
 
+def _subject(job_id: str, report: ProofReport) -> list[dict[str, Any]]:
+    return [{"name": job_id, "digest": {CHAIN: report.event_chain_root_hash, TREE: report.event_tree_root_hash}}]
+
+
 def _summary(report: ProofReport) -> dict[str, Any]:
     """The part of a report that follows from the records alone, whoever's keys are taken."""
     return {
         "execution_hash": report.execution_hash,
         "event_chain_root_hash": report.event_chain_root_hash,
+        "event_tree_root_hash": report.event_tree_root_hash,
         "outcome_hash": report.outcome_hash,
         "event_count": report.event_count,
         "tool_invocation_ledger_proof": report.ledger.to_json(),

@@ -16,6 +16,7 @@ class ProofReport:
 
     execution_hash: str
     event_chain_root_hash: str
+    event_tree_root_hash: str
     ledger: LedgerProof
     replay: ReplayProof
     outcome_hash: str
@@ -53,6 +54,7 @@ class ProofReport:
             "installation": self.installation,
             "execution_hash": self.execution_hash,
             "event_chain_root_hash": self.event_chain_root_hash,
+            "event_tree_root_hash": self.event_tree_root_hash,
             "tool_invocation_ledger_proof": self.ledger.to_json(),
             "replay_proof_result": self.replay.to_json(),
             "outcome_hash": self.outcome_hash,

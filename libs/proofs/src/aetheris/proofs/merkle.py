@@ -1,4 +1,4 @@
-"""The Merkle tree over all seals: its root, and proofs of inclusion and consistency (RFC 9162 §2.1)."""
+"""Merkle trees (RFC 9162 §2.1): roots, and proofs of inclusion and consistency; over seals, and over records."""
 
 import hashlib
 from collections.abc import Sequence
@@ -14,6 +14,17 @@ def leaf_hash(data: bytes) -> bytes:
 def node_hash(left: bytes, right: bytes) -> bytes:
     """SHA-256(0x01 || left || right) (§2.1.1)."""
     return hashlib.sha256(b"\x01" + left + right).digest()
+
+
+def tree_root(leaves: Sequence[bytes]) -> bytes:
+    """The root over leaf hashes (§2.1.1), where no proof is asked for."""
+    level, sha256 = leaves, hashlib.sha256
+    while len(level) > 1:
+        # an odd one rises as it is until it has a sibling: so do the unequal subtrees of the definition
+        rest = level[-1:] if len(level) % 2 else ()
+        pairs = zip(level[::2], level[1::2], strict=False)
+        level = [*(sha256(b"\1" + left + right).digest() for left, right in pairs), *rest]
+    return level[0] if level else EMPTY_ROOT
 
 
 class Tree:

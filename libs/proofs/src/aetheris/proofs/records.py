@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
@@ -11,6 +11,8 @@ import jiter
 
 _TYPE = re.compile(rb"io\.aetheris\.([a-z0-9_]+)\.v([0-9]+)\Z")
 READABLE_VERSION = b"1"
+COVERED = ("ce_id", "ce_type", "ce_time", "ce_source")
+"""The headers that a record's leaf covers, in that order."""
 
 EVENT_TYPES = frozenset(
     [
@@ -70,12 +72,27 @@ class RawRecord:
     headers: tuple[tuple[str, bytes], ...]
     value: bytes
 
+    _named: dict[str, bytes] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def named(self) -> Mapping[str, bytes]:
+        """Its headers by name, of each name the first. Asked for several times a record, so made once."""
+        found = self._named
+        if found is None:
+            found = self._named = dict(reversed(self.headers))
+        return found
+
     def header(self, name: str) -> bytes:
         """The first header of that name; what is missing counts as empty."""
-        for key, value in self.headers:
-            if key == name:
-                return value
-        return b""
+        return self.named.get(name, b"")
+
+    @property
+    def repeated(self) -> Collection[str]:
+        """Those headers that its leaf covers and that come more than once: nobody can say which of them counts."""
+        if len(self.named) == len(self.headers):
+            return ()
+        names = [name for name, _ in self.headers]
+        return [name for name in COVERED if names.count(name) > 1]
 
 
 @dataclass(slots=True)
@@ -156,17 +173,20 @@ def event_type(ce_type: bytes) -> bytes:
 def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
     """What a record says, and what is wrong with the record itself.
 
-    A record that can't be read says nothing: its body is empty and its type too.
+    A record that can't be read, or has a header of those twice by which it is known, says nothing: its body is empty
+    and its type too.
     """
-    headers = dict(reversed(record.headers))  # the first of a name counts
+    headers, repeated = record.named, record.repeated
     ce_id, ce_type = headers.get("ce_id", b""), headers.get("ce_type", b"")
     kind, event_id = _type(ce_type), ce_id.decode(errors="replace")
-    body = body_of(record.value)
+    body = None if repeated else body_of(record.value)
     name = kind.name if body is not None and kind.is_readable else ""
     time = headers.get("ce_time", b"").decode(errors="replace")
     fact = Fact(at, record.offset, event_id, name, body if body is not None else {}, time)
     found: list[Violation] = []
-    if body is None:
+    if repeated:
+        found.append(violation("repeated_header", fact, f"it has more than one {' and '.join(repeated)}"))
+    elif body is None:
         found.append(violation("undecodable", fact, "the value is not one JSON object without duplicate keys"))
     elif not kind.is_readable:
         found.append(violation("unknown_version", fact, f"{kind.name} has a version that can't be judged"))

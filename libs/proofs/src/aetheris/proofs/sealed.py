@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from aetheris.proofs import seals
+from aetheris.proofs.chain import VERSION, EventChain
 from aetheris.proofs.execution import LoadBlob, OutcomeHash, execution_hash, outcome_hash
 from aetheris.proofs.history import TERMINAL
 from aetheris.proofs.phases import Phase
 from aetheris.proofs.records import Fact, Violation, violation
 from aetheris.proofs.trust import TrustedKey
-from aetheris.proofs.validity import Validity
+from aetheris.proofs.validity import Validity, is_number
 
 AFTER_SEAL = frozenset({"job_sealed", "effect_confirmed", "confirmation_failed"})
 KEY_EVENTS = frozenset({"tool_invocation_finished", "invocation_rejected", "invocation_parked", "invocation_reopened"})
@@ -18,40 +19,42 @@ KEY_EVENTS = frozenset({"tool_invocation_finished", "invocation_rejected", "invo
 
 @dataclass(frozen=True, slots=True)
 class SealReport:
-    """The first seal that holds, else the first; `root` is recomputed over its event_count records."""
+    """The first seal that holds, else the first; `root` and `tree` are recomputed over its event_count records."""
 
     present: bool = False
     ok: bool = False
     event_count: int = 0
     root: str = ""
+    tree: str = ""
     full_root: str = ""
     at: int = -1
     """Its place in the history."""
 
     def to_json(self) -> dict[str, Any]:
-        """{present, ok, event_count, root, full_root}."""
+        """{present, ok, event_count, root, tree, full_root}."""
         return {
             "present": self.present,
             "ok": self.ok,
             "event_count": self.event_count,
             "root": self.root,
+            "tree": self.tree,
             "full_root": self.full_root,
         }
 
 
 class SealCheck:
-    """Checks seals against a history with its chain roots, one for each record."""
+    """Checks seals against a history with its chain."""
 
     def __init__(
         self,
         validity: Validity,
-        roots: list[bytes],
+        chain: EventChain,
         keys: Iterable[TrustedKey],
         load_blob: LoadBlob | None,
     ) -> None:
         self._validity = validity
         self._history = validity.history
-        self._roots = roots
+        self._chain = chain
         self._keys = {key.key_id: key for key in keys}
         self._load_blob = load_blob
         self._outcomes: dict[int, OutcomeHash] = {}
@@ -59,7 +62,7 @@ class SealCheck:
 
     def check(self) -> tuple[SealReport, list[Violation]]:
         """The seal that counts, every broken seal, and what must not follow a seal that holds."""
-        full_root = self._roots[-1].hex() if self._roots else ""
+        full_root = self._chain.root(self._chain.count)
         judged = [(seal, list(self._broken(seal))) for seal in self._history.seals]
         found = [broken for _, broken_rules in judged for broken in broken_rules]
         holding = next((seal for seal, broken_rules in judged if not broken_rules), None)
@@ -67,10 +70,10 @@ class SealCheck:
         if chosen is None:
             return SealReport(full_root=full_root), found
         count = sealed_count(chosen)
-        root = self._roots[count - 1].hex() if 0 < count <= chosen.at else ""
+        root, tree = (self._chain.root(count), self._chain.tree(count)) if 0 < count <= chosen.at else ("", "")
         if holding is not None:
             found.extend(self._after(count))
-        return SealReport(True, holding is not None, count, root, full_root, chosen.at), found
+        return SealReport(True, holding is not None, count, root, tree, full_root, chosen.at), found
 
     def outcome(self, count: int) -> OutcomeHash:
         """The outcome hash over the first `count` records."""
@@ -98,8 +101,15 @@ class SealCheck:
         yield from self._signature(seal)
 
     def _contents(self, seal: Fact, count: int) -> Iterator[Violation]:
-        if seal.text("root") != self._roots[count - 1].hex():
+        is_chained = seal.text("root") == self._chain.root(count)
+        if not is_chained:
             yield violation("seal_root", seal, f"the chain of the first {count} records has another root")
+        if not is_number(seal.body.get("chain"), VERSION):
+            yield violation("seal_chain", seal, f"it is over no chain of version {VERSION}")
+        elif seal.text("tree") != self._chain.tree(count):
+            beside = ": when or by whom one was written has changed, ids, types and payloads have not"
+            said = f"the tree over the first {count} records has another root{beside if is_chained else ''}"
+            yield violation("seal_tree", seal, said)
         if seal.text("execution_hash") != self.execution(count):
             yield violation("seal_execution_hash", seal, f"the first {count} records have another execution_hash")
         outcome = self.outcome(count)

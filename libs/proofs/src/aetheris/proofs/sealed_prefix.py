@@ -35,7 +35,7 @@ def sealed_prefix(records: Sequence[RawRecord], keys: Sequence[TrustedKey]) -> S
     count = sealed_count(seal)
     behind = tuple(_left_out(fact) for fact in audit.history.facts[count:] if fact is not seal)
     kept = (*records[:count], records[seal.at])
-    return SealedPrefix(kept, _taken(kept), behind, seal.at, audit.chain.hexdigest())
+    return SealedPrefix(kept, _taken(kept), behind, seal.at, audit.chain.root(len(records)))
 
 
 def _taken(records: Sequence[RawRecord]) -> Audit:
@@ -49,7 +49,7 @@ def _seal(audit: Audit, keys: dict[str, TrustedKey]) -> Fact | None:
     """The first that a trusted key signed, in its time, over just these records."""
     for seal in audit.history.seals:
         key, count = keys.get(seal.text("key_id")), sealed_count(seal)
-        if key is None or not 0 < count <= seal.at or audit.root_of(count) != seal.text("root"):
+        if key is None or not 0 < count <= seal.at or audit.chain.root(count) != seal.text("root"):
             continue
         if key.refusal(seal.text("sealed_at")) is None and seals.verify(seal.body, key.public_key):
             return seal

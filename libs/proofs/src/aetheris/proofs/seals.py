@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from aetheris.proofs.canonical import canonical
+from aetheris.proofs.chain import VERSION
 
 PAYLOAD_TYPE = "application/vnd.aetheris.seal+json"
 
@@ -36,6 +37,7 @@ def seal_payload(
     job_id: str,
     event_count: int,
     root: str,
+    tree: str,
     execution_hash: str,
     outcome_hash: str,
     sealed_at: str,
@@ -43,6 +45,7 @@ def seal_payload(
 ) -> dict[str, Any]:
     """What a seal states, still unsigned. Hashes are in hex; it covers the first `event_count` records.
 
+    `root` is the chain's over them in its version 1, `tree` in version 2.
     `sealed_at` (RFC 3339) says which keys may sign it; nothing else depends on it. `salt` (16 random bytes, hex) keeps
     whoever sees the line's hash in the log of seals from guessing the rest.
     """
@@ -51,6 +54,8 @@ def seal_payload(
         "job_id": job_id,
         "event_count": event_count,
         "root": root,
+        "chain": VERSION,
+        "tree": tree,
         "execution_hash": execution_hash,
         "outcome_hash": outcome_hash,
         "sealed_at": sealed_at,

@@ -48,6 +48,7 @@ class Signed:
     path: tuple[bytes, ...] = ()
 
 
+@lru_cache(maxsize=1024)
 def fingerprint(public_key: bytes) -> str:
     """hex SHA-256 of a raw public key: its key id."""
     return hashlib.sha256(public_key).hexdigest()
@@ -140,7 +141,7 @@ def _line(place: Mapping[str, Any]) -> bytes:
     """A place as canonical JSON; nearly every one has plain texts alone, which need no encoder."""
     born, sequence = place["born"], place["sequence"]
     texts = [place["installation"], place["key"], place["topic"], place["type"], "" if born is None else born]
-    if sequence is not None or not all(type(one) is str and _PLAIN.fullmatch(one) for one in texts):
+    if sequence is not None or not (all(type(one) is str for one in texts) and _PLAIN.fullmatch("".join(texts))):
         return canonical(dict(place))
     installation, key, topic, kind, _ = texts
     line = f'"installation":"{installation}","key":"{key}","sequence":null,"topic":"{topic}","type":"{kind}"}}'
@@ -148,8 +149,11 @@ def _line(place: Mapping[str, Any]) -> bytes:
 
 
 def _decoded(text: bytes, size: int | None = None) -> bytes:
-    data = _bytes(text.decode(errors="replace"))
-    if data is None or size not in (None, len(data)):
+    try:
+        data = binascii.a2b_base64(text)
+    except binascii.Error:
+        raise BadSignature("of another form") from None
+    if size not in (None, len(data)) or binascii.b2a_base64(data, newline=False) != text:
         raise BadSignature("of another form")
     return data
 

@@ -245,6 +245,7 @@ def _print_proofs(report: Mapping[str, Any]) -> None:
             ("state", "ended" if report.get("ended") else "still runs: what is open is pending"),
             ("execution", report["execution_hash"]),
             ("event chain", report["event_chain_root_hash"]),
+            ("event tree", report["event_tree_root_hash"]),
             ("ledger", "holds" if ledger["ok"] else f"does not hold; pending: {pending or 'none'}"),
             ("replay", "holds" if replay["ok"] else f"does not hold: {replay['error']}"),
             ("outcome", report.get("outcome_hash")),

@@ -7,7 +7,7 @@ Needs Python 3.11 and the package `cryptography` (for Ed25519 and P-256), and no
 Aetheris and is meant to be read, from here to the end, in the order in which it checks:
 
   1 the bundle   zip → signed envelope (DSSE) → statement (in-toto) → the job's records, as the exact bytes of the log
-  2 the records  the chain, one hash over all of them in order; what is wrong with a record by itself, and who wrote it
+  2 the records  the chain, a hash and a tree over all of them in order; what is wrong with a record, and who wrote it
   3 the job      all records in log order: what each does, and what is wrong with it where it stands
   4 the hashes   execution_hash: what ran; outcome_hash: what came of it
   5 the seal     signed over chain and hashes; and the log of all seals, whose signed checkpoint must contain it
@@ -308,11 +308,13 @@ class Record:
     def __init__(self, at: int, offset: int, key: bytes | None, headers: list[tuple[str, bytes]], value: bytes) -> None:
         self.at, self.offset, self.log_key, self.value = at, offset, key, value
         self.headers = dict(reversed(headers))  # the first of a name counts
+        names = [name for name, _ in headers]
+        self.repeated = {name for name in COVERED if names.count(name) > 1}  # nobody can say which of them counts
         self.id = self.header("ce_id").decode(errors="replace")
         named = re.fullmatch(rb"io\.aetheris\.([a-z0-9_]+)\.v([0-9]+)", self.header("ce_type"))
         self.chained = named[1] if named else self.header("ce_type")
         try:
-            self.body, self.readable = parse(value, "undecodable"), True
+            self.body, self.readable = parse(b"" if self.repeated else value, "undecodable"), True
         except Bad:
             self.body, self.readable = {}, False
         name = self.chained.decode(errors="replace")
@@ -364,6 +366,30 @@ def chain(records: list[Record]) -> list[bytes]:
         root = sha256(root + b"\n" + said)
         roots.append(root)
     return roots
+
+
+COVERED = ("ce_id", "ce_type", "ce_time", "ce_source")
+
+
+def prefixed(data: bytes | None) -> bytes:
+    return b"\xff\xff\xff\xff" if data is None else struct.pack(">I", len(data)) + data
+
+
+def leaves(records: list[Record]) -> list[bytes]:
+    """What the chain's second version is a tree over; a header that comes more than once is FFFFFFFE."""
+    found: list[bytes] = []
+    for one in records:
+        said = [b"\xff\xff\xff\xfe" if name in one.repeated else prefixed(one.headers.get(name)) for name in COVERED]
+        found.append(sha256(b"\0" + b"".join(said) + prefixed(sha256(one.value))))
+    return found
+
+
+def tree(hashes: list[bytes]) -> bytes:
+    """RFC 9162 §2.1.1, over the hashes of leaves."""
+    if len(hashes) < 2:
+        return hashes[0] if hashes else sha256(b"")
+    middle = 1 << (len(hashes) - 1).bit_length() - 1
+    return sha256(b"\1" + tree(hashes[:middle]) + tree(hashes[middle:]))
 
 
 STEPS = {"success": 3, "compensatable_failure": 3, "retryable_failure": 4, "permanent_failure": 4}
@@ -446,7 +472,8 @@ def check_records(records: list[Record]) -> list[Finding]:
             record,
             not_born=record is first and record.type != "job_created",
             born_twice=record.type == "job_created" and record.id != first.id,
-            undecodable=not record.readable,
+            repeated_header=record.repeated,
+            undecodable=not record.readable and not record.repeated,
             unknown_version=record.outdated,
             foreign_record=record.body and record.text("job_id") != first.text("job_id"),
             key_mismatch=says and record.log_key not in (None, job),
@@ -1675,13 +1702,14 @@ def is_number(value: Any, expected: int) -> bool:
 
 class Hashed(NamedTuple):
     ended: bool
+    tree: str
     execution: str
     outcome: str
     unreadable: list[Finding]  # results without which there is no outcome_hash
 
 
 def hashed(job: Job, blobs: dict[str, bytes]) -> Hashed:
-    return Hashed(job.end is not None, execution_hash(job), *outcome_hash(job, blobs))
+    return Hashed(job.end is not None, tree(leaves(job.records)).hex(), execution_hash(job), *outcome_hash(job, blobs))
 
 
 def execution_hash(job: Job) -> str:
@@ -1778,10 +1806,13 @@ def check_seal(
         return [("seal_count", seal)]
     key, covered = keys.get(seal.text("key_id")), first(count)
     signed = key is not None and is_signed(seal, key)
+    is_second = is_number(seal.body.get("chain"), 2)
     refusal = key.refusal(seal.text("sealed_at")) if key and signed else ""
     return broken(
         seal,
         seal_root=seal.text("root") != roots[count - 1].hex(),
+        seal_chain=not is_second,
+        seal_tree=is_second and seal.text("tree") != covered.tree,
         seal_execution_hash=seal.text("execution_hash") != covered.execution,
         seal_outcome_hash=not covered.unreadable and seal.text("outcome_hash") != covered.outcome,
         seal_tenant=job.created and seal.text("tenant") != job.created.text("tenant"),
@@ -2116,11 +2147,15 @@ def judge(
         "installation": installation,
         "execution_hash": hashes.execution,
         "event_chain_root_hash": root if good else full_root,
+        "event_tree_root_hash": hashes.tree,
         "tool_invocation_ledger_proof": {"ok": not pending and not job.ledger, "pending_idempotency_keys": pending},
         "replay_proof_result": {"ok": not job.replay, "error": job.replay[0][0] if job.replay else ""},
         "outcome_hash": hashes.outcome,
         "event_count": sealed if good else len(records),
-        "seal": {"present": bool(seal), "ok": bool(good), "event_count": sealed, "root": root, "full_root": full_root},
+        "seal": {
+            **{"present": bool(seal), "ok": bool(good), "event_count": sealed},
+            **{"root": root, "tree": first(sealed).tree if root else "", "full_root": full_root},
+        },
         "violations": [finding(rule, places[at, rule]) for at, rule in sorted(places)],
         "reopened_by_hand": job.reopened_by_hand,
         "glass_broken": [emergency(record) for record in job.records if breaks_glass(record)],
@@ -2182,7 +2217,7 @@ def derived(job: Job, report: dict[str, Any]) -> dict[str, Any]:
         "invocation_rejected",
     )
     approvals = sorted((record for kind in kinds for record in job.by_type[kind]), key=lambda record: record.at)
-    summary = ("execution_hash", "event_chain_root_hash", "outcome_hash", "event_count")
+    summary = ("execution_hash", "event_chain_root_hash", "event_tree_root_hash", "outcome_hash", "event_count")
     proofs = ("tool_invocation_ledger_proof", "replay_proof_result")
     graphs = [mapping(plan.body.get("diff" if at else "task_graph")) for at, plan in enumerate(job.plans)]
     return {
@@ -2241,7 +2276,11 @@ def check_bundle(
         check_envelope(payload, signatures, keys)
     chain = [Link(one.job_id, *judge_sealed(one.records, one.blobs, keys, signers), one.blobs) for one in jobs]
     first, report = chain[0], chain[0].report
-    subject = [{"name": first.job_id, "digest": {"aetherisEventChain": report["event_chain_root_hash"]}}]
+    digests = {
+        "aetherisEventChain": report["event_chain_root_hash"],
+        "aetherisEventTree": report["event_tree_root_hash"],
+    }
+    subject = [{"name": first.job_id, "digest": digests}]
     wrong = {
         "subject_differs": statement.get("subject") != subject,
         "derived_differs": any(predicate.get(name) != value for name, value in derived(first.job, report).items()),
@@ -2265,7 +2304,7 @@ def check_bundle(
     }
 
 
-SHOWN = ("ok", "event_chain_root_hash", "installation")
+SHOWN = ("ok", "event_chain_root_hash", "event_tree_root_hash", "installation")
 
 
 class Given:

@@ -3,9 +3,13 @@
 What is made for every record is never changed, and yet not `frozen`: that makes its making ten times as dear.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 Headers = tuple[tuple[str, bytes], ...]
+
+KNOWN_BY = ("ce_id", "ce_type", "ce_time", "ce_source")
+"""The headers that a sealed job's proof covers, in its order: a record that has one of them twice says nothing."""
 
 
 @dataclass(slots=True)
@@ -26,6 +30,13 @@ class Record:
             if key == name:
                 return value
         return None
+
+    def repeated(self) -> Collection[str]:
+        """Those of the headers by which it is known that it has more than once: nobody can say which of them counts."""
+        if len(dict(self.headers)) == len(self.headers):
+            return ()
+        names = [name for name, _ in self.headers]
+        return [name for name in KNOWN_BY if names.count(name) > 1]
 
     def identity(self) -> tuple[bytes | None, bytes | None]:
         """Its ce_id and its ce_type."""

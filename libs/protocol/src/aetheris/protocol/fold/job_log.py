@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
-from aetheris.protocol.base.checkpoints import UNBORN, chained
+from aetheris.protocol.base.record_tree import tree_over
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.signing import payload_said
 from aetheris.protocol.fold.provenance import Provenance, Standing
@@ -81,7 +81,7 @@ def since_creation(records: Iterable[Record]) -> Iterator[Record]:
 
 
 def holds_what_was_sealed(records: list[Record]) -> bool:
-    """Whether these are all records of a job up to its first seal: by the root that this seal gives of what it covers.
+    """Whether these are all records of a job up to its first seal: by the tree that this seal gives of what it covers.
 
     Whose seal that is, the verifier judges.
     """
@@ -95,10 +95,7 @@ def holds_what_was_sealed(records: list[Record]) -> bool:
         return False
     if not 0 < seal.event_count <= at:
         return False
-    root = UNBORN
-    for record in records[: seal.event_count]:
-        root = chained(root, record)
-    return root.hex() == seal.root
+    return tree_over(records[: seal.event_count]).hex() == seal.tree
 
 
 def fold_into(state: JobState | None, record: Record, numbers: Sequence) -> JobState | None:

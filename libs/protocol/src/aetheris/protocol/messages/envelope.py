@@ -120,6 +120,8 @@ def _decode(
     named = _named(ce_type)
     if named is None or identity is None:
         raise Undecodable("not a CloudEvent of this system: ce_id or ce_type is missing or malformed")
+    if record.repeated():
+        raise Undecodable("it has more than one ce_id, ce_type, ce_time or ce_source")
     name, version = named
     model = models.get(name)
     if model is None:

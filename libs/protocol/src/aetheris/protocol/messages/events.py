@@ -419,6 +419,9 @@ class JobSealed(Event):
     tenant: str
     event_count: int
     root: str
+    chain: int
+    """The newest version of the chain that it states; `tree` is that one's root, `root` the first's."""
+    tree: str
     execution_hash: str
     outcome_hash: str
     sealed_at: str

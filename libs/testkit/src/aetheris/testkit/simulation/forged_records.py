@@ -189,6 +189,8 @@ def _of_the_job(job: JobState, tenant: str) -> Iterable[Event]:
         tenant=tenant,
         event_count=0,
         root="",
+        chain=2,
+        tree="",
         execution_hash="",
         outcome_hash="",
         sealed_at="",

@@ -121,8 +121,8 @@ class Partition:
             job = self.jobs[job_id] = AuditedJob(job_id, record.offset, *_asked(created))
         if not self._is_added(job, record):
             return job
-        if job.audit.last.claims:
-            event_type = ""
+        if job.audit.last.claims or not job.audit.last.body:
+            event_type = ""  # it says nothing
         if job.audit.chain.count == 1 and self._is_void(job):
             del self.jobs[job_id]
             return None
@@ -181,9 +181,10 @@ class Partition:
         return job.audit.history.authors.installation in (self._roots or (None,))
 
     def _is_void(self, job: AuditedJob) -> bool:
-        """Whether its first record creates nothing: nobody who may has signed it."""
+        """Whether its first record creates nothing: it can't be read, or nobody who may has signed it."""
         authors, created = job.audit.history.authors, job.audit.history.created
-        return bool(job.audit.last.claims) or (created is not None and bool(self._roots) and not authors.installation)
+        says_nothing = bool(job.audit.last.claims) or not job.audit.last.body
+        return says_nothing or (created is not None and bool(self._roots) and not authors.installation)
 
     def due_for_a_look(self) -> list[AuditedJob]:
         """Jobs that have come on, and were there a round ago already: brief ones are judged at their end."""
@@ -210,6 +211,7 @@ def sealed(job: AuditedJob, report: ProofReport, sign: Sign, sealed_at: str, sal
             job_id=job.job_id,
             event_count=report.event_count,
             root=report.event_chain_root_hash,
+            tree=report.event_tree_root_hash,
             execution_hash=report.execution_hash,
             outcome_hash=report.outcome_hash,
             sealed_at=sealed_at,

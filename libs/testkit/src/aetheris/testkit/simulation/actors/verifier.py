@@ -122,6 +122,8 @@ class SimulatedVerifier:
             tenant=TENANT,
             event_count=0,
             root="",
+            chain=2,
+            tree="",
             execution_hash="",
             outcome_hash="",
             sealed_at="",
