@@ -65,6 +65,8 @@ def is_held(job: JobState) -> bool:
 
 def frozen_by(job: JobState, tool: str | None) -> ev.JobFrozen | None:
     """The freeze that keeps a call of a tool, or of none, from starting; the first of several."""
+    if not job.frozen:
+        return None
     return next((freeze for freeze in job.frozen.values() if freeze.scope.tool in (None, tool)), None)
 
 
