@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from aetheris.proofs import Audit, ProofReport, RawRecord, Violation
 from aetheris.proofs.seals import seal_payload
@@ -84,8 +84,7 @@ class AuditedJob:
         return fresh
 
 
-_REFERS = re.compile(rb'"result_ref":\{"sha256":"([0-9a-f]{64})"')
-
+_HASH = re.compile(r"[0-9a-f]{64}")
 _TELLING = frozenset({ToolInvocationStarted.event_type, ToolInvocationFinished.event_type, ViolationFound.event_type})
 
 
@@ -130,8 +129,8 @@ class Partition:
             del self.jobs[job_id]
             self._forgotten.add(job_id)
             return None
-        if job.large is None and (named := _REFERS.search(record.value)) is not None:
-            job.large = named[1].decode()
+        if job.large is None:
+            job.large = _large(job.audit.last.body)
         if event_type in _TELLING:
             self.moved[job_id] = job
             if job.looks_odd(event_type):
@@ -225,6 +224,13 @@ def _is_later(job: AuditedJob) -> bool:
     """Whether its latest record says that it was created before what was taken for its creation."""
     created = job.audit.last.body.get("birth")
     return isinstance(created, int) and created < job.creation_offset
+
+
+def _large(said: Mapping[str, Any]) -> str | None:
+    """The hash of the large result that a record refers to."""
+    refers = said.get("result_ref")
+    sha256: object = cast("dict[str, Any]", refers).get("sha256") if isinstance(refers, dict) else None
+    return sha256 if isinstance(sha256, str) and _HASH.fullmatch(sha256) else None
 
 
 def _created(record: Record) -> JobCreated | None:
