@@ -65,8 +65,16 @@ class RecordSigner:
             CertificateNotInForce.
             SigningKeyRevoked: a job to be written to carries that.
         """
-        if not any(self._signer(draft) is not None for group in groups for draft in group):
+        asked = [any(self._signer(draft) is not None for draft in group) for group in groups]
+        if not any(asked):
             return groups
+        own = [group for group, is_asked in zip(groups, asked, strict=True) if is_asked]
+        signed = iter(self._signed_groups(own, provenance, revocations, place))
+        return [next(signed) if is_asked else group for group, is_asked in zip(groups, asked, strict=True)]
+
+    def _signed_groups(
+        self, groups: Sequence[Group], provenance: KnowsSigners, revocations: Revocations, place: BirthPlace
+    ) -> list[Group]:
         born = {draft.key: draft for draft in self._births(groups, place)}
         told = [one for signer in self._signers.values() for one in revocations.of(signer.certificate.installation)]
         begun = [tuple(_followed(group, born, told)) for group in groups]
@@ -212,7 +220,8 @@ class PartitionRecords:
     def __init__(self, keys: RecordKeys, partition: int = 0) -> None:
         self._keys = keys
         self._provenance = keys.provenance()
-        self._place = BirthPlace(partition)
+        self._partition = partition
+        self._as_of = FIRST.as_of
 
     def begin(self, since: int, live: Collection[tuple[str, int]] = ()) -> None:
         """As of the judge: from where records are read from here on."""
@@ -220,8 +229,7 @@ class PartitionRecords:
 
     def taken(self, offset: int) -> None:
         """An offset of the partition is known to be taken: what is created from now on says so."""
-        if offset > self._place.as_of:
-            self._place = BirthPlace(self._place.partition, offset)
+        self._as_of = max(self._as_of, offset)
 
     def judge(self, record: Record, event: Event) -> Standing:
         """What the next record is worth, of which `event` is the payload."""
@@ -237,7 +245,7 @@ class PartitionRecords:
         Raises:
             CertificateNotInForce, SigningKeyRevoked.
         """
-        return self._keys.signed(groups, self._provenance, self._place)
+        return self._keys.signed(groups, self._provenance, BirthPlace(self._partition, self._as_of))
 
 
 UNSIGNED = RecordKeys()
