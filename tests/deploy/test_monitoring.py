@@ -96,6 +96,7 @@ COURSES = [
         (6, 15),
         (4, 30),
     ),
+    AlertHistory("AetherisToolLinesRefused", "tools_lines_refused_total", GATEWAY, BORN, (6, 15), (4, 30)),
     AlertHistory("AetherisUnjudged", "jobs_unjudged_total", {"job": "aetheris-ledger"}, BORN, (6,), (4, 70)),
     AlertHistory("AetherisStuck", "jobs_stuck", {"job": "aetheris-planner"}, "0+0x5 1+0x20 0+0x10", (12,), (8, 30), {}),
     AlertHistory("AetherisLag", "consumer_lag", EXECUTOR, "0+2000x60", (20,), (5, 10)),

@@ -9,13 +9,19 @@ from typing import Any
 import pytest
 
 from aetheris.gateway.settings import GatewaySettings
+from aetheris.protocol.base.records import Draft
+from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import Submit
+from aetheris.protocol.messages.envelope import draft
+from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.sdk.client import (
     Conflict,
     ResourceNotFound,
 )
 from tests.testkit.gateways import (
     PLAN,
+    TIME,
+    TOOL,
     VIEW,
     eventually,
     running,
@@ -72,6 +78,29 @@ async def test_bad_input_is_refused_and_nothing_is_appended(settings: GatewaySet
             assert (answer.status_code, answer.json()["error"]["details"]["field"]) == (400, where)
         assert await surroundings.appended() == before
         assert (await raw.post("/jobs", json={"plan": PLAN}, headers={"idempotency-key": "same"})).status_code == 202
+
+
+async def test_a_line_that_describes_no_tool_keeps_nobody_from_submitting(settings: GatewaySettings) -> None:
+    """Whoever may write to tools.registry says what no tool can be, under names of his own and of others."""
+    async with running(settings) as surroundings, surroundings.client() as client:
+        for name, wrong in {
+            "gw.other": {"timeout_s": float("inf")},
+            "gw.third": {"schema": {"maximum": float("nan")}},
+            "gw.pay": {"version": "9" * 5000},
+        }.items():
+            said = TOOL.model_dump(mode="json") | {"name": name} | wrong
+            honest = draft(Topic.TOOLS_REGISTRY, TOOL, key=TOOL.key, id=fresh_id(), source="test", time=TIME)
+            key, value = f"{name}@{said['version']}".encode(), json.dumps(said).encode()
+            await surroundings.appender.append([(Draft(honest.topic, key, value, honest.headers),)])
+        last = TOOL.model_copy(update={"name": "gw.last"})
+        await surroundings.say(Topic.TOOLS_REGISTRY, last.key, last)
+
+        async def read_on() -> bool:
+            return "gw.last" in {tool["name"] for tool in await client.tools()}
+
+        await eventually(read_on)
+        assert {"gw.other", "gw.third"}.isdisjoint(tool["name"] for tool in await client.tools())
+        await surroundings.bear((await client.submit(PLAN)).job_id)
 
 
 async def test_one_key_is_one_job(settings: GatewaySettings) -> None:

@@ -8,7 +8,6 @@ async def refunded(external_key: str) -> Found | NotFound | Unknown: ...
 """
 
 import inspect
-import math
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from types import CodeType
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, get_args, get_type_hints
 from weakref import ref
 
-from aetheris.protocol.plan.graph import LONGEST_DUPLICATE_WINDOW_S, settling_s
+from aetheris.protocol.plan.graph import LONGEST_DUPLICATE_WINDOW_S, TEN_YEARS_S, settling_s
 from aetheris.sdk.context import ProbeContext, ToolContext
 from aetheris.sdk.outcomes import Partial, Result
 from aetheris.sdk.results import check_returned
@@ -186,10 +185,10 @@ class Tool(Generic[P, R]):
             raise DeclarationError(f"{self.key}: isolation must be process, or left out")
         if self.pure and self.irreversible:
             raise DeclarationError(f"{self.key}: what is pure has nothing to reverse")
-        if not 0 < self.timeout_s < math.inf:
-            raise DeclarationError(f"{self.key}: timeout_s must be above 0, and finite")
-        if settles_within_s is not None and not 0 <= settles_within_s < math.inf:
-            raise DeclarationError(f"{self.key}: settles_within_s must not be below 0, and finite")
+        if not 0 < self.timeout_s <= TEN_YEARS_S:
+            raise DeclarationError(f"{self.key}: timeout_s must be above 0, and ten years at most")
+        if settles_within_s is not None and not 0 <= settles_within_s <= TEN_YEARS_S:
+            raise DeclarationError(f"{self.key}: settles_within_s must not be below 0, and ten years at most")
 
 
 _CHOICES = (

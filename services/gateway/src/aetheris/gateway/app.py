@@ -243,7 +243,7 @@ def _services(
     proofs: Callable[..., VerifierProxy],
 ) -> Services:
     views, feed, clock = sources.views, sources.feed, parts.clock
-    registry, deadlines = Registry(sources.tools), Deadlines(sources.index, settings.request_s)
+    registry, deadlines = Registry(sources.tools, parts.metrics), Deadlines(sources.index, settings.request_s)
     limits = Limiter(callers.quotas, views, deadlines, parts.metrics, clock)
     reader = JobReader(
         log=parts.log,

@@ -1,55 +1,65 @@
 """The tools that plans may name, the newest registered version of each; and the models."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from pydantic import ValidationError
+import structlog
 
-from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry
+from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, ToolRelease
 from aetheris.protocol.planning.schemas import Schema
 from aetheris.runtime.log.table import Table
+from aetheris.runtime.telemetry.metrics import Metric, Metrics
 
+_log = structlog.get_logger(__name__)
+
+_SHOWN = 200
 _NUMBER = re.compile(r"(\d+)")
 
 
 class Registry:
-    """tools.registry, as submissions are checked against it."""
+    """tools.registry, as submissions are checked against it: a line that describes nothing is passed over, and told."""
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
+    def __init__(self, table: Table, metrics: Metrics) -> None:
+        """Before the table is loaded."""
+        self._metrics = metrics
+        self._entries: dict[str, RegistryEntry] = {}
+        """By their keys."""
+        self._models: dict[str, ModelEntry] = {}
         self._newest: dict[str, RegistryEntry] | None = None
-        self._models: dict[str, ModelEntry] | None = None
         table.on_change(self._changed)
 
     def newest(self) -> Mapping[str, RegistryEntry]:
         """Tool name → the entry of its highest version."""
         if self._newest is None:
-            self._newest = _newest(self._table)
+            self._newest = _newest(self._entries.values())
         return self._newest
 
     def models(self) -> Mapping[str, ModelEntry]:
         """Model name → its entry."""
-        if self._models is None:
-            self._models = _models(self._table)
-        return self._models
+        return {one.name: one for _, one in sorted(self._models.items())}
 
     def schema(self, name: str, version: str, schema_hash: str | None = None) -> Schema | None:
         """The schema of this very version; None where it is not registered, or is another by now."""
-        try:
-            entry = RegistryEntry.model_validate_json(self._table.get(f"{name}@{version}") or b"")
-        except ValidationError:
-            return None
-        return entry.schema_ if schema_hash in (None, entry.schema_hash) else None
+        entry = self._entries.get(f"{name}@{version}")
+        return entry.schema_ if entry is not None and schema_hash in (None, entry.schema_hash) else None
 
     def verifies(self, name: str, version: str) -> bool:
         """Whether what this very version of a tool did can be compared with the external system."""
-        try:
-            return RegistryEntry.model_validate_json(self._table.get(f"{name}@{version}") or b"").verifier
-        except ValidationError:
-            return False
+        entry = self._entries.get(f"{name}@{version}")
+        return entry is not None and entry.verifier
 
-    def _changed(self, _key: str, _value: bytes | None) -> None:
-        self._newest = self._models = None
+    def _changed(self, key: str, value: bytes | None) -> None:
+        self._newest = None
+        self._entries.pop(key, None)
+        self._models.pop(key, None)
+        tool, model = RegistryEntry.read(key, value), ModelEntry.read(key, value)
+        if tool is not None:
+            self._entries[key] = tool
+        elif model is not None:
+            self._models[key] = model
+        elif value is not None and ToolRelease.read(key, value) is None:
+            _log.warning("a line of tools.registry describes no tool and no model: passed over", key=key[:_SHOWN])
+            self._metrics.count(Metric.TOOL_LINES_REFUSED)
 
 
 def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
@@ -64,24 +74,9 @@ def _parts(text: str) -> list[tuple[int, int, str]]:
     return [(2, int(part), "") if part.isdecimal() else (1, 0, part) for part in _NUMBER.split(text) if part != ""]
 
 
-def _models(table: Table) -> dict[str, ModelEntry]:
-    found: dict[str, ModelEntry] = {}
-    for _, value in table.items():
-        try:
-            entry = ModelEntry.model_validate_json(value)
-        except ValidationError:
-            continue
-        found[entry.name] = entry
-    return dict(sorted(found.items()))
-
-
-def _newest(table: Table) -> dict[str, RegistryEntry]:
+def _newest(entries: Iterable[RegistryEntry]) -> dict[str, RegistryEntry]:
     found: dict[str, RegistryEntry] = {}
-    for _, value in table.items():
-        try:
-            entry = RegistryEntry.model_validate_json(value)
-        except ValidationError:
-            continue
+    for entry in entries:
         held = found.get(entry.name)
         if held is None or version_order(entry.version) > version_order(held.version):
             found[entry.name] = entry

@@ -3,8 +3,6 @@
 import asyncio
 from contextlib import suppress
 
-from pydantic import ValidationError
-
 from aetheris.gateway.command_writer import SOURCE
 from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import bodies
@@ -96,12 +94,10 @@ class ToolReleases:
         return found is not None and found.at >= release.at
 
     def _read(self, key: str, value: bytes) -> ToolRelease | None:
-        try:
-            release = ToolRelease.model_validate_json(value)
-        except ValidationError:
+        release = ToolRelease.read(key, value)
+        if release is None or not self._messages.counts(Topic.TOOLS_REGISTRY, release.type_name, key.encode(), value):
             return None
-        is_theirs = self._messages.counts(Topic.TOOLS_REGISTRY, release.type_name, key.encode(), value)
-        return release if is_theirs and release.key == key else None
+        return release
 
     def _changed(self, _key: str, _value: bytes | None) -> None:
         self._news.set()

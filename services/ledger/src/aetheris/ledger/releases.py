@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Iterator
 
-from pydantic import ValidationError
-
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import ToolRelease
 from aetheris.protocol.tables.signed_messages import IsTheirs
@@ -36,12 +34,8 @@ class Releases:
         self._listeners.discard(listener)
 
     def _take(self, key: str, value: bytes | None) -> None:
-        try:
-            release = ToolRelease.model_validate_json(value or b"")
-        except ValidationError:
-            return
-        is_theirs = self._is_theirs(Topic.TOOLS_REGISTRY, release.type_name, key.encode(), value or b"")
-        if release.key != key or not is_theirs:
+        release = ToolRelease.read(key, value)
+        if release is None or not self._is_theirs(Topic.TOOLS_REGISTRY, release.type_name, key.encode(), value or b""):
             return
         self._known[key] = release
         for listener in tuple(self._listeners):

@@ -1,7 +1,5 @@
 """The registered tools, from the table `tools.registry`: what forms are made of, and edits are held against."""
 
-from pydantic import ValidationError
-
 from aetheris.protocol.messages.commands import RegistryEntry
 from aetheris.runtime.log.table import Table
 
@@ -17,14 +15,11 @@ class ToolRegistry:
     def registered(self, name: str, version: str) -> RegistryEntry | None:
         """The entry of this very version; None where there is none."""
         key = f"{name}@{version}"
-        found = self._parsed.get(key)
-        value = self._table.get(key) if found is None else None
-        if value is None:
-            return found
-        try:
-            self._parsed[key] = RegistryEntry.model_validate_json(value)
-        except ValidationError:
-            return None
+        if key not in self._parsed:
+            entry = RegistryEntry.read(key, self._table.get(key))
+            if entry is None:
+                return None
+            self._parsed[key] = entry
         return self._parsed[key]
 
     def _changed(self, key: str, _value: bytes | None) -> None:

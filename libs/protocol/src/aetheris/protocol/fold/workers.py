@@ -158,7 +158,7 @@ class Names:
         if entry is not None:
             counts, ends = self._names.setdefault(key, Name()).take(entry)
             return WorkerChange(counts, [(key, incarnation) for incarnation in ends])
-        end = _end_of(key, value)
+        end = WorkerEnd.read(key, value)
         if end is None or not self._is_theirs(Topic.WORKERS, end.type_name, key.encode(), value or b""):
             return _VOID
         said = Ended(incarnation=end.incarnation, how=HUMAN, by=end.by, principal=end.principal, evidence=end.evidence)
@@ -183,11 +183,3 @@ def entry_of(key: str, value: bytes | None) -> WorkerEntry | None:
 def _newest(words: Reversible[str], count: int) -> Iterable[str]:
     """The last of them, in their order."""
     return tuple(islice(reversed(words), count))[::-1]
-
-
-def _end_of(key: str, value: bytes | None) -> WorkerEnd | None:
-    try:
-        end = WorkerEnd.model_validate_json(value or b"")
-    except ValidationError:
-        return None
-    return end if end.key == key else None

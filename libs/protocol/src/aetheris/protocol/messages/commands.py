@@ -1,9 +1,11 @@
 """What is asked for: jobs.commands, tools.requests, tools.grants, verifications, and the compacted tables."""
 
-from typing import Any, ClassVar, Literal
+from abc import ABC, abstractmethod
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from aetheris.protocol.base.canonical import canonical
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.ids import NAME
 from aetheris.protocol.base.principals import RecordedPrincipal, speaker
@@ -24,7 +26,17 @@ from aetheris.protocol.messages.partition_orders import (
     PolicyAnswer,
 )
 from aetheris.protocol.messages.self_named import by_name
-from aetheris.protocol.plan.graph import DuplicateScope, EffectClass, JobOptions, OnInDoubt
+from aetheris.protocol.plan.graph import (
+    DuplicateScope,
+    DuplicateWindow,
+    EffectClass,
+    JobOptions,
+    Name,
+    OnInDoubt,
+    SettlesWithin,
+    ToolName,
+    ToolTimeout,
+)
 from aetheris.protocol.plan.prompts import Brief, ModelName
 
 __all__ = [
@@ -296,7 +308,25 @@ class WorkerEntry(Message):
     ended: WordsOfLives = ()
 
 
-class WorkerEnd(Message):
+class TableLine(Message, ABC):
+    """A line of a compacted topic that says itself under which key it lies."""
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """The record key."""
+
+    @classmethod
+    def read(cls, key: str, value: bytes | None) -> Self | None:
+        """What a record says; None where it is no such line, or lies under another's key."""
+        try:
+            line = cls.model_validate_json(value or b"")
+        except ValidationError:
+            return None
+        return line if line.key == key else None
+
+
+class WorkerEnd(TableLine):
     """workers, beside a worker's line: a person's word that an incarnation can act no more."""
 
     type_name: ClassVar[str] = "worker_end"
@@ -312,23 +342,33 @@ class WorkerEnd(Message):
         return f"{self.worker_id}:{self.incarnation}"
 
 
-class RegistryEntry(Message):
+def _exact(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema is shown to people and models: what has no canonical form can't be.
+
+    Raises:
+        InvalidArgs: it has none.
+    """
+    canonical(schema)
+    return schema
+
+
+class RegistryEntry(TableLine):
     """tools.registry: what a tool is, under its name@version."""
 
     type_name: ClassVar[str] = "tool"
-    name: str
-    version: str
+    name: ToolName
+    version: Name
     description: str = ""
-    schema_: dict[str, Any] = Field(alias="schema")
+    schema_: Annotated[dict[str, Any], AfterValidator(_exact)] = Field(alias="schema")
     schema_hash: str
     effect_class: EffectClass
     irreversible: bool = False
-    timeout_s: float = 30.0
-    settles_within_s: float | None = None
+    timeout_s: ToolTimeout = 30.0
+    settles_within_s: SettlesWithin | None = None
     volatile: tuple[str, ...] = ()
     on_in_doubt: OnInDoubt | None = None
     duplicate_scope: DuplicateScope = "job"
-    duplicate_window_s: float = 86_400.0
+    duplicate_window_s: DuplicateWindow = 86_400.0
     probe: bool = False
     verifier: bool = False
 
@@ -340,7 +380,7 @@ class RegistryEntry(Message):
         return f"{self.name}@{self.version}"
 
 
-class ModelEntry(Message):
+class ModelEntry(TableLine):
     """tools.registry: a model that jobs may name, beside the tools; `provider_model` is as its provider names it."""
 
     type_name: ClassVar[str] = "model"
@@ -354,7 +394,7 @@ class ModelEntry(Message):
         return f"model:{self.name}"
 
 
-class ToolRelease(Message):
+class ToolRelease(TableLine):
     """tools.registry: a person's word that a tool's calls wait no longer in a tenant's jobs, whatever it failed before.
 
     `below` is where each partition of jobs.events ended when it was said: failures before that count no more.

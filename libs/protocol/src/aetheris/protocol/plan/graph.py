@@ -36,6 +36,10 @@ MAX_NAME = 64
 
 TEN_YEARS_S = 10 * 366 * 86_400.0
 
+ToolTimeout = Annotated[float, Field(gt=0, le=TEN_YEARS_S, allow_inf_nan=False)]
+SettlesWithin = Annotated[float, Field(ge=0, le=TEN_YEARS_S, allow_inf_nan=False)]
+DuplicateWindow = Annotated[float, Field(gt=0, le=LONGEST_DUPLICATE_WINDOW_S, allow_inf_nan=False)]
+
 
 class Kind(StrEnum):
     """What a node does."""

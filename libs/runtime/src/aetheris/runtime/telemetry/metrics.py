@@ -42,6 +42,11 @@ class Metric(Enum):
         "{call}",
         "Calls of blocking tools that were refused: too many threads of calls that timed out still run, by tool",
     )
+    TOOL_LINES_REFUSED = (
+        "aetheris.tools.lines_refused",
+        "{record}",
+        "Lines of tools.registry that describe no tool and no model: passed over",
+    )
     QUARANTINED = ("aetheris.tools.quarantined", "{pause}", "Pauses of tools that failed whoever called them, by tool")
     GLASS_BROKEN = (
         "aetheris.glass.broken",
