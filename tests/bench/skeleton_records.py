@@ -81,7 +81,7 @@ class Owed(Skipped):
         }
         self._folded: dict[bytes, tuple[int, JobState | None]] = {}
         self._audited: dict[bytes, tuple[int, AuditedJob]] = {}
-        self._keys = SealKeys(Ed25519PrivateKey.generate())
+        self._keys = SealKeys(Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate())
         self._blobs = FolderBlobs(STREAM.parent)
         self._clock = SystemClock()
 

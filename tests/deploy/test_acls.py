@@ -29,6 +29,7 @@ from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.runtime.kafka.admin import ensure_topics
 from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.kafka.tls import tls_context
+from aetheris.runtime.keys.files import make_key
 from aetheris.runtime.process.settings import RuntimeSettings
 from tests.deploy.kafka_tools import command
 from tests.deploy.manifests import kubectl_needed, name, of_kind
@@ -163,6 +164,7 @@ def running_services(secured: Secured, folder: Path, told: Mapping[str, Mapping[
     seal = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (folder / "seal.pem").write_bytes(seal)
     (folder / "seal.pem").chmod(0o600)
+    make_key(folder / "log.pem")
     make(kept_in(folder))
     ports = Ports(folder)
     valkey = Valkey(folder / "valkey")
@@ -171,6 +173,7 @@ def running_services(secured: Secured, folder: Path, told: Mapping[str, Mapping[
             "AETHERIS_REDIS": redis,
             "AETHERIS_DATA": str(folder),
             "AETHERIS_SEAL_KEY": str(folder / "seal.pem"),
+            "AETHERIS_SEAL_LOG_KEY": str(folder / "log.pem"),
             "AETHERIS_TOOLS": "tests.testkit.external_tools",
             "AETHERIS_VERIFIER_URL": f"http://127.0.0.1:{ports.get('verifier-http')}",
             "AETHERIS_LEASE_TTL_S": "2",

@@ -29,7 +29,7 @@ from aetheris.runtime.log.table import Table
 from aetheris.verifier.keys import SealKeys
 from aetheris.verifier.proofs import Proofs
 from aetheris.verifier.seallog import SealLog
-from tests.testkit.evidence import KEY, SEALED_AT
+from tests.testkit.evidence import KEY, OTHER_KEY, SEALED_AT
 from tests.testkit.gateways import DEADLINE_S, PARTITIONS, GatewaySurroundings, eventually, running, settings_of
 from tests.testkit.proof_histories import TENANT
 from tests.testkit.stored_jobs import StoredJob, stored_job
@@ -165,7 +165,7 @@ async def old(kafka: str, valkey_url: str, tmp_path: Path, sent: Sent) -> AsyncG
         index, history, keys = (
             Table(surroundings.log, Topic.JOBS_INDEX, JobLines()),
             JobLogReader(surroundings.log),
-            SealKeys(KEY),
+            SealKeys(KEY, OTHER_KEY),
         )
         seals = SealLog(surroundings.log, keys, "example.com/seals", tmp_path / "checkpoint", DEADLINE_S)
         proofs = Proofs(parts, index, history, keys, seals, DEADLINE_S)

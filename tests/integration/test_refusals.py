@@ -17,7 +17,7 @@ from aetheris.protocol.base.writers import Party
 from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.kafka.admin import ensure_topics
 from aetheris.runtime.kafka.tls import TlsUnusable, tls_context
-from aetheris.runtime.keys.files import make_installation
+from aetheris.runtime.keys.files import make_installation, make_key
 from aetheris.runtime.process.settings import RuntimeSettings
 from aetheris.runtime.redis.client import Redis
 from aetheris.runtime.redis.store_check import StoreRefused, check_store
@@ -51,7 +51,19 @@ def test_no_seal_key(tmp_path: Path) -> None:
     assert "AETHERIS_SEAL_KEY" in reason
 
 
-@pytest.mark.parametrize("setting", ["AETHERIS_SEAL_KEY", "AETHERIS_INTERNAL_KEY", "AETHERIS_HTTP_KEY"])
+def test_no_log_key(tmp_path: Path) -> None:
+    make_key(tmp_path / "seal.pem")
+    code, kind, reason = start("verifier", AETHERIS_DATA=str(tmp_path), AETHERIS_SEAL_KEY=str(tmp_path / "seal.pem"))
+    assert (code, kind) == (REFUSED, "log_key_missing")
+    assert "AETHERIS_SEAL_LOG_KEY" in reason
+    both = dict.fromkeys(("AETHERIS_SEAL_KEY", "AETHERIS_SEAL_LOG_KEY"), str(tmp_path / "seal.pem"))
+    assert start("verifier", AETHERIS_DATA=str(tmp_path), **both)[:2] == (REFUSED, "seal_key_unusable")
+
+
+OTHERS_KEYS = ("AETHERIS_SEAL_KEY", "AETHERIS_SEAL_LOG_KEY", "AETHERIS_INTERNAL_KEY", "AETHERIS_HTTP_KEY")
+
+
+@pytest.mark.parametrize("setting", OTHERS_KEYS)
 def test_a_prober_with_a_key(setting: str) -> None:
     code, kind, reason = start("prober", **{setting: "/s3cret"})
     assert (code, kind) == (REFUSED, "key_beside_tools")

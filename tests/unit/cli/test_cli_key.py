@@ -55,7 +55,7 @@ print([name for name in {NOT_FOR_A_KEY} if name in sys.modules])
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-SEALS = [f"seals {name}" for name in ("checkpoint", "inclusion", "consistency", "audit", "rotate")]
+SEALS = [f"seals {name}" for name in ("checkpoint", "inclusion", "consistency", "audit", "rotate", "vkey")]
 RIGS = ("demo", "chaos", "bench")
 """What aetheris-rigs brings."""
 TOKENS = ["token add", "token ls", "token revoke"]

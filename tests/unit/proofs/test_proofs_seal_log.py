@@ -9,9 +9,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aetheris.proofs import seals
-from aetheris.proofs.claims import Claim, keyring, line_leaf, log_entry, read_claim
+from aetheris.proofs.claims import Claim, line_leaf, log_entry, read_claim
 from aetheris.proofs.notes import open_checkpoint, open_consistency, open_inclusion
-from aetheris.proofs.trust import TrustedKey, moment
+from aetheris.proofs.trust import LOG, SEAL, TrustedKey, keyring, moment
 from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic
 from aetheris.testkit.memory import MemoryLog
@@ -20,7 +20,8 @@ from aetheris.verifier.seallog import PLACE, NotLogged, SealLog, SealLogForked
 from tests.testkit.evidence import OTHER_KEY, SALT, SEALED_AT
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"\x01" * 32)
-TRUSTED = (TrustedKey(KEY.public_key()),)
+LOG_KEY = Ed25519PrivateKey.from_private_bytes(b"\x03" * 32)
+TRUSTED = (TrustedKey(KEY.public_key(), use=SEAL), TrustedKey(LOG_KEY.public_key(), use=LOG))
 ORIGIN = "example.com/seals"
 
 
@@ -35,7 +36,7 @@ async def log_of(*seals: bytes) -> MemoryLog:
 
 def verifier(log: MemoryLog, folder: Path, origin: str = ORIGIN) -> SealLog:
     """A verifier that has just started: what it signed before is on its disk."""
-    return SealLog(log, SealKeys(KEY), origin, folder / "keys" / "checkpoint", 5.0)
+    return SealLog(log, SealKeys(KEY, LOG_KEY), origin, folder / "keys" / "checkpoint", 5.0)
 
 
 async def test_what_only_grew_is_signed_again(tmp_path: Path) -> None:
@@ -132,8 +133,8 @@ async def test_a_line_that_no_trusted_key_signed_says_nothing_and_breaks_nothing
 
 def test_a_key_s_lines_count_in_its_time() -> None:
     retired = replace(TRUSTED[0], valid_until=moment("2025-01-01T00:00:00+00:00"))
-    assert read_claim(0, line(), keyring([retired])) is None
-    assert read_claim(0, line(), keyring(TRUSTED)) == Claim(0, "job", 3, "r")
+    assert read_claim(0, line(), keyring([retired], SEAL)) is None
+    assert read_claim(0, line(), keyring(TRUSTED, SEAL)) == Claim(0, "job", 3, "r")
 
 
 async def test_lines_that_come_later_count_too(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from aetheris.proofs import seals
 from aetheris.verifier.keys import SealKeys, SealKeyUnusable, signing_key
 from aetheris.verifier.token_key import KeyAway, KeyUri, TokenKey, TokenKeyUnusable
+from tests.testkit.evidence import OTHER_KEY
 from tests.testkit.softhsm import MODULE, PIN, TOKEN, make_pair, make_token, softhsm_needed, uri_of
 
 WHOLE = "pkcs11:token=our%20seals;object=seal?module-path=/lib/p11.so&pin-source=file:/run/pin"
@@ -49,7 +50,7 @@ def test_a_file_and_a_token_are_not_both_the_key(tmp_path: Path) -> None:
 
 @softhsm_needed
 def test_a_token_seals_and_its_public_key_verifies(folder: Path) -> None:
-    keys = SealKeys(signing_key(None, uri_of(folder, "seal"), folder, dev=False))
+    keys = SealKeys(signing_key(None, uri_of(folder, "seal"), folder, dev=False), OTHER_KEY)
     sealed = keys.sign({"tenant": "t", "job_id": "j"})
     assert keys.is_elsewhere
     assert seals.verify(sealed, keys.current.public_key)

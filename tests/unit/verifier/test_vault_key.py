@@ -13,6 +13,7 @@ from aetheris.verifier import vault_key
 from aetheris.verifier.keys import SealKeys, signing_key
 from aetheris.verifier.token_key import KeyAway, TokenKeyUnusable
 from aetheris.verifier.vault_key import VaultKey, VaultUri
+from tests.testkit.evidence import OTHER_KEY
 from tests.testkit.vault import TOKEN, Vault, running_vault
 
 WHOLE = "vault+https://vault.example.org/shared/transit/seal?token-source=file:/run/token"
@@ -66,7 +67,7 @@ def test_a_uri_that_lacks_something_or_says_too_much_is_refused_by_name(uri: str
 
 
 def test_a_vault_seals_and_its_public_key_verifies(vault: Vault, uri: str, tmp_path: Path) -> None:
-    keys = SealKeys(signing_key(None, uri, tmp_path, dev=False))
+    keys = SealKeys(signing_key(None, uri, tmp_path, dev=False), OTHER_KEY)
     sealed = keys.sign({"tenant": "t", "job_id": "j"})
     assert keys.is_elsewhere
     assert keys.current.public_key == vault.versions[0].public_key()

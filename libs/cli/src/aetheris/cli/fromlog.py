@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from aetheris.cli.dead_letter_queue import reachable
 from aetheris.proofs import RawRecord
-from aetheris.proofs.claims import AGAIN_S, SEAL_WITHIN_S, Claim, keyring, lacks_seal, named_job, read_claim
-from aetheris.proofs.trust import TrustedKey
+from aetheris.proofs.claims import AGAIN_S, SEAL_WITHIN_S, Claim, lacks_seal, named_job, read_claim
+from aetheris.proofs.trust import SEAL, TrustedKey, keyring
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.interface import Log
@@ -32,7 +32,7 @@ async def read_log(bootstrap: str, job_id: str, keys: Sequence[TrustedKey]) -> J
     Raises:
         CommandError: no broker answers.
     """
-    found, trusted = JobRecords(), keyring(keys)
+    found, trusted = JobRecords(), keyring(keys, SEAL)
     async with reachable(bootstrap, within_s=None) as log:
         # What is sealed by now lies in the stream as it ends after that; its own seal was logged before.
         sealed = (await log.end_offsets([SEALS]))[SEALS]

@@ -16,19 +16,21 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from aetheris.cli.console import CommandError, Exit
-from aetheris.proofs.trust import BadKeys, TrustedKey, read_keys, write_keys
+from aetheris.proofs.trust import LOG, SEAL, BadKeys, TrustedKey, read_keys, write_keys
+
+FILES = {SEAL: "seal.pem", LOG: "log.pem"}
 
 
-def rotate(folder: Path, *, revoke: bool) -> tuple[str, str]:
-    """Make a new key; the old one is listed as ended now. Returns the key_ids of old and new.
+def rotate(folder: Path, use: str, *, revoke: bool) -> tuple[str, str]:
+    """Make a new key for seals, or for the log; the old one is listed as ended now. Returns the key_ids of old and new.
 
     Raises:
         CommandError: there is no key to rotate, or the list can't be read.
     """
-    private, listed = folder / "seal.pem", folder / "seal-keys.json"
-    old = TrustedKey(_private(private).public_key())
+    private, listed = folder / FILES[use], folder / "seal-keys.json"
+    old = TrustedKey(_private(private).public_key(), use=use)
     made = Ed25519PrivateKey.generate()
-    new = TrustedKey(made.public_key())
+    new = TrustedKey(made.public_key(), use=use)
     now = datetime.now(UTC)
     known = {key.key_id: key for key in _listed(listed)}
     known.setdefault(old.key_id, old)
@@ -50,7 +52,7 @@ def _private(path: Path) -> Ed25519PrivateKey:
     except (OSError, ValueError, TypeError):
         key = None
     if not isinstance(key, Ed25519PrivateKey):
-        raise CommandError(Exit.BAD_INPUT, "seal_key_missing", f"{path} holds no Ed25519 key to rotate")
+        raise CommandError(Exit.BAD_INPUT, "key_missing", f"{path} holds no Ed25519 key to rotate")
     return key
 
 

@@ -8,11 +8,11 @@ from typing import Any
 from aetheris.cli.dead_letter_queue import reachable
 from aetheris.cli.fromlog import SEALS, everything, raw
 from aetheris.proofs.chain import ChainHead
-from aetheris.proofs.claims import keyring, line_leaf, read_claim
+from aetheris.proofs.claims import line_leaf, read_claim
 from aetheris.proofs.merkle import Tree
 from aetheris.proofs.notes import Checkpoint
 from aetheris.proofs.records import event_type
-from aetheris.proofs.trust import TrustedKey
+from aetheris.proofs.trust import SEAL, TrustedKey, keyring
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.interface import Log
@@ -86,7 +86,7 @@ async def audit(bootstrap: str, keys: Sequence[TrustedKey], before: Checkpoint |
     Raises:
         CommandError: no broker answers.
     """
-    books = Books(keyring(keys))
+    books = Books(keyring(keys, SEAL))
     async with reachable(bootstrap, within_s=None) as log:
         # What is sealed by now lies in the streams as they end after that; their own seals were logged before.
         sealed = (await log.end_offsets([SEALS]))[SEALS]

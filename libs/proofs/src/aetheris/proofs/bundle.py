@@ -23,7 +23,7 @@ from aetheris.proofs.evidence import (
     statement,
 )
 from aetheris.proofs.seals import pae
-from aetheris.proofs.trust import NEVER, TrustedKey
+from aetheris.proofs.trust import NEVER, SEAL, TrustedKey, keyring
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 SCRIPT = "verify.py"
@@ -127,7 +127,7 @@ def _unsealed(data: bytes) -> tuple[bytes, list[Any]]:
 
 def _check_signature(signatures: Sequence[Any], payload: bytes, keys: Sequence[TrustedKey], now: datetime) -> None:
     """One signature by a trusted key is enough; others are ignored, but none by a trusted key may be wrong."""
-    known = {key.key_id: key for key in keys}
+    known = keyring(keys, SEAL)
     message = pae(PAYLOAD_TYPE, payload)
     verified, ended = False, set[str]()
     for one in signatures:

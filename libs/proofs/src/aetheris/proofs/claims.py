@@ -1,7 +1,7 @@
 """What the log of seals says of a job, held against the job's records: a stream that lost its end is found here."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from aetheris.proofs import seals
@@ -36,11 +36,6 @@ def log_entry(line: bytes) -> bytes:
 def line_leaf(line: bytes) -> bytes:
     """The leaf's hash of a line; its index is the line's offset."""
     return leaf_hash(log_entry(line))
-
-
-def keyring(keys: Iterable[TrustedKey]) -> Mapping[str, TrustedKey]:
-    """Keys by their key_id."""
-    return {key.key_id: key for key in keys}
 
 
 def named_job(line: bytes) -> str:

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from aetheris.proofs.merkle import consistency_holds, inclusion_holds, leaf_hash
 from aetheris.proofs.seals import SigningKey
-from aetheris.proofs.trust import TrustedKey
+from aetheris.proofs.trust import LOG, TrustedKey, keyring
 
 PROOF_VERSION = "c2sp.org/tlog-proof@v1"
 MAX_CHARS = 1 << 20
@@ -106,7 +106,7 @@ def open_checkpoint(note: str, keys: Iterable[TrustedKey], now: datetime | None 
     """
     text, signatures = _signed(note)
     checkpoint = _checkpoint(text, note)
-    known = {note_key_id(checkpoint.origin, key.public_key): key for key in keys}
+    known = {note_key_id(checkpoint.origin, key.public_key): key for key in keyring(keys, LOG).values()}
     verified, ended = False, set[str]()
     for name, signature in signatures:
         key = known.get(signature[:4])

@@ -10,7 +10,7 @@ from aetheris.proofs.execution import LoadBlob, OutcomeHash, execution_hash, out
 from aetheris.proofs.history import TERMINAL
 from aetheris.proofs.phases import Phase
 from aetheris.proofs.records import Fact, Violation, violation
-from aetheris.proofs.trust import TrustedKey
+from aetheris.proofs.trust import SEAL, TrustedKey, keyring
 from aetheris.proofs.validity import Validity, is_number
 
 AFTER_SEAL = frozenset({"job_sealed", "effect_confirmed", "confirmation_failed"})
@@ -55,7 +55,7 @@ class SealCheck:
         self._validity = validity
         self._history = validity.history
         self._chain = chain
-        self._keys = {key.key_id: key for key in keys}
+        self._keys = keyring(keys, SEAL)
         self._load_blob = load_blob
         self._outcomes: dict[int, OutcomeHash] = {}
         self._executions: dict[int, str] = {}

@@ -1,13 +1,13 @@
 """The part of a job's records that a seal is over; what lies behind it is no part of what is proved."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aetheris.proofs import seals
 from aetheris.proofs.audit import Audit
 from aetheris.proofs.records import Fact, RawRecord, Violation, violation
 from aetheris.proofs.sealed import sealed_count
-from aetheris.proofs.trust import TrustedKey
+from aetheris.proofs.trust import SEAL, TrustedKey, keyring
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class SealedPrefix:
 def sealed_prefix(records: Sequence[RawRecord], keys: Sequence[TrustedKey]) -> SealedPrefix:
     """What of a job's records is judged. Whether the seal says the truth of them, the rules of seals say."""
     audit = _taken(records)
-    seal = _seal(audit, {key.key_id: key for key in keys})
+    seal = _seal(audit, keyring(keys, SEAL))
     if seal is None or sealed_count(seal) == seal.at == len(records) - 1:
         return SealedPrefix(records, audit)
     count = sealed_count(seal)
@@ -45,7 +45,7 @@ def _taken(records: Sequence[RawRecord]) -> Audit:
     return audit
 
 
-def _seal(audit: Audit, keys: dict[str, TrustedKey]) -> Fact | None:
+def _seal(audit: Audit, keys: Mapping[str, TrustedKey]) -> Fact | None:
     """The first that a trusted key signed, in its time, over just these records."""
     for seal in audit.history.seals:
         key, count = keys.get(seal.text("key_id")), sealed_count(seal)

@@ -1,10 +1,10 @@
 """The keys that seals are taken from: until when each is good, and from when one is revoked (docs/evidence.md).
 
-{"keys": [{"key_id": …, "public_key": PEM, "valid_from"?: RFC 3339, "valid_until"?: …, "revoked_at"?: …}]}
+{"keys": [{"key_id": …, "public_key": PEM, "use"?: …, "valid_from"?: RFC 3339, "valid_until"?: …, "revoked_at"?: …}]}
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -17,6 +17,8 @@ from aetheris.proofs.seals import key_id
 
 NEVER = datetime.max.replace(tzinfo=UTC)
 """A now at which every key that ends has ended."""
+SEAL, LOG = "seal", "log"
+"""What a key signs: seals and envelopes, or checkpoints of the log of seals."""
 MOMENTS = ("valid_from", "valid_until", "revoked_at")
 
 
@@ -31,13 +33,14 @@ class TrustedKey:
     """A public key, and when what it signs counts: from `valid_from` up to, without, `valid_until`.
 
     From `revoked_at` on nothing that it signs counts; and no envelope or checkpoint at all, which say no time.
-    Those count no longer once it has retired, either.
+    Those count no longer once it has retired, either. `use` is `SEAL` or `LOG`; empty where nobody says: then for both.
     """
 
     public_key: Ed25519PublicKey
     valid_from: datetime | None = None
     valid_until: datetime | None = None
     revoked_at: datetime | None = None
+    use: str = ""
 
     @property
     def key_id(self) -> str:
@@ -70,9 +73,17 @@ class TrustedKey:
         """An entry of a file of keys."""
         pem = self.public_key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
         moments = {name: getattr(self, name) for name in MOMENTS}
-        return {"key_id": self.key_id, "public_key": pem} | {
-            name: at.isoformat() for name, at in moments.items() if at is not None
-        }
+        use = {"use": self.use} if self.use else {}
+        return (
+            {"key_id": self.key_id, "public_key": pem}
+            | use
+            | {name: at.isoformat() for name, at in moments.items() if at is not None}
+        )
+
+
+def keyring(keys: Iterable[TrustedKey], use: str) -> Mapping[str, TrustedKey]:
+    """Those that may be used so, by their key_id."""
+    return {key.key_id: key for key in keys if key.use in ("", use)}
 
 
 def read_keys(text: bytes) -> list[TrustedKey]:
@@ -124,7 +135,10 @@ def _key(entry: Any, where: str) -> TrustedKey:
     key = _public_key(str(fields.get("public_key")).encode(errors="replace"), where)
     if fields.get("key_id", key_id(key)) != key_id(key):
         raise BadKeys(f"{where}.key_id is not its public key's")
-    return TrustedKey(key, *(_moment(fields.get(name), f"{where}.{name}") for name in MOMENTS))
+    use = fields.get("use", "")
+    if use not in ("", SEAL, LOG):
+        raise BadKeys(f"{where}.use is neither {SEAL} nor {LOG}")
+    return TrustedKey(key, **{name: _moment(fields.get(name), f"{where}.{name}") for name in MOMENTS}, use=str(use))
 
 
 def _moment(value: Any, where: str) -> datetime | None:

@@ -7,7 +7,13 @@ from aetheris.runtime.base.refusal import StartRefused
 RECORD_KEYS = ("AETHERIS_RECORD_KEY", "AETHERIS_RECORD_CERT")
 """Settings of who signs its records: the private key, and the root's certificate for it."""
 
-OTHERS_KEYS = ("AETHERIS_SEAL_KEY", "AETHERIS_SEAL_KEY_URI", "AETHERIS_INTERNAL_KEY", "AETHERIS_HTTP_KEY")
+OTHERS_KEYS = (
+    "AETHERIS_SEAL_KEY",
+    "AETHERIS_SEAL_KEY_URI",
+    "AETHERIS_SEAL_LOG_KEY",
+    "AETHERIS_INTERNAL_KEY",
+    "AETHERIS_HTTP_KEY",
+)
 """Settings that name a private key of verifier or gateway; the prober's only key is the one for its records."""
 
 KEYS = (*OTHERS_KEYS, *RECORD_KEYS)

@@ -18,7 +18,7 @@ from aetheris.runtime.worker.handler import Cadence, Inputs
 from aetheris.runtime.worker.loop import PartitionWorker
 from aetheris.verifier.handlers import VerifierDependencies, VerifierPartition
 from aetheris.verifier.http import api
-from aetheris.verifier.keys import LISTED, seal_keys, signing_key
+from aetheris.verifier.keys import LISTED, log_key, publish, seal_keys, signing_key
 from aetheris.verifier.proofs import Proofs
 from aetheris.verifier.seallog import SealLog
 from aetheris.verifier.settings import VerifierSettings
@@ -39,13 +39,17 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
     """Audit, seal and prove until `stop` is set.
 
     Raises:
-        InternalKeyMissing, SealKeyMissing, SealKeyUnusable, TokenKeyUnusable: what the settings name can't be used.
+        InternalKeyMissing, SealKeyMissing, LogKeyMissing, SealKeyUnusable, TokenKeyUnusable: what the settings name
+            can't be used.
         KeyUnusable, CertificateNotInForce: what signs its records can't be used.
         WorkerIdTaken: another process lives under this name.
         Exception: whatever escaped; the next process restores from the log.
     """
     own = signing_key(settings.seal_key, settings.seal_key_uri, settings.data, dev=settings.dev)
-    keys = seal_keys(own, settings.seal_keys or settings.data / "keys" / LISTED)
+    log = log_key(settings.seal_log_key, settings.data, dev=settings.dev)
+    keys = seal_keys(own, log, settings.seal_keys or settings.data / "keys" / LISTED)
+    if settings.dev:
+        publish(keys, settings.data / "keys")
     records = record_keys(settings, Party.AUDITOR)
     internal = InternalKey.load(settings.internal_key, settings.data, dev=settings.dev)
     async with (

@@ -1,4 +1,7 @@
-"""The keys that seal: Ed25519, the private one in a file, a token, or a Vault (docs/evidence.md)."""
+"""The keys that seal, and that of the log of seals: Ed25519 (docs/evidence.md).
+
+The one that seals lies in a file, a token, or a Vault; the log's in a file.
+"""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -6,15 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from aetheris.proofs.notes import sign_checkpoint
 from aetheris.proofs.seals import SigningKey, sign
-from aetheris.proofs.trust import BadKeys, TrustedKey, read_keys
+from aetheris.proofs.trust import LOG, SEAL, BadKeys, TrustedKey, read_keys, write_keys
 from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.keys.files import make_key
 from aetheris.verifier.token_key import KeyUri, TokenKey
@@ -30,20 +29,26 @@ class SealKeyMissing(StartRefused):
     code = "seal_key_missing"
 
 
+class LogKeyMissing(StartRefused):
+    """No key for the log of seals: set AETHERIS_SEAL_LOG_KEY to a PEM file with an Ed25519 key of its own."""
+
+    code = "log_key_missing"
+
+
 class SealKeyUnusable(StartRefused):
-    """The list of public keys (AETHERIS_SEAL_KEYS) can't be read, or forbids the key that seals."""
+    """The list of public keys (AETHERIS_SEAL_KEYS) can't be read, or forbids a key that signs; or one key does both."""
 
     code = "seal_key_unusable"
 
 
 class SealKeys:
-    """The key that signs, and every key whose seals count: the one that signs now, and those before it."""
+    """The keys that sign now, seals and the log of them, and every key whose word counts: these, and those before."""
 
-    def __init__(self, private_key: SigningKey, listed: Sequence[TrustedKey] = ()) -> None:
-        self._private_key = private_key
-        own = TrustedKey(private_key.public_key())
-        known = {own.key_id: own} | {key.key_id: key for key in listed}
-        self.current = known[own.key_id]
+    def __init__(self, private_key: SigningKey, log_key: SigningKey, listed: Sequence[TrustedKey] = ()) -> None:
+        self._private_key, self._log_key = private_key, log_key
+        seal, log = TrustedKey(private_key.public_key(), use=SEAL), TrustedKey(log_key.public_key(), use=LOG)
+        known = {seal.key_id: seal, log.key_id: log} | {key.key_id: key for key in listed}
+        self.current, self.log = known[seal.key_id], known[log.key_id]
         self.trusted = tuple(known.values())
 
     @property
@@ -62,7 +67,7 @@ class SealKeys:
 
     def sign_checkpoint(self, origin: str, size: int, root: bytes) -> str:
         """A checkpoint of the log of seals."""
-        return sign_checkpoint(origin, size, root, self._private_key)
+        return sign_checkpoint(origin, size, root, self._log_key)
 
 
 def signing_key(path: Path | None, uri: str | None, data: Path, *, dev: bool) -> SigningKey:
@@ -79,46 +84,72 @@ def signing_key(path: Path | None, uri: str | None, data: Path, *, dev: bool) ->
         return VaultKey(VaultUri.parse(uri))
     if uri is not None:
         return TokenKey(KeyUri.parse(uri))
-    return load_private_key(path) if path is not None else _made_once(data / "keys", dev=dev)
+    if path is None and not dev:
+        raise SealKeyMissing(SealKeyMissing.__doc__)
+    return load_private_key(path or _made_once(data / "keys" / "seal.pem"))
 
 
-def seal_keys(own: SigningKey, listed: Path) -> SealKeys:
-    """The key that seals, among the public keys listed.
+def log_key(path: Path | None, data: Path, *, dev: bool) -> SigningKey:
+    """The key that signs checkpoints of the log of seals; in dev, one of the data folder, made once.
 
     Raises:
-        SealKeyUnusable: the list can't be read, or says that the key no longer signs.
+        LogKeyMissing: none is named, or the file holds no Ed25519 key.
     """
-    keys = SealKeys(own, _listed(listed))
-    if keys.current.revoked_at is not None or keys.current.valid_until is not None:
-        raise SealKeyUnusable(f"{listed} says that key {keys.current.key_id} has ended: another must seal")
+    if path is None and not dev:
+        raise LogKeyMissing(LogKeyMissing.__doc__)
+    try:
+        return _ed25519(path or _made_once(data / "keys" / "log.pem"))
+    except ValueError as error:
+        raise LogKeyMissing(f"AETHERIS_SEAL_LOG_KEY: {error}") from None
+
+
+def seal_keys(own: SigningKey, log: SigningKey, listed: Path) -> SealKeys:
+    """The keys that sign, among the public keys listed.
+
+    Raises:
+        SealKeyUnusable: the list can't be read, says that one of them no longer signs, or that it signs something else.
+    """
+    keys = SealKeys(own, log, _listed(listed))
+    if keys.current.key_id == keys.log.key_id:
+        raise SealKeyUnusable("AETHERIS_SEAL_LOG_KEY is the key that seals: the log of seals needs one of its own")
+    for key, use in ((keys.current, SEAL), (keys.log, LOG)):
+        if key.revoked_at is not None or key.valid_until is not None or key.use not in ("", use):
+            raise SealKeyUnusable(f"{listed} says that key {key.key_id} has ended, or signs something else")
     return keys
 
 
-def _made_once(folder: Path, *, dev: bool) -> Ed25519PrivateKey:
-    if not dev:
-        raise SealKeyMissing(SealKeyMissing.__doc__)
-    path = folder / "seal.pem"
+def publish(keys: SealKeys, folder: Path) -> None:
+    """The public keys as a file of the folder, for who checks what they sign."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PUBLIC).write_text(write_keys(keys.trusted))
+
+
+def _made_once(path: Path) -> Path:
     if not path.exists():
         make_key(path)
-    key = load_private_key(path)
-    pem = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    path.with_name(PUBLIC).write_bytes(pem)
-    return key
+    return path
 
 
 def load_private_key(path: Path) -> Ed25519PrivateKey:
-    """An Ed25519 key in PEM.
+    """The key that seals, of a file in PEM.
 
     Raises:
         SealKeyMissing.
     """
     try:
+        return _ed25519(path)
+    except ValueError as error:
+        raise SealKeyMissing(f"AETHERIS_SEAL_KEY: {error}") from None
+
+
+def _ed25519(path: Path) -> Ed25519PrivateKey:
+    try:
         key = load_pem_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError, TypeError):
-        raise SealKeyMissing(f"AETHERIS_SEAL_KEY: {path} holds no readable private key") from None
-    if not isinstance(key, Ed25519PrivateKey):
-        raise SealKeyMissing(f"AETHERIS_SEAL_KEY: {path} holds no Ed25519 key")
-    return key
+        raise ValueError(f"{path} holds no readable private key") from None
+    if isinstance(key, Ed25519PrivateKey):
+        return key
+    raise ValueError(f"{path} holds no Ed25519 key")
 
 
 def _listed(path: Path) -> list[TrustedKey]:

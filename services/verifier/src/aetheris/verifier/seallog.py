@@ -8,9 +8,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from aetheris.proofs.claims import Claim, keyring, line_leaf, named_job, read_claim
+from aetheris.proofs.claims import Claim, line_leaf, named_job, read_claim
 from aetheris.proofs.merkle import Tree
 from aetheris.proofs.notes import BadNote, Checkpoint, ConsistencyProof, InclusionProof, read_checkpoint
+from aetheris.proofs.trust import SEAL, keyring
 from aetheris.protocol.base.stretches import Stretches
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.interface import Log, LogUnreachable, Place
@@ -129,7 +130,7 @@ class SealLog:
         naming = self._naming.get(job_id)
         if naming is None:
             return
-        keys, found = keyring(self._keys.trusted), list[Claim]()
+        keys, found = keyring(self._keys.trusted, SEAL), list[Claim]()
         for begin, end in naming.told():
             async for records in replay(self._log, PLACE, begin, end):
                 lines = [one for one in records if one.offset < end and named_job(one.value) == job_id]

@@ -22,5 +22,8 @@ class VerifierSettings(HttpSettings, SigningSettings):
     seal_keys: Path | None = Field(
         None, description="Public keys of all seals, with times; default: keys/seal-keys.json in the data folder"
     )
+    seal_log_key: Path | None = Field(
+        None, description="Ed25519 private key (PEM) of the log of seals, another than the seal's; dev makes one"
+    )
     seal_log: str = Field("aetheris.local/seals", description="Origin of the log of seals: a URL without scheme, yours")
     read_s: float = Field(10.0, gt=0, description="Deadline for reading a job's stream from Kafka")

@@ -15,8 +15,8 @@ from aetheris.cli.embedded import lifecycle
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import read_bytes
 from aetheris.cli.job_ids import of_job
-from aetheris.proofs.notes import BadNote, Checkpoint, open_checkpoint, open_consistency
-from aetheris.proofs.trust import TrustedKey
+from aetheris.proofs.notes import BadNote, Checkpoint, open_checkpoint, open_consistency, read_checkpoint, verifier_key
+from aetheris.proofs.trust import LOG, SEAL, TrustedKey
 
 seals = typer.Typer(name="seals", no_args_is_help=True, help="The log of all seals: checkpoints, proofs, keys.")
 
@@ -29,6 +29,27 @@ def checkpoint(*, to: To = None, data: local.Data = local.DEFAULT_DATA, as_json:
     """Print the log's signed state. Keep it: what is dropped or changed afterwards contradicts it."""
     with errors_as_exits(as_json=as_json), connected(data) as client:
         _hand_over("checkpoint", client.checkpoint(), to, as_json=as_json)
+
+
+@seals.command()
+def vkey(*, keys: Keys = None, data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
+    """Print the log's verifier key (C2SP signed note), for witnesses and for policies: origin, key id, public key."""
+    with errors_as_exits(as_json=as_json), connected(data) as client:
+        trusted = judgement.trusted_keys(keys, data)
+        note = client.checkpoint()
+        signed = [key for key in trusted if key.ended(datetime.now(UTC)) == "" and _is_by(note, key)]
+        if not signed:
+            raise CommandError(Exit.FAILED, "checkpoint_unknown_key", "the checkpoint is signed by none of these keys")
+        text = verifier_key(read_checkpoint(note).origin, signed[0].public_key)
+        _hand_over("vkey", f"{text}\n", None, as_json=as_json)
+
+
+def _is_by(note: str, key: TrustedKey) -> bool:
+    try:
+        open_checkpoint(note, [key])
+    except BadNote:
+        return False
+    return True
 
 
 @seals.command()
@@ -92,6 +113,7 @@ def audit(
 def rotate(
     *,
     revoke: Annotated[bool, typer.Option("--revoke", help="The old key's word counts no longer from now on.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="The key of the log of seals, not the one that seals.")] = False,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
@@ -100,15 +122,11 @@ def rotate(
         if lifecycle.supervisor_pid(data) is not None:
             rule = "the verifier would go on with the old key: `aetheris down` first"
             raise CommandError(Exit.FAILED, "running", rule)
-        old, new = keyfiles.rotate(data / "keys", revoke=revoke)
+        old, new = keyfiles.rotate(data / "keys", LOG if log else SEAL, revoke=revoke)
         if as_json:
             print_json({"old": old, "new": new, "revoked": revoke})
         else:
-            progress("key", f"{new} seals from now on; {old} is {_ended(revoke)}")
-
-
-def _ended(revoke: bool) -> str:
-    return "revoked" if revoke else "retired, and what it sealed stays good"
+            progress("key", f"{new} signs from now on; {old} is {'revoked' if revoke else 'retired'}")
 
 
 def _opened(path: Path, keys: Sequence[TrustedKey]) -> Checkpoint:

@@ -210,7 +210,7 @@ def check_envelope(payload: bytes, given: list[Any], keys: dict[str, "Key"]) -> 
     for one in given:
         if not isinstance(one, dict):
             raise Bad("bad_envelope")
-        key = keys.get(str(one.get("keyid")))
+        key = of_use(keys, "seal").get(str(one.get("keyid")))
         signatures.append((key, unbase64(one.get("sig"), "bad_envelope") if key else b""))
     check_signatures("envelope", signatures, pae(STATEMENT, payload))
 
@@ -229,7 +229,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 
 
 class Key:
-    """A public key, and when what it signs counts; None is no bound."""
+    """A public key, and when what it signs counts; None is no bound. `use` is seal, log, or "" for both."""
 
     def __init__(self, entry: dict[str, Any]) -> None:
         try:
@@ -244,8 +244,9 @@ class Key:
         self.valid_from, self.valid_until, self.revoked_at = (None if at is None else moment(at) for at in times)
         retired = self.valid_until and self.valid_until <= datetime.now(UTC)
         self.ended = "revoked" if self.revoked_at else "retired" if retired else ""
-        if entry.get("key_id", self.id) != self.id:
-            raise ValueError("key_id is not its key's")
+        self.use = entry.get("use", "")
+        if entry.get("key_id", self.id) != self.id or self.use not in ("", "seal", "log"):
+            raise ValueError("key_id is not its key's, or it has another use")
 
     def signed(self, signature: bytes, message: bytes) -> bool:
         try:
@@ -281,6 +282,10 @@ def read_keys(text: bytes) -> dict[str, Key]:
     if len(keys) != len(entries):
         raise ValueError("a key comes twice")
     return keys
+
+
+def of_use(keys: dict[str, Key], use: str) -> dict[str, Key]:
+    return {name: key for name, key in keys.items() if key.use in ("", use)}
 
 
 def check_signatures(what: str, signatures: list[tuple[Key | None, bytes]], message: bytes) -> None:
@@ -1892,7 +1897,7 @@ def check_checkpoint(note: str, keys: dict[str, Key]) -> tuple[int, bytes]:
     strange = not lines or len(root) != 32 or any(len(signature) < 5 for _, signature in signatures)
     if strange or re.search("[\x00-\x09\x0b-\x1f\ud800-\udfff]", note):
         raise Bad("bad_checkpoint")
-    known = {sha256(said[1].encode() + b"\n\1" + key.raw)[:4]: key for key in keys.values()}
+    known = {sha256(said[1].encode() + b"\n\1" + key.raw)[:4]: key for key in of_use(keys, "log").values()}
     ours = [(known.get(signature[:4]), signature[4:]) for name, signature in signatures if name == said[1]]
     check_signatures("checkpoint", ours, (text + "\n").encode())
     return int(said[2]), root
@@ -2274,7 +2279,10 @@ def check_bundle(
         raise Bad("bad_statement") from None
     if trusted is None:
         check_envelope(payload, signatures, keys)
-    chain = [Link(one.job_id, *judge_sealed(one.records, one.blobs, keys, signers), one.blobs) for one in jobs]
+    chain = [
+        Link(one.job_id, *judge_sealed(one.records, one.blobs, of_use(keys, "seal"), signers), one.blobs)
+        for one in jobs
+    ]
     first, report = chain[0], chain[0].report
     digests = {
         "aetherisEventChain": report["event_chain_root_hash"],
