@@ -11,6 +11,7 @@ from aetheris.cli import streamfile
 from aetheris.cli.console import CommandError, Exit
 from aetheris.cli.embedded.plan import RECORD_KEYS
 from aetheris.cli.fromlog import JobRecords, read_log
+from aetheris.cli.inputs import read_bytes
 from aetheris.cli.large import stored
 from aetheris.cli.streamfile import Stream
 from aetheris.proofs import ProofReport, RawRecord, bundle
@@ -21,6 +22,7 @@ from aetheris.proofs.continued import MAX_CONTINUED, Link
 from aetheris.proofs.evidence import BadEvidence, judge, with_chain
 from aetheris.proofs.sealed import SealReport
 from aetheris.proofs.trust import TrustedKey
+from aetheris.proofs.witnesses import BadLogPolicy, LogPolicy, read_log_policy
 from aetheris.protocol.base.signing import key_id_of
 from aetheris.runtime.keys.files import ROOT, load_key
 from aetheris.runtime.keys.signing import raw_public_key
@@ -29,10 +31,12 @@ Signers = Sequence[TrustedSigner] | None
 """Whose SSH keys and passkeys sign for whom; None: signatures are held against the keys that they name."""
 
 
-def of_bundle(data: bytes, keys: Sequence[TrustedKey] | None, signers: Signers = None) -> dict[str, Any]:
+def of_bundle(
+    data: bytes, keys: Sequence[TrustedKey] | None, signers: Signers = None, policy: LogPolicy | None = None
+) -> dict[str, Any]:
     """The report on an evidence bundle; one that can't be read does not hold."""
     try:
-        return bundle.judge(data, keys, signers, datetime.now(UTC))
+        return bundle.judge(data, keys, signers, datetime.now(UTC), policy)
     except BadEvidence as error:
         return {"ok": False, "violations": [_finding(error.rule, None, error.message)]}
 
@@ -146,6 +150,14 @@ def read_allowed(path: Path) -> Sequence[TrustedSigner]:
     except BadSigners as error:
         message = f"{path}, line {error.line}: {error}"
         raise CommandError(Exit.BAD_INPUT, "bad_signers", message, file=str(path)) from None
+
+
+def read_policy_file(path: Path) -> LogPolicy:
+    """A policy of logs and witnesses; raises CommandError."""
+    try:
+        return read_log_policy(read_bytes(path))
+    except BadLogPolicy as error:
+        raise CommandError(Exit.BAD_INPUT, error.code, f"{path}: {error}", file=str(path)) from None
 
 
 def trusted_keys(paths: Sequence[Path] | None, data: Path) -> list[TrustedKey]:

@@ -17,6 +17,7 @@ from aetheris.proofs.evidence import (
     BadEvidence,
     Evidence,
     Judged,
+    LogCheck,
     dumps,
     judge_statement,
     read_statement,
@@ -24,6 +25,7 @@ from aetheris.proofs.evidence import (
 )
 from aetheris.proofs.seals import pae
 from aetheris.proofs.trust import NEVER, SEAL, TrustedKey, keyring
+from aetheris.proofs.witnesses import LogPolicy
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 SCRIPT = "verify.py"
@@ -63,8 +65,11 @@ def judge(
     keys: Sequence[TrustedKey] | None = None,
     signers: Sequence[TrustedSigner] | None = None,
     now: datetime = NEVER,
+    policy: LogPolicy | None = None,
 ) -> dict[str, Any]:
     """The report on a bundle: by these keys, or by those that it brings itself; what approvers signed, by `signers`.
+
+    By a policy, where one is given, whether its seal is in a log that counts, and enough witnesses have seen it there.
 
     A key that has retired at `now` vouches for no envelope and no checkpoint.
 
@@ -73,7 +78,8 @@ def judge(
     """
     parsed, evidence = _opened(data, keys, now)
     trusted = evidence.keys if keys is None else keys
-    return {**judge_statement(parsed, evidence, trusted, signers, now), "trusted": [key.key_id for key in trusted]}
+    report = judge_statement(parsed, evidence, LogCheck(trusted, now, policy), signers)
+    return {**report, "trusted": [key.key_id for key in trusted]}
 
 
 def contents(data: bytes, keys: Sequence[TrustedKey] | None = None, now: datetime = NEVER) -> Evidence:

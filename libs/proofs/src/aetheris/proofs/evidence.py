@@ -5,7 +5,7 @@ import binascii
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 from aetheris.proofs.approver_signatures import TrustedSigner
@@ -16,16 +16,20 @@ from aetheris.proofs.execution import LoadBlob
 from aetheris.proofs.findings import ProofReport
 from aetheris.proofs.history import SUCCESSES, History
 from aetheris.proofs.notes import BadNote, open_inclusion
-from aetheris.proofs.records import Fact, RawRecord
+from aetheris.proofs.records import Fact, RawRecord, body_of
 from aetheris.proofs.sealed_prefix import sealed_prefix
-from aetheris.proofs.trust import NEVER, BadKeys, TrustedKey, keys_of
+from aetheris.proofs.trust import SEAL, BadKeys, TrustedKey, keyring, keys_of, moment
 from aetheris.proofs.validity import Validity
+from aetheris.proofs.witnesses import LogPolicy, open_witnessed_inclusion
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:aetheris:job-evidence:v1"
 CHAIN = "aetherisEventChain"
 TREE = "aetherisEventTree"
 """The digests of the subject: the roots of both versions of the chain over the sealed records."""
+
+CLOCKS = timedelta(minutes=5)
+"""By which the clocks of who seals and of who witnesses may differ."""
 
 _APPROVALS = frozenset(
     {
@@ -203,16 +207,16 @@ def read_statement(parsed: Any) -> Evidence:
 def judge_statement(
     parsed: Any,
     evidence: Evidence,
-    keys: Sequence[TrustedKey],
+    logged: "LogCheck",
     signers: Sequence[TrustedSigner] | None = None,
-    now: datetime = NEVER,
 ) -> dict[str, Any]:
     """The report, with what the evidence gets wrong as violations before those of the history."""
+    keys = logged.keys
     judged = [judge(one.records, keys, one.blobs.__getitem__, signers) for one in evidence.chain]
     found = [_finding(rule, message) for rule, message in _wrong(parsed, evidence, judged[0])]
-    found += [_finding(rule, message) for rule, message in _unlogged(evidence, judged[0], keys, now)]
+    found += [_finding(rule, message) for rule, message in logged.missing(evidence, judged[0])]
     for one, by in zip(evidence.continued, judged[1:], strict=True):
-        found += [_of_job(one.job_id, _finding(rule, message)) for rule, message in _unlogged(one, by, keys, now)]
+        found += [_of_job(one.job_id, _finding(rule, message)) for rule, message in logged.missing(one, by)]
     body = with_chain(_links(evidence, judged))
     return {**body, "ok": body["ok"] and not found, "violations": [*found, *body["violations"]]}
 
@@ -245,20 +249,44 @@ def _wrong(parsed: Any, evidence: Evidence, judged: Judged) -> Iterator[tuple[st
             yield "derived_differs", f"{name} is not what the records say"
 
 
-def _unlogged(
-    evidence: Evidence, judged: Judged, keys: Sequence[TrustedKey], now: datetime
-) -> Iterator[tuple[str, str]]:
-    """The records are the job's that it says, and their seal is in the log of seals."""
-    report = judged.report
-    if evidence.records and evidence.records[0].key != evidence.job_id.encode(errors="replace"):
-        yield "other_job", "the records are another job's"
-    if not report.seal.present:
-        yield "not_sealed", "the records hold no seal"
-        return
-    try:
-        open_inclusion(evidence.inclusion, log_entry(evidence.records[report.seal.at].value), keys, now)
-    except BadNote as error:
-        yield error.rule, f"log of seals: {error.message}"
+@dataclass(frozen=True)
+class LogCheck:
+    """Whether seals are in the log of seals: by the log's keys as they are at `now`; or by a policy."""
+
+    keys: Sequence[TrustedKey]
+    now: datetime
+    policy: LogPolicy | None
+
+    def missing(self, evidence: Evidence, judged: Judged) -> Iterator[tuple[str, str]]:
+        """(rule, message) where the records are not the job's that it says, or their seal is not in the log."""
+        seal = judged.report.seal
+        if evidence.records and evidence.records[0].key != evidence.job_id.encode(errors="replace"):
+            yield "other_job", "the records are another job's"
+        if not seal.present:
+            yield "not_sealed", "the records hold no seal"
+            return
+        line = evidence.records[seal.at].value
+        try:
+            if self.policy is None:
+                open_inclusion(evidence.inclusion, log_entry(line), self.keys, self.now)
+            else:
+                found = open_witnessed_inclusion(evidence.inclusion, log_entry(line), self.policy)
+                yield from self._late(line, found.at)
+        except BadNote as error:
+            yield error.rule, f"log of seals: {error.message}"
+
+    def _late(self, line: bytes, seen: datetime | None) -> Iterator[tuple[str, str]]:
+        """It was there when witnesses saw it: that, and not what it says itself, is when its key must count."""
+        body = body_of(line) or {}
+        key = keyring(self.keys, SEAL).get(str(body.get("key_id")))
+        sealed_at = moment(str(body.get("sealed_at")))
+        if seen is None:
+            return
+        if sealed_at is not None and sealed_at > seen + CLOCKS:
+            yield "sealed_after_witnessed", "the seal says a later time than its witnesses"
+        refusal = key.refusal(seen.isoformat()) if key is not None else None
+        if refusal is not None:
+            yield refusal[0], f"when witnesses first saw it: {refusal[1]}"
 
 
 def _subject(job_id: str, report: ProofReport) -> list[dict[str, Any]]:

@@ -22,7 +22,8 @@ from aetheris.proofs.trust import LOG, TrustedKey, keyring
 PROOF_VERSION = "c2sp.org/tlog-proof@v1"
 MAX_CHARS = 1 << 20
 MAX_SIGNATURES = 64
-_ED25519 = b"\x01"
+SIGNATURE, COSIGNATURE = b"\x01", b"\x04"
+"""What a key of a signed note signs: notes, or a log's checkpoints with a time."""
 _KEPT = datetime.min.replace(tzinfo=UTC)
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 _ORIGIN = re.compile(r"[^\s+]{1,255}")
@@ -181,16 +182,26 @@ def parse_consistency(text: str) -> ConsistencyProof:
     return ConsistencyProof(*_numbered(head, "old "), checkpoint)
 
 
-def note_key_id(name: str, public_key: Ed25519PublicKey) -> bytes:
+def note_key_id(name: str, public_key: Ed25519PublicKey, kind: bytes = SIGNATURE) -> bytes:
     """The 4 bytes that name a key in a signed note."""
     raw = public_key.public_bytes(Encoding.Raw, PublicFormat.Raw)
-    return hashlib.sha256(name.encode() + b"\n" + _ED25519 + raw).digest()[:4]
+    return hashlib.sha256(name.encode() + b"\n" + kind + raw).digest()[:4]
 
 
-def verifier_key(name: str, public_key: Ed25519PublicKey) -> str:
+def verifier_key(name: str, public_key: Ed25519PublicKey, kind: bytes = SIGNATURE) -> str:
     """A public key as tools for signed notes take it: name+id+base64."""
     raw = public_key.public_bytes(Encoding.Raw, PublicFormat.Raw)
-    return f"{name}+{note_key_id(name, public_key).hex()}+{_base64(_ED25519 + raw)}"
+    return f"{name}+{note_key_id(name, public_key, kind).hex()}+{_base64(kind + raw)}"
+
+
+def signatures_of(note: str) -> tuple[Checkpoint, bytes, list[tuple[str, bytes]]]:
+    """What a checkpoint says, whoever signed it; the bytes that are signed; each signature's name, key id and bytes.
+
+    Raises:
+        BadNote.
+    """
+    text, signatures = _signed(note)
+    return _checkpoint(text, note), text.encode(), signatures
 
 
 def _signed(note: str) -> tuple[str, list[tuple[str, bytes]]]:

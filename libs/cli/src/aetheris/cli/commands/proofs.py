@@ -27,6 +27,7 @@ from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import read_bytes
 from aetheris.cli.job_ids import of_job, whole_id
 from aetheris.cli.streamfile import Stream
+from aetheris.proofs.witnesses import LogPolicy
 from aetheris.protocol.base.ids import check_name
 
 _ZIP = b"PK"
@@ -56,6 +57,10 @@ def verify(
         str | None,
         typer.Option(help="The key id of the root by which its services must sign; else, from the log, our own."),
     ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(help="Which logs count, and how many witnesses must have seen them (tlog-policy); for a bundle."),
+    ] = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
@@ -66,7 +71,9 @@ def verify(
         if self_signed and (public_key or from_log or not _is_file(target)):
             rule = "--self-signed: only with FILE, and without --public-key"
             raise CommandError(Exit.BAD_INPUT, "bad_usage", rule, field="--self-signed")
-        given = GivenKeys(public_key, self_signed)
+        if policy is not None and (from_log or not _is_file(target)):
+            raise CommandError(Exit.BAD_INPUT, "bad_usage", "--policy: only with a bundle's FILE", field="--policy")
+        given = GivenKeys(public_key, self_signed, None if policy is None else judgement.read_policy_file(policy))
         report = _report(target, given, data, signers, roots=roots if from_log else None)
         if roots:
             report = judgement.under_roots(report, roots)
@@ -121,6 +128,8 @@ class GivenKeys:
 
     files: Sequence[Path] | None
     own: bool
+    policy: LogPolicy | None
+    """Which logs and witnesses count, beside them."""
 
 
 def _report(
@@ -152,7 +161,9 @@ def _of_file(path: Path, keys: GivenKeys, data: Path, signers: judgement.Signers
     known = [] if keys.own else judgement.trusted_keys(keys.files, data)
     trusted = known if known or keys.files else None
     if content.startswith(_ZIP) or path.suffix == ".zip":
-        report = judgement.of_bundle(content, trusted, signers)
+        report = judgement.of_bundle(content, trusted, signers, keys.policy)
+    elif keys.policy is not None:
+        raise CommandError(Exit.BAD_INPUT, "bad_usage", "--policy: a stream is in no log", field="--policy")
     else:
         stream = streamfile.parse(content)
         report = judgement.of_stream(stream, stream.keys if trusted is None else trusted, data, signers)
