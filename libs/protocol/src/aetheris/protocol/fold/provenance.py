@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from aetheris.protocol.base.ed25519 import verify
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.base.sealed import REACH, REMEMBERED
+from aetheris.protocol.base.sealed import REMEMBERED
 from aetheris.protocol.base.signing import (
     Certificate,
     RecordSignature,
@@ -28,6 +28,7 @@ from aetheris.protocol.base.signing import (
 )
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import EVENTS, SIGNING, KnownBy, Party, WriterRule, rule_of
+from aetheris.protocol.fold.births import BirthJudge
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Outcome, Via
@@ -76,20 +77,13 @@ class Provenance:
         self._revocations = revocations
         self._jobs: dict[str, JobSigners | None] = {}
         """None: a job whose records are not signed."""
-        self._since = 0
-        self._live: Collection[tuple[str, int]] = ()
-        self._passed: set[str] = set()
-        """Jobs that were created before what is read here, or within reach of it: they are over."""
+        self._births = BirthJudge(of_any=roots is None)
         self._sealed: dict[str, None] = {}
         """Whose keys are still known: what is said behind a seal is judged, too."""
 
     def begin(self, since: int, live: Collection[tuple[str, int]] = ()) -> None:
-        """From here on records are read from offset `since` on; nothing is known of what lies below.
-
-        What its writer wrote who had read less may be there once more, and is void: but births of `live`, of which
-        it is known otherwise where they lie.
-        """
-        self._since, self._live = since, live
+        """From where records are read from here on; as of the judge of births."""
+        self._births.begin(since, live)
 
     def judge(self, record: Record, event: Event) -> Standing:
         """What the next record is worth, of which `event` is the payload."""
@@ -121,27 +115,15 @@ class Provenance:
             return Standing.COUNTS
         if self._roots is not None and event.installation not in self._roots:
             return Standing.UNKNOWN_ROOT
-        if event.job_id in self._passed or not self._lies_where_written(record, event):
+        if self._births.is_over(event.job_id) or not self._births.lies_where_written(record, event):
             return Standing.VOID
         job = JobSigners(event.installation, born_of(record.value))
         if not _is_signed_by(job, Party.PLANNER, record, event) or self._is_refused(job, record):
             return Standing.VOID
-        if self._may_be_copy(record, event):
-            self._passed.add(event.job_id)
+        if not self._births.takes(event.job_id, record.offset, event.as_of):
             return Standing.VOID
         self._jobs[event.job_id] = job
         return Standing.COUNTS
-
-    def _lies_where_written(self, record: Record, event: ev.JobCreated) -> bool:
-        """A signed birth that lies elsewhere, or far behind, is one that was laid there once more."""
-        if event.as_of is None or not event.as_of < record.offset <= event.as_of + REACH:
-            return False
-        return self._roots is None or event.partition == record.partition
-
-    def _may_be_copy(self, record: Record, event: ev.JobCreated) -> bool:
-        """Whether the birth that stands may lie below what is read here."""
-        is_read = event.as_of is not None and event.as_of >= self._since - 1
-        return not is_read and (event.job_id, record.offset) not in self._live
 
     def _is_refused(self, job: JobSigners, record: Record) -> bool:
         told, by = self._revocations, job.installation

@@ -67,7 +67,7 @@ class JobsOutcome(RunOutcome):
     tape: tuple[int, ...]
 
 
-_REACH = ("aetheris.protocol.fold.provenance.REACH", "aetheris.proofs.authorship.REACH")
+_REACH = ("aetheris.protocol.fold.births.REACH", "aetheris.proofs.authorship.REACH")
 
 
 class SimulationRun:

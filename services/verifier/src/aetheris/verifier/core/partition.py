@@ -9,6 +9,7 @@ from aetheris.proofs import Audit, ProofReport, RawRecord, Violation
 from aetheris.proofs.seals import seal_payload
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.sealed import SealedNames
+from aetheris.protocol.fold.births import BirthJudge
 from aetheris.protocol.fold.provenance import JobSigners
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages.events import (
@@ -94,8 +95,7 @@ class Partition:
     def __init__(self, roots: Collection[str] = ()) -> None:
         """`roots`: key ids of those whose jobs count; where there are none, jobs without a root do."""
         self._roots = roots
-        self._since = 0
-        self._live: Collection[tuple[str, int]] = ()
+        self._births = BirthJudge()
         self.jobs: dict[str, AuditedJob] = {}
         self.odd: dict[str, AuditedJob] = {}
         """Jobs that are to be judged at once."""
@@ -112,11 +112,11 @@ class Partition:
         job_id = (record.key or b"").decode(errors="replace")
         job = self.jobs.get(job_id)
         if job is None:
-            if event_type != JobCreated.event_type or job_id in self._forgotten:
+            if event_type != JobCreated.event_type or job_id in self._forgotten or self._births.is_over(job_id):
                 return None
             created = _created(record)
-            if created is not None and created.partition not in (None, record.partition):
-                return None  # it was written elsewhere, and is a copy
+            if created is not None and created.installation and not self._births.lies_where_written(record, created):
+                return None
             job = self.jobs[job_id] = AuditedJob(job_id, record.offset, *_asked(created))
         if not self._is_added(job, record):
             return job
@@ -125,9 +125,8 @@ class Partition:
         if job.audit.chain.count == 1 and self._is_void(job):
             del self.jobs[job_id]
             return None
-        if job.audit.chain.count == 1 and self._may_be_copy(job):
+        if job.audit.chain.count == 1 and not self._takes(job):
             del self.jobs[job_id]
-            self._forgotten.add(job_id)
             return None
         if job.large is None:
             job.large = _large(job.audit.last.body)
@@ -144,14 +143,12 @@ class Partition:
         return job
 
     def begin(self, since: int, live: Collection[tuple[str, int]] = ()) -> None:
-        """Records are read from offset `since` on; `live`: jobs that lie behind it, each with its birth."""
-        self._since, self._live = since, live
+        """From where records are read from here on; as of the judge of births."""
+        self._births.begin(since, live)
 
-    def _may_be_copy(self, job: AuditedJob) -> bool:
-        """Whether the birth that stands may lie below what is read here: then the job is over (ADR 9)."""
+    def _takes(self, job: AuditedJob) -> bool:
         as_of = job.audit.last.body.get("as_of")
-        is_read = not isinstance(as_of, int) or as_of >= self._since - 1
-        return not is_read and (job.job_id, job.creation_offset) not in self._live
+        return self._births.takes(job.job_id, job.creation_offset, as_of if isinstance(as_of, int) else None)
 
     def _is_added(self, job: AuditedJob, record: Record) -> bool:
         """Whether the audit took it; a job that stands still takes nothing more."""

@@ -24,7 +24,7 @@ def at_the_mark(_: Callable[..., int]) -> Callable[..., int]:
     return begins
 
 
-_LIES = "aetheris.protocol.fold.provenance.Provenance._lies_where_written"
+_LIES = "aetheris.protocol.fold.births.BirthJudge.lies_where_written"
 
 BIRTHS: tuple[Ablation, ...] = (
     Ablation(
@@ -47,7 +47,7 @@ BIRTHS: tuple[Ablation, ...] = (
         600,
         {
             "aetheris.protocol.base.sealed.in_reach": at_the_mark,
-            "aetheris.protocol.fold.provenance.Provenance.begin": always(value=None),
+            "aetheris.protocol.fold.births.BirthJudge.begin": always(value=None),
         },
         compared=False,
     ),
