@@ -128,6 +128,7 @@ _BIRTHS: Constants = {
     "Reach": 2,
     "AsOf": True,
     "Part": True,
+    "Cut": "committed",
     "Restart": "since",
 }
 
@@ -139,6 +140,9 @@ def births() -> Iterator[Case]:
     yield Case("births_far", "Births", alone, ("Once", "Known"))
     yield Case("births_reach_3", "Births", {**alone, "Reach": 3}, ("Once", "Known"))
     yield Case("births_two_jobs", "Births", {**alone, "Jobs": ["j1", "j2"], "MaxLog": 4}, ("Once", "Known"))
+    cut = ("OnceFrom", "KnownFrom")
+    yield Case("births_cut", "Births", {**alone, "Reach": 2}, cut)
+    yield Case("births_cut_two_jobs", "Births", {**alone, "Jobs": ["j1", "j2"], "MaxLog": 4}, cut)
     for name, violated, constants in _BIRTHS_FAIL:
         yield Case(f"births_{name}", "Births", {**_BIRTHS, **constants}, (violated,), violates=violated)
 
@@ -148,6 +152,8 @@ _BIRTHS_FAIL: list[tuple[str, str, Constants]] = [
     ("any_partition", "Once", {"Part": False}),
     ("from_mark", "Once", {"Parts": ["p1"], "MaxLog": 5, "Reach": 3, "Restart": "mark"}),
     ("edge", "Once", {"Parts": ["p1"], "MaxLog": 6, "Reach": 3, "Restart": "below"}),
+    ("cut_at_mark", "KnownFrom", {"Parts": ["p1"], "MaxLog": 5, "Cut": "mark"}),
+    ("cut_edge", "OnceFrom", {"Parts": ["p1"], "MaxLog": 6, "Reach": 3, "Restart": "below"}),
     ("reach_late", "NvLate", {}),
     ("reach_again", "NvAgain", {}),
 ]

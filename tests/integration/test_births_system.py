@@ -1,10 +1,13 @@
 """A sealed job's signed records, laid once more behind its seal, with a forged request: nothing is called again."""
 
 import asyncio
+import json
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 import pytest
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from aetheris.cli.fromlog import read_log
 from aetheris.proofs import RawRecord
@@ -14,6 +17,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import ToolRequest
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.events import StateCheckpointed
+from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.log.partitioning import partition_of
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
@@ -51,6 +55,7 @@ def waits_beside(rig: Rig, number: int) -> tuple[str, str]:
         if partition_of(job, partitions(rig)) == number:
             rig.system.wait_asked(job, PATIENCE_S)
             return job, tag
+        rig.system.api.post(f"/jobs/{job}/cancel", json={})  # or it would hold a mark elsewhere
 
 
 def stream(rig: Rig, job: str) -> Sequence[RawRecord]:
@@ -59,10 +64,13 @@ def stream(rig: Rig, job: str) -> Sequence[RawRecord]:
 
 def lay_again(rig: Rig, job: str, number: int) -> None:
     """What of the job lies before its call, in one batch, and a request for that call."""
-    records = stream(rig, job)
+    lay_records_again(rig, stream(rig, job), number)
+
+
+def lay_records_again(rig: Rig, records: Sequence[RawRecord], number: int) -> None:
     kinds = [one.header("ce_type").split(b".")[2].decode() for one in records]
     before = records[: kinds.index("tool_invocation_started")]
-    (planned,) = (one for one in rig.system.data_of(job, "plan_generated"))
+    job, planned = (before[0].key or b"").decode(), json.loads(records[kinds.index("plan_generated")].value)
     birth = rig.system.ends(EVENTS)[EVENTS, number]
     rig.system.write([tuple(Draft(EVENTS, one.key or b"", one.value, one.headers, number) for one in before)])
     request = ToolRequest(
@@ -87,10 +95,40 @@ def fill(rig: Rig, number: int) -> None:
     rig.system.write([(replace(one, partition=number),) * 500 for _ in range(REACH // 500 + 1)])
 
 
-def restart(rig: Rig) -> None:
-    rig.system.kill("ledger-0")
-    rig.system.kill("executor-0")
+def restart(rig: Rig, *parts: str) -> None:
+    for part in parts or ("ledger-0", "executor-0"):
+        rig.system.kill(part)
     rig.system.wait_ready(PATIENCE_S)
+
+
+def least_mark(rig: Rig, number: int) -> int:
+    """Up to where the partition is needed by nobody, as far as those who read it have said."""
+
+    async def ask() -> int:
+        admin = AIOKafkaAdminClient(**client_options(rig.system.state().kafka))
+        await admin.start()
+        try:
+            groups = [f"aetheris.{name}" for name in ("planner", "ledger", "tool_executor", "verifier")]
+            place = TopicPartition(EVENTS, number)
+            return min([(await admin.list_consumer_group_offsets(one))[place].offset for one in groups])
+        finally:
+            await admin.close()
+
+    return asyncio.run(ask())
+
+
+def cut(rig: Rig, number: int, offset: int) -> None:
+    """What an operator does who wants room."""
+
+    async def ask() -> None:
+        admin = AIOKafkaAdminClient(**client_options(rig.system.state().kafka))
+        await admin.start()
+        try:
+            await admin.delete_records({TopicPartition(EVENTS, number): RecordsToDelete(offset)})
+        finally:
+            await admin.close()
+
+    asyncio.run(ask())
 
 
 def test_a_sealed_job_that_is_written_again_is_none(rig: Rig) -> None:
@@ -114,3 +152,24 @@ def test_a_sealed_job_that_is_written_again_is_none(rig: Rig) -> None:
         comes_to_pass(rig, beside)
         assert rig.external.count(tag) == 1
     assert rig.system.verified(job)["violations"] == []
+
+
+def test_below_what_is_committed_the_log_can_be_cut_and_all_restart_as_often_as_they_like(rig: Rig) -> None:
+    """A job that waits goes on behind that, and one that was sealed below it comes again for nobody."""
+    tag = fresh("cut")
+    job = done(rig, tag)
+    home = partition_of(job, partitions(rig))
+    records = stream(rig, job)
+    fill(rig, home)
+    beside = waits_beside(rig, home)
+    end = records[-1].offset + 1
+    until(lambda: least_mark(rig, home) >= end, PATIENCE_S)
+    cut(rig, home, least_mark(rig, home))
+    for _ in range(2):
+        restart(rig, "planner-0", "ledger-0", "executor-0", "verifier-0")
+    with rig.system.asleep("planner-0"):
+        lay_records_again(rig, records, home)
+        comes_to_pass(rig, beside)
+        assert rig.external.count(tag) == 1
+    rig.system.wait_ended([beside[0]], PATIENCE_S)
+    rig.system.wait_sealed(beside[0], PATIENCE_S)

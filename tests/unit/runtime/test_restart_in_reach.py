@@ -58,11 +58,15 @@ async def lives(log: MemoryLog, reach: int) -> FromBelowItsMark:
 
 async def log_of(records: int) -> MemoryLog:
     log = MemoryLog(partitions=1)
-    appender = log.appender()
     await log.start()
+    await more(log, records)
+    return log
+
+
+async def more(log: MemoryLog, records: int) -> None:
+    appender = log.appender()
     await appender.start()
     await appender.append([tuple(Draft(Topic.JOBS_EVENTS, b"k", b"{}") for _ in range(records))])
-    return log
 
 
 @pytest.mark.parametrize(("reach", "start"), [(0, 8), (3, 5), (20, 0)])
@@ -83,3 +87,23 @@ async def test_what_is_missing_within_reach_is_a_gap(monkeypatch: pytest.MonkeyP
     log.delete_below(PLACE, 6)
     with pytest.raises(LogGap):
         await lives(log, 3)
+
+
+async def test_a_log_that_was_cut_at_its_mark_is_begun_there_as_often_as_it_takes() -> None:
+    """What is deleted below every mark is asked for by nobody."""
+    log = await log_of(8)
+    await lives(log, 3)
+    log.delete_below(PLACE, 5)
+    for _ in range(2):
+        again = await lives(log, 3)
+        assert (again.offsets, again.begun) == ([5, 6, 7], 5)
+
+
+async def test_who_began_at_a_cut_begins_there_until_its_mark_is_as_far_behind() -> None:
+    """Up to there nobody knows what lay below: births of whoever had read less count for none, at each restart."""
+    log = await log_of(8)
+    log.delete_below(PLACE, 6)
+    for begin, written in ((6, 2), (6, 1), (7, 1), (8, 1)):
+        handler = await lives(log, 3)
+        assert handler.begun == begin
+        await more(log, written)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from itertools import count
 
 import pytest
@@ -67,9 +68,21 @@ class Folding(PartitionHandler):
         return [("a job of the first record's", 0)]
 
 
+@dataclass
+class Moving:
+    """A worker, and who handles its partition next."""
+
+    worker: PartitionWorker
+    handlers: "asyncio.Queue[Folding]"
+
+    @property
+    def taken(self) -> int:
+        return self.worker.taken(MOVED)
+
+
 @asynccontextmanager
-async def moving(log: LyingLog) -> AsyncGenerator["asyncio.Queue[Folding]"]:
-    """A worker whose partition is taken away; who handles it next."""
+async def moving(log: LyingLog) -> AsyncGenerator[Moving]:
+    """A worker whose partition is taken away."""
     handlers = asyncio.Queue[Folding]()
 
     def factory(number: int) -> Folding:
@@ -87,39 +100,55 @@ async def moving(log: LyingLog) -> AsyncGenerator["asyncio.Queue[Folding]"]:
         await asyncio.wait_for(first.is_restored, 20)
         await log.put_one()
         await log.assign("g", {"m": {*range(PARTITIONS)} - {MOVED}})
-        yield handlers
+        yield Moving(worker, handlers)
     finally:
         stop.set()
         await running
 
 
-async def come_back(log: LyingLog, handlers: "asyncio.Queue[Folding]") -> int:
+async def come_back(log: LyingLog, moved: Moving) -> int:
     """How many records it has folded when it is restored."""
     await log.assign("g", {"m": range(PARTITIONS)})
-    return await asyncio.wait_for((await handlers.get()).is_restored, 20)
+    return await asyncio.wait_for((await moved.handlers.get()).is_restored, 20)
 
 
 @pytest.mark.parametrize("answers", [1, 3])
 async def test_an_end_below_what_was_acknowledged_is_asked_for_again(answers: int) -> None:
     log = LyingLog()
-    async with moving(log) as handlers:
+    async with moving(log) as moved:
         log.stale_answers = answers
-        assert await come_back(log, handlers) == 1
+        assert await come_back(log, moved) == 1
         assert log.stale_answers == 0
 
 
 async def test_what_is_acknowledged_after_the_end_was_asked_for_is_folded_too() -> None:
     """As the last words of a call that outlives its partition's first turn here."""
     log = LyingLog()
-    async with moving(log) as handlers:
+    async with moving(log) as moved:
         log.writes_while_asked = True
-        assert await come_back(log, handlers) == 2
+        assert await come_back(log, moved) == 2
         assert not log.writes_while_asked
 
 
 async def test_what_the_log_has_lost_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition, "GAP_BELIEVED_S", 0.01)
     log = LyingLog()
-    async with moving(log) as handlers:
+    async with moving(log) as moved:
         log.stale_answers = 1_000_000
-        assert await come_back(log, handlers) == 0
+        assert await come_back(log, moved) == 0
+        assert moved.taken == -1, "nor is it said to be taken"
+
+
+async def test_what_the_brokers_have_lost_is_not_said_to_be_taken() -> None:
+    """Or births that name it would be written in vain, one behind the other."""
+    log = LyingLog()
+    async with moving(log) as moved:
+        assert await come_back(log, moved) == 1
+        for taken in (1, 2):
+            await log.put_one()
+            assert moved.taken == taken
+        log.silence_readers()  # or it ends over that at once
+        log.lose((str(Topic.JOBS_EVENTS), MOVED))
+        for taken in (0, 1):
+            await log.put_one()
+            assert moved.taken == taken

@@ -9,9 +9,9 @@ REMEMBERED = REACH
 """At least as many as can be created, and sealed, within reach."""
 
 
-def in_reach(mark: int, reach: int = REACH) -> int:
-    """Where who restarts at a mark begins to read: he knows by name each job that can come again behind the mark."""
-    return max(mark - reach, 0)
+def in_reach(needed: int, reach: int = REACH) -> int:
+    """The mark of who needs what lies from `needed` on: he who restarts there knows by name what can come again."""
+    return max(needed - reach, 0)
 
 
 class SealedNames:

@@ -36,7 +36,7 @@ class Inputs:
     made_again: frozenset[Topic] = frozenset()
     """Topics of commands whose writers make again what is still wanted: what retention has deleted is not missed."""
     reach: int = 0
-    """So many records below the mark are read once more by who restarts: of these it knows which jobs there were."""
+    """So far below what is needed the mark stays: of so many records who restarts knows which jobs there were."""
     checkpoints: Topic | None = None
     checkpoint_every: int = 0
     """After how many records of a partition old jobs get a checkpoint; 0: this service only reads them."""

@@ -169,8 +169,8 @@ class PartitionWorker:
         self._pumps[self._inputs.authority_cadence].catch_up()
 
     def taken(self, partition: int) -> int:
-        """The last offset of the authority that this process has filled itself; -1: none."""
-        return self._acknowledged.get((str(self._inputs.authority), partition), 0) - 1
+        """The last offset of the authority that this process has filled itself, unless that is lost; -1: none."""
+        return self._partitions[partition].own_end - 1 if partition in self._partitions else -1
 
     def call_at(self, partition: int, due_s: float) -> None:
         """Call the handler's `tick` when the clock's monotonic() reaches `due_s`; the earliest call wins."""
@@ -291,8 +291,11 @@ class PartitionWorker:
             partition.take(place, records)
 
     def _written(self, written: Written) -> None:
-        """What this process has appended counts as read, and a partition is not restored without it."""
-        self._acknowledged[written.place] = max(self._acknowledged.get(written.place, 0), written.following)
+        """What this process has appended counts as read, and a partition is not restored without it.
+
+        A place's come in their order: where one lies below another, that and what lay behind it are gone.
+        """
+        self._acknowledged[written.place] = written.following
         self._pumps[self._inputs.authority_cadence].written(written)
 
     def _surroundings(self) -> PartitionDependencies:

@@ -83,6 +83,8 @@ class WorkerPartition:
         self._undecodable: list[Group] = []
         self._ages = {str(topic): Ages() for topic in around.inputs.made_again}
         self._authority = self._places[around.inputs.authority]
+        self._since = 0
+        """Where reading the authority began: nothing is known of what lies below."""
         self._lost = 0
         """Where the log was believed to end although this process had more acknowledged there."""
         self._checkpoints = self._checkpoints_of(around)
@@ -164,7 +166,7 @@ class WorkerPartition:
         ends, positions, loaded = await self._bounds()
         known = await self._fold_loaded(loaded)
         positions[self._authority] = await self._fold(positions[self._authority], ends[self._authority])
-        while (own := self._own_end()) > positions[self._authority] and not self._closing:
+        while (own := self.own_end) > positions[self._authority] and not self._closing:
             positions[self._authority] = await self._fold(positions[self._authority], own)
         if self._closing:
             return
@@ -195,7 +197,7 @@ class WorkerPartition:
         while True:
             ends = await self._insist(lambda: self._around.log.end_offsets(self.places))
             is_believed = clock() >= until_s
-            if ends[self._authority] < (own := self._own_end()):
+            if ends[self._authority] < (own := self.own_end):
                 _log.warning("the log ends below what it took", partition=self.number, own=own, believed=is_believed)
                 if not is_believed:
                     await asyncio.sleep(_RETRY_PAUSE_S)
@@ -210,13 +212,10 @@ class WorkerPartition:
                 await asyncio.sleep(1.0)
 
     async def _starts(self, ends: Mapping[Place, int], *, is_believed: bool) -> tuple[dict[Place, int], Loaded]:
-        """Where reading starts: in reach of what was committed, else at the beginning; never past a gap."""
+        """Where reading starts: at what was committed, else at the beginning; never past a gap."""
         committed = await self._insist(lambda: self._around.membership.committed(self.places))
         begins = await self._insist(lambda: self._around.log.beginning_offsets(self.places))
         starts = {place: begins[place] if at is None else at for place, at in committed.items()}
-        if committed[self._authority] is not None:
-            mark = self._within(self._authority, starts[self._authority], begins, ends)
-            starts[self._authority] = sealed.in_reach(mark, self._around.inputs.reach)
         loaded = Loaded(starts[self._authority], iter(()))
         if self._checkpoints is not None:
             place = self._checkpoints.place
@@ -236,13 +235,14 @@ class WorkerPartition:
             return begins[place]
         raise LogGap(
             f"{place[0]}[{place[1]}] has offsets {begins[place]} to {ends[place]}, but {at} is needed: "
-            "restore the topic, or reset the group's offsets by hand"
+            "restore the topic; what is reset to its beginning knows no job that was created below, and runs none such"
         )
 
-    def _own_end(self) -> int:
-        """The offset behind what this process has appended to the authority, as far as that is not lost."""
+    @property
+    def own_end(self) -> int:
+        """The offset behind what this process has appended to the authority, as far as that is not lost; else 0."""
         own = self._around.acknowledged(self._authority)
-        return own if own > self._lost else 0
+        return own if own != self._lost else 0
 
     async def _fold_loaded(self, loaded: Loaded) -> int:
         """What checkpoints know of jobs that were created below the mark; how many records that is."""
@@ -251,6 +251,7 @@ class WorkerPartition:
             self._handler.fold(records)
             known += len(records)
             await asyncio.sleep(0)
+        self._since = loaded.start
         self._handler.begin(loaded.start, loaded.live)
         if self._checkpointer is not None:
             self._checkpointer.start(loaded.start)
@@ -333,9 +334,12 @@ class WorkerPartition:
         return batch
 
     def _offer(self) -> None:
-        for (topic, number), position in self._covered.items():
-            low = self._low(topic)
-            self.offers[topic, number] = position if low is None else min(low, position)
+        for place, position in self._covered.items():
+            low = self._low(place[0])
+            mark = position if low is None else min(low, position)
+            if place == self._authority:  # so much is asked for by who restarts there, and by who deletes below
+                mark = max(sealed.in_reach(mark, self._around.inputs.reach), self._since)
+            self.offers[place] = mark
         self._offered_at = self._around.clock.monotonic()
 
     def _note_age(self, record: Record) -> None:
