@@ -10,12 +10,13 @@ from aetheris.planner.core.behind import Behinds
 from aetheris.planner.core.decisions import Append, Look, RefusedSubmission
 from aetheris.planner.core.partition import Partition
 from aetheris.planner.handlers import PlannerHandler
+from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.adoption import Continues, Given, Use
 from aetheris.protocol.messages.commands import Submit
-from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.messages.event_values import BlobRef
 from aetheris.protocol.planning.continuation import EndedJob, continues
 from aetheris.runtime.blobs.store import FolderBlobs
@@ -147,6 +148,25 @@ def test_a_job_that_there_is_not_runs_or_is_anothers_is_not_continued() -> None:
     assert end.error == "continues: there is no such job", "nobody learns what others have"
 
 
+@pytest.mark.parametrize("is_read", [True, False])
+def test_what_was_created_while_it_was_looked_up_is_not_created_again(*, is_read: bool) -> None:
+    """By a planner that was thought dead, in whatever version: the submission comes twice, and is created once."""
+    core, ended = Partition(lambda _job_id: None), EndedJob(failed(), h.SEAL)
+    command = submission(continues(ended))
+    assert core.submit(command, "cmd", 0) == Look(h.JOB)
+    if is_read:
+        stands = ev.JobCreated(job_id="job-2", tenant=h.TENANT, submitted_by="bob", request_hash="q")
+        made = draft(Topic.JOBS_EVENTS, stands, key="job-2", id="e", source="test", time="2030-01-01T00:00:00Z")
+        found = decode_event(Record(str(Topic.JOBS_EVENTS), 0, 7, 0, b"job-2", made.headers, made.value))
+        assert isinstance(found, Envelope)
+        core.evolve(found)
+    else:
+        core.needs_upgrade("job-2", 7)
+    assert core.submit(command, "cmd", 1) is None
+    assert core.looked_up(command, "cmd", 0, ended) is None
+    assert (dict(core.live()), core.low_water()) == ({"job-2": 7}, None)
+
+
 def test_a_plan_that_is_none_is_refused_as_ever() -> None:
     core, ended = Partition(lambda _job_id: None), EndedJob(failed(), h.SEAL)
     command = submission(continues(ended)).model_copy(update={"plan": {"nodes": [{"id": 7}]}})
@@ -166,6 +186,8 @@ async def test_it_waits_for_the_log_and_holds_its_place(tmp_path: Path) -> None:
         return ended
 
     handler = PlannerHandler(
+        partition=0,
+        taken=lambda: -1,
         appender=appender,
         withheld=Withheld(appender, clock, Metrics("planner")),
         indexed=lambda _job_id: None,

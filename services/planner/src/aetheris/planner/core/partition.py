@@ -167,8 +167,16 @@ class Partition:
 
     def looked_up(
         self, command: Submit, command_id: str, offset: int, ended: EndedJob | None
-    ) -> Append | RefusedSubmission:
-        """The birth of a job that continues another, which is `ended` as its stream has it (None: there is none)."""
+    ) -> Append | RefusedSubmission | None:
+        """The birth of a job that continues another, which is `ended` as its stream has it (None: there is none).
+
+        None where it was created meanwhile, by whomever.
+        """
+        if command.job_id in self._unread:
+            self.not_created(command.job_id)
+            return None
+        if self._created.get(command.job_id) != BeingBorn(command.request_hash, offset, is_written=False):
+            return None
         return self._creation(command, command_id, offset, lambda: unfounded(command, ended))
 
     def _creation(
