@@ -38,9 +38,12 @@ class PlannerOnLog:
         self.log = log
         self.read_again: list[tuple[int, int]] = []
         self.wake_ups = 0
+        self.taken = -1
         self.seen = {Topic.JOBS_EVENTS: 0, Topic.JOBS_COMMANDS: seen}
         self.appender = log.appender()
         self.handler = PlannerHandler(
+            partition=0,
+            taken=lambda: self.taken,
             appender=self.appender,
             withheld=Withheld(self.appender, VirtualClock(), Metrics("planner")),
             indexed=lambda _job_id: None,

@@ -161,6 +161,8 @@ async def test_the_service_says_so_in_its_log_asks_again_and_looks_again_later(t
     appender = log.appender()
     await appender.start()
     handler = PlannerHandler(
+        partition=0,
+        taken=lambda: -1,
         appender=appender,
         withheld=Withheld(appender, clock, Metrics("planner")),
         indexed=lambda _job_id: None,

@@ -49,7 +49,7 @@ class SignedLog:
         self.records: list[RawRecord] = []
 
     def write(self, *events: Event) -> None:
-        (group,) = self._keys.signed([tuple(map(drafted, events))], self.provenance)
+        (group,) = self._keys.signed([tuple(map(drafted, events))], self.provenance, BirthPlace(0, -1))
         for one in group:
             self.put(one)
 
@@ -242,7 +242,7 @@ def test_a_creation_that_is_none_certifies_nobody(signed: SignedLog, tmp_path: P
     held, now = load_service_key(tmp_path, Party.PLANNER), datetime.now(UTC)
     signer = Signer(held.private_key, held.certificate)
     keys = RecordKeys({eve.root}, RecordSigner({Party.PLANNER: signer}, SystemClock()))
-    ((void,),) = keys.signed([(drafted(born()),)], eve.provenance, BirthPlace(as_of=50))
+    ((void,),) = keys.signed([(drafted(born()),)], eve.provenance, BirthPlace(0, 50))
     paused = drafted(ev.JobPaused(job_id=JOB, number=9, by="eve"))
     place = place_of(signed.root, "job_paused", JOB, born_of(signed.records[0].value))
     (value,) = signer.sign([(place, paused.value)], now)

@@ -36,6 +36,12 @@ def lies(installation: Installation, birth: Draft, partition: int, offset: int) 
     return [Provenance(roots).judge(record, event_in(record)) for roots in ({installation.id}, None)]
 
 
+def said_of(birth: Draft) -> tuple[int | None, int | None]:
+    event = event_in(placed(birth, 8))
+    assert isinstance(event, ev.JobCreated)
+    return event.partition, event.as_of
+
+
 def test_a_birth_counts_in_its_partition_and_within_reach_of_what_its_writer_knew(ours: Installation) -> None:
     birth = born_at(ours, BirthPlace(2, 5))
     assert lies(ours, birth, 2, 6) == lies(ours, birth, 2, 5 + REACH) == [COUNTS, COUNTS]
@@ -56,11 +62,23 @@ def test_a_signed_birth_that_does_not_say_where_it_was_written_is_void(ours: Ins
 def test_a_partition_s_births_say_the_last_offset_that_is_known_to_be_taken(ours: Installation) -> None:
     records = PartitionRecords(ours.keys(Party.PLANNER), 3)
     for offset in (-1, 7, 4):
-        records.taken(offset)
+        records.read(offset)
     ((birth,),) = records.signed([(drafted(created()),)])
-    event = event_in(placed(birth, 8))
-    assert isinstance(event, ev.JobCreated)
-    assert (event.partition, event.as_of) == (3, 7)
+    assert said_of(birth) == (3, 7)
+
+
+def test_what_its_planner_has_written_is_taken_as_long_as_the_brokers_have_it(ours: Installation) -> None:
+    records = PartitionRecords(ours.keys(Party.PLANNER), 0)
+    records.read(7)
+    for appended, as_of in ((9, 9), (8, 8), (-1, 7)):
+        records.appended(appended)
+        ((birth,),) = records.signed([(drafted(created()),)])
+        assert said_of(birth) == (0, as_of)
+
+
+def test_who_creates_a_job_says_where(ours: Installation) -> None:
+    with pytest.raises(ValueError, match="where"):
+        ours.keys(Party.PLANNER).signed([(drafted(created()),)], Provenance({ours.id}))
 
 
 def test_who_restarts_takes_no_birth_whose_writer_had_read_less_than_he_has_not(ours: Installation) -> None:

@@ -26,9 +26,10 @@ from aetheris.protocol.messages.event_values import Outcome, Via
 from aetheris.protocol.messages.events import Event
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.keys.files import certified, load_key, load_service_key, make_installation, revoked
-from aetheris.runtime.keys.records import UNSIGNED, RecordKeys, RecordSigner
+from aetheris.runtime.keys.records import UNSIGNED, BirthPlace, RecordKeys, RecordSigner
 from aetheris.runtime.keys.signing import CertificateEnded, Signer, SigningKeyRevoked
 
+FIRST = BirthPlace(0, -1)
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 SERVICES = (Party.PLANNER, Party.LEDGER, Party.PROBER, Party.AUDITOR)
 SIGNED = sorted(frozenset().union(*map(signed_types, SIGNING)) - {"job_created"})
@@ -85,7 +86,7 @@ class SignedJob:
 
     def write(self, party: Party, *events: Event) -> list[Standing]:
         keys = self.installation.keys(party)
-        (signed,) = keys.signed([tuple(map(drafted, events))], self.provenance)
+        (signed,) = keys.signed([tuple(map(drafted, events))], self.provenance, FIRST)
         return [self.judge(one) for one in signed]
 
     def judge(self, one: Draft, event: Event | None = None) -> Standing:
@@ -164,7 +165,7 @@ def test_every_group_can_stand_without_the_others(ours: Installation) -> None:
 
 def test_a_round_of_many_jobs_is_signed_together(ours: Installation) -> None:
     groups: list[Group] = [(drafted(created(f"job-{n}")), drafted(plan(f"job-{n}"))) for n in range(5)]
-    signed = ours.keys(Party.PLANNER).signed(groups, Provenance({ours.id}))
+    signed = ours.keys(Party.PLANNER).signed(groups, Provenance({ours.id}), FIRST)
     reader = Provenance({ours.id})
     records = [placed(one, at) for at, one in enumerate(one for group in signed for one in group)]
     assert [reader.judge(one, event_in(one)) for one in records] == [COUNTS] * 10
@@ -281,7 +282,7 @@ def test_what_a_job_was_given_counts_in_no_other(ours: Installation) -> None:
     moved = Draft(given.topic, b"job-2", given.value.replace(b'"job-1"', b'"job-2"'), given.headers)
     assert two.judge(moved) is VOID
     reborn = Provenance({ours.id})
-    (birth,) = ours.keys(Party.PLANNER).signed([(drafted(created(agent="other")),)], reborn)
+    (birth,) = ours.keys(Party.PLANNER).signed([(drafted(created(agent="other")),)], reborn, FIRST)
     assert reborn.judge(placed(birth[0], 0), event_in(placed(birth[0], 0))) is COUNTS
     assert reborn.judge(given, event_in(given)) is VOID
     assert again.judge(Draft(given.topic, given.key or b"", given.value, given.headers)) is COUNTS, "the same birth"
@@ -369,7 +370,7 @@ def test_another_roots_certificates_are_worth_nothing_in_our_jobs(ours: Installa
 
 
 def test_a_birth_under_a_root_that_nobody_named_waits(ours: Installation, others: Installation) -> None:
-    (birth,) = others.keys(Party.PLANNER).signed([(drafted(created()),)], Provenance({others.id}))
+    (birth,) = others.keys(Party.PLANNER).signed([(drafted(created()),)], Provenance({others.id}), FIRST)
     record = placed(birth[0], 0)
     assert Provenance({ours.id}).judge(record, event_in(record)) is UNKNOWN_ROOT
     assert Provenance(()).judge(record, event_in(record)) is UNKNOWN_ROOT
@@ -396,7 +397,7 @@ def test_only_the_planner_brings_jobs_into_being(ours: Installation, party: Part
 def test_a_second_birth_decides_nothing_about_the_first(ours: Installation) -> None:
     """A planner that woke up late has written its own: what rests on that one is void."""
     job, late = SignedJob(ours), Provenance({ours.id})
-    (group,) = ours.keys(Party.PLANNER).signed([(drafted(created(agent="x")), drafted(plan()))], late)
+    (group,) = ours.keys(Party.PLANNER).signed([(drafted(created(agent="x")), drafted(plan()))], late, FIRST)
     assert [job.judge(one) for one in group] == [COUNTS, VOID]
     assert job.write(Party.LEDGER, allowed()) == [COUNTS]
 
@@ -433,7 +434,7 @@ def test_jobs_without_a_root_keep_their_bytes(ours: Installation) -> None:
 def test_a_service_signs_nothing_when_its_certificate_has_ended(ours: Installation) -> None:
     keys = ours.keys(Party.PLANNER, now=NOW + timedelta(days=2))
     with pytest.raises(CertificateEnded):
-        keys.signed([(drafted(created()),)], Provenance({ours.id}))
+        keys.signed([(drafted(created()),)], Provenance({ours.id}), FIRST)
 
 
 def test_reports_of_tries_are_not_this_tables_to_judge(ours: Installation) -> None:

@@ -68,7 +68,7 @@ def standing(provenance: Provenance, one: Draft, partition: int, offset: int) ->
 )
 def test_births_count_that_lay_in_the_log_before(ours: Services, partition: int, offset: int, *, counts: bool) -> None:
     planner = ours.keys(Party.PLANNER)
-    ((born,),) = planner.signed([(birth(),)], planner.provenance(), BirthPlace(partition))
+    ((born,),) = planner.signed([(birth(),)], planner.provenance(), BirthPlace(partition, -1))
     reader = Provenance({ours.root}, Revocations(ours.told(Party.PLANNER)))
     assert standing(reader, born, partition, offset) is (Standing.COUNTS if counts else Standing.VOID)
     assert (reader.signers_of("job-1") is not None) == counts
@@ -82,7 +82,7 @@ def test_a_new_job_carries_them_right_behind_its_birth(ours: Services) -> None:
     planner = ours.keys(Party.PLANNER, told)
     paused = ev.JobPaused(job_id="job-1", number=1, by="ann")
     behind = draft(Topic.JOBS_EVENTS, paused, key="job-1", id="i", source="s", time="t")
-    (group,) = planner.signed([(birth(), behind)], planner.provenance())
+    (group,) = planner.signed([(birth(), behind)], planner.provenance(), BirthPlace(0, -1))
     types = [dict(one.headers)["ce_type"].split(b".")[2] for one in group]
     assert types == [b"job_created", b"key_revoked", b"key_revoked", b"job_paused"]
     reader = Provenance({ours.root})

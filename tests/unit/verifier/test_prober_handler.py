@@ -18,7 +18,7 @@ from aetheris.protocol.messages.commands import Verification
 from aetheris.protocol.messages.events import JobCreated
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.keys.files import load_service_key, make_installation
-from aetheris.runtime.keys.records import UNSIGNED, RecordKeys, RecordSigner
+from aetheris.runtime.keys.records import UNSIGNED, BirthPlace, RecordKeys, RecordSigner
 from aetheris.runtime.keys.signing import Signer
 from aetheris.runtime.telemetry.metrics import Metrics
 from aetheris.runtime.telemetry.tracer import Telemetry
@@ -125,7 +125,7 @@ class SignedSystem:
         self.folder, self.job = folder, Provenance({self.root})
         created = JobCreated(job_id="j", tenant="t", submitted_by="ann", request_hash="h")
         plain = envelope.draft(Topic.JOBS_EVENTS, created, key="j", id="1", source="s", time=now.isoformat())
-        ((birth, *_),) = self.keys(Party.PLANNER).signed([(plain,)], self.job)
+        ((birth, *_),) = self.keys(Party.PLANNER).signed([(plain,)], self.job, BirthPlace(0, -1))
         assert self.judged(birth) is Standing.COUNTS
 
     def keys(self, party: Party) -> RecordKeys:

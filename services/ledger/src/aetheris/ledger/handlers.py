@@ -137,7 +137,7 @@ class LedgerHandler(PartitionHandler):
     def __init__(self, number: int, context: DecisionContext, deps: LedgerDependencies, history: JobLogReader) -> None:
         self._number = number
         self._deps = deps
-        self._records = PartitionRecords(deps.keys)
+        self._records = PartitionRecords(deps.keys, number)
         self._messages = HeardMessages(deps.keys.messages, deps.metrics)
         self._partition = Partition(context, deps.workers.ended, number)
         self._reconciler = Reconciler(number, history, context.verifies, self._ask)

@@ -1,18 +1,29 @@
-"""Reads a job of any partition from the log: what a continuation says of it is held against this (docs/continue.md)."""
+"""Reads jobs that submissions continue from the log: what these say is held against that (docs/continue.md)."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
+import structlog
+
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.messages.commands import Submit
 from aetheris.protocol.planning.continuation import EndedJob, ended
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.log.history import JobLogReader
+from aetheris.runtime.log.interface import LogError
 from aetheris.runtime.log.job_lines import JobLine
 from aetheris.runtime.log.partitioning import partition_of
 
 KNOWN_WITHIN_S = 5.0
 """A job's line comes into its index a moment after its first events: this long it may be waited for."""
 _AGAIN_S = 0.05
+_READ_AGAIN_S = 1.0
+
+_log = structlog.get_logger(__name__)
+
+ReadEnded = Callable[[str], Awaitable[EndedJob | None]]
+"""A job of any partition as its stream has it now; None where there is none. Raises LogError."""
 
 
 @dataclass(frozen=True)
@@ -38,3 +49,60 @@ class Jobs:
         partition = partition_of(job_id, self.partitions)
         records = await self.history.read_all(job_id, partition, line)
         return await asyncio.to_thread(ended, records)
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """A submission, the id of its command, and its record."""
+
+    command: Submit
+    command_id: str
+    record: Record
+
+
+class LookUps:
+    """Of one partition; `wake` is called when one has been read."""
+
+    def __init__(self, read: ReadEnded, clock: Clock, wake: Callable[[], None]) -> None:
+        self._read = read
+        self._clock = clock
+        self._wake = wake
+        self._reading: dict[int, asyncio.Task[None]] = {}
+        self._done: list[tuple[LookUp, EndedJob | None]] = []
+
+    @property
+    def offsets(self) -> Iterable[int]:
+        """Where the submissions lie that have not been taken yet."""
+        return self._reading.keys()
+
+    def begin(self, one: LookUp) -> None:
+        """Read the job that a submission continues, as often as it takes."""
+        self._reading[one.record.offset] = asyncio.create_task(self._look(one))
+
+    def take(self) -> list[tuple[LookUp, EndedJob | None]]:
+        """Those whose continued job has been read since the last call, with that job; None where there is none."""
+        done, self._done = self._done, []
+        for one, _ in done:
+            del self._reading[one.record.offset]
+        return done
+
+    async def close(self) -> None:
+        """They are somebody else's now."""
+        for task in self._reading.values():
+            task.cancel()
+        await asyncio.gather(*self._reading.values(), return_exceptions=True)
+
+    async def _look(self, one: LookUp) -> None:
+        continued = one.command.continues.job_id if one.command.continues is not None else ""
+        while True:
+            try:
+                found = await self._read(continued)
+            except LogError:
+                await self._clock.sleep(_READ_AGAIN_S)
+                continue
+            except Exception as error:  # noqa: BLE001 - it concerns this submission alone
+                _log.error("a continued job can't be judged", job_id=continued, error=type(error).__name__)
+                found = None
+            self._done.append((one, found))
+            self._wake()
+            return

@@ -24,13 +24,10 @@ _BIRTH, _REPEATED = JobCreated.event_type, BirthRepeated.event_type
 
 @dataclass(frozen=True, slots=True)
 class BirthPlace:
-    """Where births are written: a partition of jobs.events, and an offset there that is known to be taken."""
+    """Where births are written: a partition of jobs.events, and an offset there that is known to be taken, or -1."""
 
-    partition: int = 0
-    as_of: int = -1
-
-
-FIRST = BirthPlace()
+    partition: int
+    as_of: int
 
 
 class KnowsSigners(Protocol):
@@ -54,9 +51,9 @@ class RecordSigner:
         groups: Sequence[Group],
         provenance: KnowsSigners,
         revocations: Revocations = NONE_REVOKED,
-        place: BirthPlace = FIRST,
+        place: BirthPlace | None = None,
     ) -> Sequence[Group]:
-        """The groups, with their records signed that are of signed jobs, or begin one.
+        """The groups, with their records signed that are of signed jobs, or begin one, which is written at `place`.
 
         `provenance` has judged what this process has read; a job that it does not know keeps its records as they are.
         What begins a job is followed by what its root has revoked, so that nothing can lie between.
@@ -64,6 +61,7 @@ class RecordSigner:
         Raises:
             CertificateNotInForce.
             SigningKeyRevoked: a job to be written to carries that.
+            ValueError: a job begins, and no place is named.
         """
         asked = [any(self._signer(draft) is not None for draft in group) for group in groups]
         if not any(asked):
@@ -73,7 +71,7 @@ class RecordSigner:
         return [next(signed) if is_asked else group for group, is_asked in zip(groups, asked, strict=True)]
 
     def _signed_groups(
-        self, groups: Sequence[Group], provenance: KnowsSigners, revocations: Revocations, place: BirthPlace
+        self, groups: Sequence[Group], provenance: KnowsSigners, revocations: Revocations, place: BirthPlace | None
     ) -> list[Group]:
         born = {draft.key: draft for draft in self._births(groups, place)}
         told = [one for signer in self._signers.values() for one in revocations.of(signer.certificate.installation)]
@@ -125,10 +123,12 @@ class RecordSigner:
         place = message_place(signer.certificate.installation, *named, draft.key.decode())
         return _ToSign(replace(draft, value=_with_certificate(draft.value, signer)), place, signer)
 
-    def _births(self, groups: Sequence[Group], place: BirthPlace) -> list[Draft]:
+    def _births(self, groups: Sequence[Group], place: BirthPlace | None) -> list[Draft]:
         """Signed first: what follows them names them by their bytes."""
-        found = [_begun(draft, signer, place) for draft, signer in self._asked(groups) if _type(draft) == _BIRTH]
-        return self._signed(found)
+        found = [(draft, signer) for draft, signer in self._asked(groups) if _type(draft) == _BIRTH]
+        if found and place is None:
+            raise ValueError("who creates a job says where it is written")
+        return self._signed([_begun(draft, signer, place) for draft, signer in found] if place is not None else ())
 
     def _asked(self, groups: Sequence[Group]) -> Iterator[tuple[Draft, Signer]]:
         for group in groups:
@@ -190,8 +190,10 @@ class RecordKeys:
         """A judge of a partition's records, from here on."""
         return Provenance(self.roots, self.revocations)
 
-    def signed(self, groups: Sequence[Group], provenance: KnowsSigners, place: BirthPlace = FIRST) -> Sequence[Group]:
-        """The groups, signed where that is asked for; raises CertificateNotInForce, SigningKeyRevoked."""
+    def signed(
+        self, groups: Sequence[Group], provenance: KnowsSigners, place: BirthPlace | None = None
+    ) -> Sequence[Group]:
+        """The groups, signed where that is asked for; `place` where jobs begin. Raises as RecordSigner.signed."""
         if self.signer is None:
             return groups
         return self.signer.signed(groups, provenance, self.revocations, place)
@@ -217,19 +219,23 @@ class RecordKeys:
 class PartitionRecords:
     """Of one partition: judges what is read there, in log order, and signs what is written."""
 
-    def __init__(self, keys: RecordKeys, partition: int = 0) -> None:
+    def __init__(self, keys: RecordKeys, partition: int) -> None:
         self._keys = keys
-        self._provenance = keys.provenance()
         self._partition = partition
-        self._as_of = FIRST.as_of
+        self._provenance = keys.provenance()
+        self._read = self._appended = -1
 
     def begin(self, since: int, live: Collection[tuple[str, int]] = ()) -> None:
         """As of the judge: from where records are read from here on."""
         self._provenance.begin(since, live)
 
-    def taken(self, offset: int) -> None:
-        """An offset of the partition is known to be taken: what is created from now on says so."""
-        self._as_of = max(self._as_of, offset)
+    def read(self, offset: int) -> None:
+        """The record at this offset was read: what is created from now on says that it is taken."""
+        self._read = max(self._read, offset)
+
+    def appended(self, offset: int) -> None:
+        """The last offset that this process has filled itself, -1 if none: taken, too. It falls where that is lost."""
+        self._appended = offset
 
     def judge(self, record: Record, event: Event) -> Standing:
         """What the next record is worth, of which `event` is the payload."""
@@ -245,7 +251,8 @@ class PartitionRecords:
         Raises:
             CertificateNotInForce, SigningKeyRevoked.
         """
-        return self._keys.signed(groups, self._provenance, BirthPlace(self._partition, self._as_of))
+        place = BirthPlace(self._partition, max(self._read, self._appended))
+        return self._keys.signed(groups, self._provenance, place)
 
 
 UNSIGNED = RecordKeys()

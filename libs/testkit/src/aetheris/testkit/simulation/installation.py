@@ -74,7 +74,7 @@ class SimRecords:
 
     def judge(self, entry: Entry) -> Standing:
         """What the next record of jobs.events is worth; a partition's barrier is nobody's."""
-        self._records.taken(entry.record.offset)
+        self._records.read(entry.record.offset)
         return self._records.judge(entry.record, entry.body) if isinstance(entry.body, Event) else Standing.COUNTS
 
     def counts(self, entry: Entry) -> bool:
