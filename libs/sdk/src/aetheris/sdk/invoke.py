@@ -129,7 +129,7 @@ def _context_argument(asks: Callable[..., Any], ctx: ProbeContext) -> dict[str, 
 
 
 async def _outcome(call: Callable[[], Awaitable[Any]], pure: bool, redactor: Redactor, raised: Raised) -> Outcome:
-    with remains.calling() as this:
+    with remains.Calling() as this:
         try:
             return _succeeded(await call(), redactor)
         except NotExecuted as refused:

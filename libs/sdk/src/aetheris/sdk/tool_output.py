@@ -43,6 +43,23 @@ class _Call:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
+class _Heard:
+    """A block in which what is said is a call's. One is made for each: a generator's context is dearer."""
+
+    __slots__ = ("_before", "_by", "_call")
+
+    def __init__(self, by: "ToolOutput", call: _Call) -> None:
+        self._by, self._call = by, call
+
+    def __enter__(self) -> None:
+        self._before = _CALL.set(self._call)
+
+    def __exit__(self, *_: object) -> None:
+        _CALL.reset(self._before)
+        for stream in tuple(self._call.begun):
+            self._by.write(self._call, stream, "\n")
+
+
 class ToolOutput:
     """Where what tools say goes; `told` is false where nothing of it may lie in a log."""
 
@@ -61,18 +78,12 @@ class ToolOutput:
         self._longest_line = longest_line
         self._longest_traceback = longest_traceback
 
-    @contextmanager
-    def of(self, tool: AnyTool, ctx: ToolContext | ProbeContext, role: str = "tool") -> Generator[None]:
+    def of(self, tool: AnyTool, ctx: ToolContext | ProbeContext, role: str = "tool") -> "_Heard":
         """While this call is made, what is said in its context is its own; `role` is tool, probe or verifier."""
-        fields = {"tool": tool.key, "job_id": ctx.job_id, "node_id": ctx.node_id}
-        call = _Call(role, fields | ({"attempt": ctx.attempt} if isinstance(ctx, ToolContext) else {}))
-        before = _CALL.set(call)
-        try:
-            yield
-        finally:
-            _CALL.reset(before)
-            for stream in tuple(call.begun):
-                self.write(call, stream, "\n")
+        fields: dict[str, Any] = {"tool": tool.key, "job_id": ctx.job_id, "node_id": ctx.node_id}
+        if isinstance(ctx, ToolContext):
+            fields["attempt"] = ctx.attempt
+        return _Heard(self, _Call(role, fields))
 
     def raised(self, error: BaseException) -> None:
         """What ended a call that may have taken effect: as Python would have shown it, from the tool's own line on."""

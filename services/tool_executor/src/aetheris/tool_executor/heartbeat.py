@@ -6,8 +6,7 @@ and not by a process that can't report, because its appends stay unacknowledged 
 
 import asyncio
 import threading
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -26,6 +25,29 @@ class _Held:
     place: object
     holders: int = 0
     until_s: float = float("inf")
+
+
+class _Appending:
+    """A block in which an append is under way. One is made for each: a generator's context is dearer."""
+
+    __slots__ = ("_begun", "_lock", "_number", "_under_way")
+
+    def __init__(
+        self,
+        lock: threading.Lock,
+        under_way: dict[int, tuple[object, float]],
+        number: int,
+        begun: tuple[object, float],
+    ) -> None:
+        self._lock, self._under_way, self._number, self._begun = lock, under_way, number, begun
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._under_way[self._number] = self._begun
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            del self._under_way[self._number]
 
 
 class Heartbeat:
@@ -47,8 +69,11 @@ class Heartbeat:
 
     def hold(self, idempotency_key: str, lease_id: str, place: object = None) -> None:
         """Renew this lease of a partition until every holder has let go: a grant may come twice."""
+        lease = Lease(idempotency_key, lease_id, self._ttl_s)
         with self._lock:
-            held = self._held.setdefault(Lease(idempotency_key, lease_id, self._ttl_s), _Held(place))
+            held = self._held.get(lease)
+            if held is None:
+                held = self._held[lease] = _Held(place)
             held.holders, held.place = held.holders + 1, place
 
     def begin(self, idempotency_key: str, lease_id: str, lasts_s: float) -> None:
@@ -70,17 +95,9 @@ class Heartbeat:
             if held.holders < 1:
                 del self._held[lease]
 
-    @contextmanager
-    def appending(self, place: object = None) -> Generator[None]:
+    def appending(self, place: object = None) -> "_Appending":
         """An append to a partition is under way until the block ends."""
-        number = next(self._numbers)
-        with self._lock:
-            self._appends[number] = (place, self._clock.monotonic())
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._appends[number]
+        return _Appending(self._lock, self._appends, next(self._numbers), (place, self._clock.monotonic()))
 
     async def run(self, url: str) -> None:
         """Renew three times in the life of a lease, by a connection of the thread's own, until cancelled.
