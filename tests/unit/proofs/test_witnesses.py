@@ -1,5 +1,6 @@
 """Cosignatures and policies: who has seen a checkpoint, and whether they are enough."""
 
+import base64
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 from aetheris.cli.app import app
 from aetheris.proofs import bundle, bundle_zip, seals
 from aetheris.proofs.evidence import judge
-from aetheris.proofs.notes import COSIGNATURE, BadNote, parse_inclusion, verifier_key
+from aetheris.proofs.notes import COSIGNATURE, BadNote, note_key_id, parse_inclusion, verifier_key
 from aetheris.proofs.trust import TrustedKey, moment, write_keys
 from aetheris.proofs.witnesses import BadLogPolicy, LogPolicy, cosign, open_witnessed, read_log_policy, read_vkey
 from tests.testkit.evidence import KEY, ORIGIN, OTHER_KEY, TRUSTED, evidence_of, inclusion, sealed, signer
@@ -102,9 +103,13 @@ def test_what_no_quorum_has_seen_is_refused(name: str) -> None:
 
 def test_another_log_s_key_under_this_origin_is_no_log_of_the_policy() -> None:
     """Each log of a policy signs under its own name only."""
-    other = verifier_key("example.com/other", KEY.public_key())
-    with pytest.raises(BadNote, match="own origin"):
-        open_witnessed(seen(note_of(), (0, 0), (1, 0)), policy(f"log {other}", *LINES[1:]))
+    name = "example.com/other"
+    under = policy(f"log {verifier_key(name, KEY.public_key())}", *LINES[1:])
+    text = note_of().partition("\n\n")[0] + "\n"
+    by_other = note_key_id(name, KEY.public_key()) + KEY.sign(text.encode())
+    for note in (note_of(), f"{text}\n— {name} {base64.b64encode(by_other).decode()}\n"):
+        with pytest.raises(BadNote, match="own origin"):
+            open_witnessed(seen(note, (0, 0), (1, 0)), under)
 
 
 BAD = {
