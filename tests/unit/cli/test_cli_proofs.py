@@ -20,7 +20,7 @@ from aetheris.cli.streamfile import Stream
 from aetheris.proofs import bundle_zip
 from aetheris.sdk.client import JobPage
 from tests.testkit.evidence import KEY, OTHER_KEY, TRUSTED, bundle_of, sealed
-from tests.testkit.proof_histories import JOB, Log, clean
+from tests.testkit.proof_histories import JOB, A, Log, clean
 from tests.testkit.refused import record_json
 from tests.testkit.standalone import SCRIPT
 
@@ -245,7 +245,7 @@ def test_a_pending_key_does_not_hold(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_text("".join(f"{line}\n" for line in stream_of(log).lines()))
     code, report = check(path)
-    assert (code, report["tool_invocation_ledger_proof"]["pending_idempotency_keys"]) == (1, ["k-a"])
+    assert (code, report["tool_invocation_ledger_proof"]["pending_idempotency_keys"]) == (1, [A.key])
     assert "none yet" in CliRunner().invoke(app, ["verify", str(path), "--self-signed"]).stdout
 
 

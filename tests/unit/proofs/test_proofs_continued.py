@@ -12,7 +12,7 @@ from aetheris.proofs.evidence import BadEvidence, Evidence, judge, statement
 from aetheris.proofs.records import read
 from tests.testkit import standalone
 from tests.testkit.evidence import KEY, OTHER_KEY, TRUSTED, evidence_of, sealed, signer
-from tests.testkit.proof_histories import Log, digest, node, tool
+from tests.testkit.proof_histories import A, Log, digest, node, tool
 from tests.testkit.tries import try_of
 
 Body = dict[str, Any]
@@ -24,7 +24,7 @@ def failed(end: str = "job_failed", tenant: str = "acme", **ended: Any) -> Log:
     """A job in which a paid, w waited, u was undone, and b surely failed."""
     nodes = [node("a", "pay"), node("w", kind="timer", tool=None), node("u", compensate_with={"tool": "refund"})]
     log = Log(*nodes, node("b"), tools=TOOLS, tenant=tenant)
-    log.about("policy_allowed", tool_version="1", args_hash="args-a", rule="r")
+    log.about("policy_allowed", tool_version="1", args_hash=A.args_hash, rule="r")
     log.start("n1", "a", tool_name="pay")
     log.finish("n1", name="a", result={"x": [7]}, external_id="ext-1")
     log.done("a")
@@ -52,12 +52,13 @@ def said(log: Log) -> Body:
     seal = next(fact.body for fact in facts if fact.type == "job_sealed")
     named = {name: seal[name] for name in ("event_count", "root", "outcome_hash", "key_id")}
     created = facts[0].body.get("continues") or {"adopted": []}
-    own = [_adopted(log, "a", "n1", "pay", content_key="content-a", external_id="ext-1"), _waited(log)]
+    own = [_adopted(log, "a", "n1", "pay", content_key=log.call("a").content_key, external_id="ext-1"), _waited(log)]
     return {"job_id": log.job, "seal": named, "adopted": [*created["adopted"], *own] if log.job == BEFORE else []}
 
 
 def _adopted(log: Log, name: str, invocation_id: str, tool_name: str, **more: Any) -> Body:
-    key = {"idempotency_key": f"k-{name}", "invocation_id": try_of(invocation_id), "args_hash": f"args-{name}"}
+    call = log.call(name)
+    key = {"idempotency_key": call.key, "invocation_id": try_of(invocation_id), "args_hash": call.args_hash}
     return {
         "job_id": log.job,
         "node_id": name,
@@ -70,16 +71,16 @@ def _adopted(log: Log, name: str, invocation_id: str, tool_name: str, **more: An
 
 def _waited(log: Log) -> Body:
     hashed = {"result_hash": digest({}), "occurrence": 1}
-    return {"job_id": log.job, "node_id": "w", "tool_name": "timer", "idempotency_key": "k-w", **hashed}
+    return {"job_id": log.job, "node_id": "w", "tool_name": "timer", "idempotency_key": log.key("w"), **hashed}
 
 
 def going_on(says: Body, *nodes: Body, job: str = AFTER, **more: Any) -> Log:
     """The job that continues it: b is done, with what a gave."""
     planned = nodes or (node("b", args={"n": 7}), node("u"))
-    log = Log(*planned, tools=TOOLS, job=job, plan={}, continues=says, **more)
+    log = Log(*planned, tools=TOOLS, job=job, continues=says, **more)
     for one in planned:
-        log.start(f"m-{one['id']}", one["id"], key=f"k2-{one['id']}", tool_name=one["tool"])
-        log.finish(f"m-{one['id']}", name=one["id"], key=f"k2-{one['id']}")
+        log.start(f"m-{one['id']}", one["id"], tool_name=one["tool"])
+        log.finish(f"m-{one['id']}", name=one["id"])
         log.done(one["id"])
     log.complete()
     return sealed(log)
@@ -211,10 +212,12 @@ def test_a_plan_refers_to_what_is_adopted_and_to_nothing_else() -> None:
 def test_an_adopted_step_is_not_done_again() -> None:
     before = failed()
     for again in (node("a", "pay"), node("z", "pay")):
-        log = Log(again, tools=TOOLS, job=AFTER, plan={}, continues=said(before))
-        log.about("policy_allowed", name=again["id"], key="k2", tool_version="1", args_hash="args-k2", rule="r")
-        log.start("m", again["id"], key="k2", tool_name="pay", content_key="content-a")
-        log.finish("m", name=again["id"], key="k2")
+        log = Log(again, tools=TOOLS, job=AFTER, continues=said(before))
+        log.about(
+            "policy_allowed", name=again["id"], tool_version="1", args_hash=log.call(again["id"]).args_hash, rule="r"
+        )
+        log.start("m", again["id"], tool_name="pay")
+        log.finish("m", name=again["id"])
         log.done(again["id"])
         log.complete()
         own, _ = opinions(evidence(sealed(log), before))
@@ -252,7 +255,7 @@ def test_an_unsure_step_is_neither_adopted_nor_passed_over_but_by_a_humans_word(
     taken = {
         "job_id": BEFORE,
         "node_id": "a",
-        "idempotency_key": "k-a",
+        "idempotency_key": A.key,
         "invocation_id": try_of("n1"),
         "tool_name": "refund",
     }
@@ -261,16 +264,16 @@ def test_an_unsure_step_is_neither_adopted_nor_passed_over_but_by_a_humans_word(
 
 
 def word(verdict: str = "happened", **more: Any) -> Body:
-    named_ = {"node_id": "a", "idempotency_key": "k-a", "invocation_id": try_of("n1")}
+    named_ = {"node_id": "a", "idempotency_key": A.key, "invocation_id": try_of("n1")}
     return named_ | {"verdict": verdict, "evidence": "asked the bank", "result": {"x": 1}} | more
 
 
 def settled(before: Log, said_: Body, *adoptions: Body, by: str = "ann") -> Evidence:
-    log = Log(node("b"), tools=TOOLS, job=AFTER, plan={}, continues=bare(before, *adoptions) | {"settled": [said_]})
+    log = Log(node("b"), tools=TOOLS, job=AFTER, continues=bare(before, *adoptions) | {"settled": [said_]})
     body = log.records[0].value.replace(b'"submitted_by": "me"', b'"submitted_by": "%b"' % by.encode())
     log.records[0] = replace(log.records[0], value=body)
-    log.start("m", "b", key="k2")
-    log.finish("m", name="b", key="k2")
+    log.start("m", "b")
+    log.finish("m", name="b")
     log.done("b")
     log.complete()
     return evidence(sealed(log), before)
@@ -278,7 +281,7 @@ def settled(before: Log, said_: Body, *adoptions: Body, by: str = "ann") -> Evid
 
 def test_an_unsure_step_is_settled_by_the_word_of_who_continues_and_shown_as_that() -> None:
     unsure = lost(error="cancelled")
-    key = {"idempotency_key": "k-a", "invocation_id": try_of("n1"), "args_hash": "args-a"}
+    key = {"idempotency_key": A.key, "invocation_id": try_of("n1"), "args_hash": A.args_hash}
     taken = {"job_id": BEFORE, "node_id": "a", "tool_name": "refund", "result_hash": digest({"x": 1}), **key}
     own, other = opinions(settled(unsure, word(), taken))
     assert own["ok"], own["violations"]
@@ -362,9 +365,9 @@ def test_a_predecessor_that_was_tampered_with_is_named_with_its_job() -> None:
 
 def test_a_chain_is_followed_to_its_end_and_has_a_bound() -> None:
     first = failed()
-    second = Log(node("b"), tools=TOOLS, job="job-1a", plan={}, continues=said(first))
-    second.start("m1", "b", key="k2")
-    second.permanent("m1", "executor", "b", key="k2")
+    second = Log(node("b"), tools=TOOLS, job="job-1a", continues=said(first))
+    second.start("m1", "b")
+    second.permanent("m1", "executor", "b")
     second.done("b", "permanent_failure")
     second.add("job_failed")
     sealed(second)
@@ -382,9 +385,9 @@ def test_a_chain_is_followed_to_its_end_and_has_a_bound() -> None:
 def test_a_chain_longer_than_its_bound_does_not_hold() -> None:
     logs = [lost(by="ann")]
     for place in range(MAX_CONTINUED + 1):
-        log = Log(node("b"), tools=TOOLS, job=f"job-x{place}", plan={}, continues=bare(logs[0]))
-        log.start("m1", "b", key="k2")
-        log.permanent("m1", "executor", "b", key="k2")
+        log = Log(node("b"), tools=TOOLS, job=f"job-x{place}", continues=bare(logs[0]))
+        log.start("m1", "b")
+        log.permanent("m1", "executor", "b")
         log.done("b", "permanent_failure")
         log.add("job_failed")
         logs.insert(0, sealed(log))

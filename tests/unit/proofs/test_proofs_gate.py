@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from aetheris.protocol.base.keys import args_hash
-from tests.testkit.proof_histories import TENANT, Log, node, tool
+from aetheris.protocol.base.keys import args_hash, idempotency_key
+from tests.testkit.proof_histories import TENANT, A, Log, node, tool
 from tests.testkit.standalone import verified
 
 RULES: list[tuple[dict[str, Any], dict[str, list[str]]]] = [
@@ -27,7 +27,7 @@ def rules(log: Log) -> list[str]:
 
 def parked(**rule: Any) -> Log:
     log = Log(node("a"), tools={"refund": tool("opaque", irreversible=True)})
-    log.about("policy_allowed", **{"tool_version": "1", "args_hash": "args-a", "rule": "r"} | rule)
+    log.about("policy_allowed", **{"tool_version": "1", "args_hash": A.args_hash, "rule": "r"} | rule)
     log.start("n1")
     log.about("invocation_parked", "n1", reason="nobody knows")
     return log
@@ -60,7 +60,7 @@ def test_who_resolves_is_judged_by_the_rule_that_was_recorded(
 def test_whom_the_request_for_its_approval_named_says_it_before_whom_the_policy_named() -> None:
     log = Log(node("a"), tools={"refund": tool("opaque", irreversible=True)})
     log.ask(approvers=["bob"])
-    log.about("policy_allowed", tool_version="1", args_hash="args-a", rule="r", approvers=["ann"])
+    log.about("policy_allowed", tool_version="1", args_hash=A.args_hash, rule="r", approvers=["ann"])
     log.decide("approve", approver="bob")
     log.start("n1")
     log.about("invocation_parked", "n1", reason="nobody knows")
@@ -89,7 +89,7 @@ def test_of_a_call_that_was_not_judged_by_itself_anybody_else_says_it(
 def test_nobody_changes_whom_the_log_names_while_the_call_is_in_flight(irreversible: bool) -> None:
     """Nor by another word of the policy's behind the start, nor by a second one before it."""
     log = Log(node("a"), tools={"refund": tool("opaque", irreversible=irreversible)})
-    word: dict[str, Any] = {"tool_version": "1", "args_hash": "args-a"}
+    word: dict[str, Any] = {"tool_version": "1", "args_hash": A.args_hash}
     if irreversible:
         log.about("policy_allowed", **word, rule="r", approvers=["bob"])
         log.about("policy_allowed", **word, rule="later", approvers=["ann"])
@@ -144,7 +144,7 @@ def test_a_retry_without_an_approval_of_its_own_did_not_start(yes: dict[str, Any
 def test_the_policys_word_lets_no_retry_start() -> None:
     log = parked(rule="r")
     retry(log, "ann")
-    log.about("policy_allowed", tool_version="1", args_hash="args-a", rule="r")
+    log.about("policy_allowed", tool_version="1", args_hash=A.args_hash, rule="r")
     log.start("n2", token=2)
     log.finish("n2")
     assert rules(log) == ["success_without_valid_start"]
@@ -157,9 +157,12 @@ def edited(approver: str, *, recorded: bool = True, editor: str = "bob", **rule:
     log.ask()
     log.decide("edit", approver=editor, data=changed)
     by = {"edited_by": editor} if recorded else {}
-    log.ask(key="k-new", args_hash=args_hash(changed), **by, **rule)
+    key = idempotency_key(log.job, "a", "refund", changed)
+    form = log.form()
+    form["context"]["arguments"] = changed
+    log.ask(key=key, args_hash=args_hash(changed), form=form, **by, **rule)
     log.about("invocation_rejected", reason="edited")
-    log.decide("approve", key="k-new", args_hash=args_hash(changed), approver=approver)
+    log.decide("approve", key=key, args_hash=args_hash(changed), approver=approver)
     return log
 
 
@@ -182,7 +185,7 @@ def test_who_accepts_what_could_not_be_confirmed_is_judged_likewise(
 
 
 WHO: dict[str, Any] = {"kind": "person", "roles": ["approve"], "tenant": TENANT}
-BOUND = {"args_hash": "args-a", "tool_version": "1", "rule": "r"}
+BOUND = {"args_hash": A.args_hash, "tool_version": "1", "rule": "r"}
 ASKS_PERSONS = {"approver_kinds": ["person"]}
 ASKS_ROLE = {"approver_roles": ["approve", "audit"]}
 

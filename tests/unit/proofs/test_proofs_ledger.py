@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.testkit.proof_histories import Log, as_it_is, clean, tool, validity
+from tests.testkit.proof_histories import A, Log, as_it_is, clean, tool, validity
 from tests.testkit.standalone import verified as verify
 from tests.testkit.tries import end_word
 
@@ -25,7 +25,7 @@ def test_an_open_try_is_pending_but_breaks_nothing_while_the_job_runs() -> None:
     log = Log()
     log.start("n1")
     report = verify(log.records)
-    assert report.ledger.to_json() == {"ok": False, "pending_idempotency_keys": ["k-a"]}
+    assert report.ledger.to_json() == {"ok": False, "pending_idempotency_keys": [A.key]}
     assert report.violations == ()
     assert not report.ok
 
@@ -161,7 +161,7 @@ def test_only_the_try_calls_itself_retryable() -> None:
     text = log.retryable("n1", via="ledger", word=end_word("n1", "retryable_failure", "executor"))
     assert _broken(log) == set()
     assert [(note.rule, note.event_id) for note in verify(log.records).notes] == [("unproven_report", text)]
-    assert verify(log.records).ledger.pending_idempotency_keys == ("k-a",)
+    assert verify(log.records).ledger.pending_idempotency_keys == (A.key,)
 
 
 def test_a_nonce_is_fresh() -> None:
@@ -177,7 +177,7 @@ def test_a_key_stays_one_call() -> None:
     log.start("n1")
     log.reopen("n1")
     again = log.start("n2", token=2, args_hash="other")
-    assert _broken(log) == {("key_moved", again)}
+    assert _broken(log) == {("key_moved", again), ("args_differ", again)}
 
 
 def test_what_starts_is_what_was_planned() -> None:
@@ -253,7 +253,7 @@ def test_sure_means_certainly_no_effect(
     log = Log()
     before(log)
     text = settle(log)
-    settled = validity(log).final("k-a")
+    settled = validity(log).final(A.key)
     assert settled is not None
     assert (settled.fact.event_id, settled.outcome, settled.sure) == (text, outcome, sure)
 
@@ -275,4 +275,4 @@ def test_what_does_not_settle(before: Callable[[Log], None], reported: Callable[
     log = Log()
     before(log)
     reported(log)
-    assert validity(log).final("k-a") is None
+    assert validity(log).final(A.key) is None

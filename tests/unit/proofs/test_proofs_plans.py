@@ -27,7 +27,7 @@ VOID: dict[str, list[dict[str, Any]]] = {
 def with_revision(number: int, *nodes: dict[str, Any]) -> Log:
     """A job of two steps that goes well, whose plan was to be revised before."""
     log = Log(node("a"), node("b", "refund", "a"))
-    log.revise(number, *nodes)
+    log.plan(number, *nodes)
     log.step("n1", "a")
     log.step("n2", "b", after=[{"invocation_id": "n1", "result_hash": log.hashes["a"]}])
     log.complete()
@@ -54,9 +54,9 @@ def test_what_is_a_plan_is_in_force(again: int) -> None:
     """The next revision after a void one has its number."""
     log = Log(node("a"))
     for _ in range(again):
-        log.revise(1, node("c", "pay"))
+        log.plan(1, node("c", "pay"))
     log.revise(1, node("a", **AGAIN), node("c", "pay", args={"v": {"$ref": "a#/v"}}), tools={"pay": tool()})
     log.start("n1", revision=0)
     assert verify(log.records).ledger.pending_idempotency_keys == (), "the entry that it names is replaced"
     log.start("n2", revision=1)
-    assert verify(log.records).ledger.pending_idempotency_keys == ("k-a",)
+    assert verify(log.records).ledger.pending_idempotency_keys == (log.key(),)

@@ -11,14 +11,14 @@ import pytest
 from aetheris.proofs import seals
 from aetheris.proofs.chain import event_chain_root, event_tree_root
 from tests.testkit.evidence import KEY, OTHER_KEY, SEALED_AT, checked, seal, violations
-from tests.testkit.proof_histories import Log, answer_wait, clean, digest, node
+from tests.testkit.proof_histories import A, Log, answer_wait, clean, digest, node
 
 
 def test_a_seal_holds() -> None:
     log = clean()
     count, root = len(log.records), event_chain_root(log.records)
     seal(log)
-    log.add("effect_confirmed", node_id="a", idempotency_key="k-a", resource={}, mode="warn")
+    log.add("effect_confirmed", node_id="a", idempotency_key=A.key, resource={}, mode="warn")
     report = checked(log)
     assert report.violations == ()
     assert report.ok
@@ -201,7 +201,7 @@ def test_a_late_end_of_an_answered_wait_may_follow_a_seal() -> None:
         lambda log: log.start("n9"),
         lambda log: log.permanent("n9", "executor"),
         lambda log: log.reopen("n9"),
-        lambda log: log.add("confirmation_failed", node_id="a", idempotency_key="k-a", resource={}, mode="warn"),
+        lambda log: log.add("confirmation_failed", node_id="a", idempotency_key=A.key, resource={}, mode="warn"),
         lambda log: log.add("job_failed", error="e"),
         lambda log: log.add("something_new"),
         lambda log: log.add("plan_generated", revision=0, task_graph=log.graph, plan_hash=digest(log.graph)),

@@ -8,14 +8,14 @@ import pytest
 from aetheris.protocol.planning.approval_text import ApprovalText, SignedRequest
 from aetheris.protocol.planning.approvals import request_id
 from tests.testkit.passkeys import Passkey
-from tests.testkit.proof_histories import JOB, TENANT, Log, digest, node, tool
+from tests.testkit.proof_histories import JOB, TENANT, A, Log, digest, node, tool
 from tests.testkit.ssh_keys import SshSigner
 from tests.testkit.standalone import verified
 
 KEYS = {name: SshSigner(seed) for seed, name in enumerate(("ann", "bob", "mallory"), start=1)}
 SIGNERS = KEYS["ann"].line("ann") + KEYS["bob"].line("bob")
 TIME = "2030-06-01T12:00:00+00:00"
-BOUND = {"args_hash": "args-a", "tool_version": "1", "rule": "r"}
+BOUND = {"args_hash": A.args_hash, "tool_version": "1", "rule": "r"}
 RULE = {"signed": True, "policy_hash": "p"}
 
 
@@ -31,7 +31,7 @@ def text(by: str, decision: Any = "approve", approvals: int = 1, **more: Any) ->
         tenant=TENANT,
         job=JOB,
         step="a",
-        request=request_id(JOB, "a", "k-a"),
+        request=request_id(JOB, "a", A.key),
         tool="refund",
         policy_hash="p",
         approvals=approvals,

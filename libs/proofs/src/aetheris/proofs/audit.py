@@ -10,6 +10,7 @@ from aetheris.proofs.findings import ProofReport
 from aetheris.proofs.gate import DeclaredEnd, emergencies, gate_violations, reopenings, signed_words
 from aetheris.proofs.history import History
 from aetheris.proofs.ledger import ledger_proof
+from aetheris.proofs.recomputed_calls import RecomputedCalls
 from aetheris.proofs.records import Fact, RawRecord, Violation, read, violation
 from aetheris.proofs.replay import replay_proof
 from aetheris.proofs.sealed import SealCheck
@@ -90,6 +91,7 @@ class Audit:
             *self._violations,
             *_identity(self.history.facts),
             *plan_violations(self.history),
+            *RecomputedCalls(validity, load_blob).violations(),
             *gate_violations(validity, signers),
             *activation_violations(self.history.facts),
             *ledger.violations,
@@ -129,6 +131,7 @@ def violations_in(facts: Sequence[Fact]) -> tuple[Violation, ...]:
     found = {
         *_identity(history.facts),
         *plan_violations(history),
+        *RecomputedCalls(validity).violations(),
         *gate_violations(validity),
         *activation_violations(history.facts),
         *ledger_proof(validity).violations,

@@ -245,8 +245,13 @@ def _wrong(parsed: Any, evidence: Evidence, judged: Judged) -> Iterator[tuple[st
     if parsed.get("subject") != subject:
         yield "subject_differs", "the statement's subject is not this job with this chain"
     for name, value in {**derived(judged.validity), "report": _summary(report)}.items():
-        if predicate.get(name) != value:
+        if _text_of(predicate.get(name)) != _text_of(value):
             yield "derived_differs", f"{name} is not what the records say"
+
+
+def _text_of(value: Any) -> str:
+    """By which two values are the same: Python's own equality takes true for 1, and 1.0 too."""
+    return json.dumps(value, sort_keys=True)
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def gate_violations(validity: Validity, signers: Signers | None = None) -> Itera
 
 def reopenings(validity: Validity) -> tuple[Reopening, ...]:
     """The calls that people had tried again, in log order."""
-    found = (_reopening(fact) for key in validity.started_keys() for fact in _reopened_by_hand(validity, key))
+    found = (reopening_of(fact) for key in validity.started_keys() for fact in _reopened_by_hand(validity, key))
     return tuple(sorted(found, key=lambda one: one.fact.at))
 
 
@@ -334,7 +334,7 @@ def _resolved(validity: Validity) -> Iterator[Violation]:
     for key in validity.started_keys():
         for reopened in _reopened_by_hand(validity, key):
             says = validity.named(reopened.key, reopened.at)
-            yield from entitled(validity, says, reopened, _reopening(reopened).by)
+            yield from entitled(validity, says, reopened, reopening_of(reopened).by)
         settled = validity.final(key)
         if settled is not None and settled.fact.text("via") == "human" and settled.fact.text("error") != "cancelled":
             says = validity.named(key, settled.fact.at)
@@ -442,7 +442,7 @@ def _reopened_by_hand(validity: Validity, key: str) -> Iterator[Fact]:
             yield validity.history.facts[end.at]
 
 
-def _reopening(reopened: Fact) -> Reopening:
+def reopening_of(reopened: Fact) -> Reopening:
     """His name and evidence are the first of what the record has as evidence."""
     named = reopened.body.get("evidence")
     parts = cast("list[object]", named) if isinstance(named, list) else []

@@ -10,6 +10,7 @@ from aetheris.proofs.phases import Settlement
 from aetheris.proofs.records import Fact, Violation, violation
 from aetheris.proofs.reopenings import unproven_reopenings
 from aetheris.proofs.validity import Validity
+from aetheris.proofs.value_references import is_blob
 
 DIRECT = frozenset({"executor", "catch_up"})
 INDIRECT = frozenset({"probe", "human", "late"})
@@ -258,7 +259,7 @@ def _hash_holds(history: History, fact: Fact) -> bool:
 
 
 def _names_blob(fact: Fact) -> bool:
-    return fact.body.get("result") is None and fact.body.get("result_ref") is not None
+    return fact.body.get("result") is None and is_blob(fact.body.get("result_ref"))
 
 
 def _distinct(reports: list[Fact]) -> list[Fact]:

@@ -1,12 +1,13 @@
 """The plan revisions of a history: what each node's entry was at any place in the log."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from heapq import heapify, heappop, heappush
 from typing import Any, cast
 
 from aetheris.proofs.canonical import hash_or_empty
 from aetheris.proofs.records import Body, Fact
+from aetheris.proofs.value_references import targets
 
 _DEFAULTS: dict[str, Any] = {"kind": "tool", "args": {}, "depends_on": [], "occurrence": 1, "irreversible": False}
 
@@ -112,22 +113,6 @@ class Plans:
         return _in_order({name: _dependencies(entry) for name, entry in entries.items() if entry})
 
 
-def references(part: object) -> Iterator[str]:
-    """The nodes whose results a part of a node's arguments stands for."""
-    if isinstance(part, list):
-        for inner in cast("list[object]", part):
-            yield from references(inner)
-    if not isinstance(part, dict):
-        return
-    held = cast("Body", part)
-    target = held.get("$ref")
-    if len(held) == 1 and isinstance(target, str):
-        yield target.partition("#")[0]
-        return
-    for inner in held.values():
-        yield from references(inner)
-
-
 def adopted_names(continues: object) -> frozenset[str]:
     """What the references of a job call the steps that it has adopted."""
     named = _mappings(_mapping(continues).get("adopted"))
@@ -198,7 +183,7 @@ def _is_one_of(names: Set[str], value: object) -> bool:
 
 
 def _needs(entry: Body) -> set[str]:
-    return _dependencies(entry) | set(references(entry.get("args")))
+    return _dependencies(entry) | {target.partition("#")[0] for target in targets(entry.get("args"))}
 
 
 def _version(entries: list[tuple[int, Body]], revision: int) -> tuple[int, Body]:

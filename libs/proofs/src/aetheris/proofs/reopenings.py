@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
+from aetheris.proofs.gate import reopening_of
 from aetheris.proofs.records import Body, Fact, Violation, violation
 from aetheris.proofs.validity import Validity
 
@@ -27,10 +28,10 @@ def unproven_reopenings(validity: Validity) -> Iterator[Violation]:
 
 
 def _reopening(validity: Validity, start: Fact) -> Fact | None:
-    """The record that reopened a try's key, if it was open, and if not the try itself or a person did."""
+    """The record that reopened a try's key, if it was open, and if not the try itself did."""
     end = validity.handover(start)
     fact = validity.history.facts[end.at] if end is not None else None
-    if fact is None or fact.type != "invocation_reopened" or fact.text("by") == "human":
+    if fact is None or fact.type != "invocation_reopened":
         return None
     return fact if validity.settlement(start.key, fact.at) is None else None
 
@@ -38,6 +39,8 @@ def _reopening(validity: Validity, start: Fact) -> Fact | None:
 def _is_founded(validity: Validity, start: Fact, reopened: Fact) -> bool:
     tool = validity.planned(start).tool
     effect_class = tool.get("effect_class")
+    if reopened.text("by") == "human":
+        return bool(reopening_of(reopened).by)  # whether he may say so is for the gate
     if reopened.text("by") == "probe":
         return effect_class == "probeable" and _is_absent(validity, start, reopened, settles_within_s(tool))
     return not tool or effect_class in ("pure", "idempotent")

@@ -215,9 +215,9 @@ def check_envelope(payload: bytes, given: list[Any], keys: dict[str, "Key"]) -> 
     check_signatures("envelope", signatures, pae(STATEMENT, payload))
 
 
-def is_deep(value: Any) -> bool:
+def is_deep(value: Any, levels: int = MAX_DEPTH) -> bool:
     level = [value]
-    for _ in range(MAX_DEPTH):
+    for _ in range(levels):
         inside = [one.values() if isinstance(one, dict) else one for one in level]
         level = [one for each in inside for one in each if isinstance(one, (list, dict))]
     return bool(level)
@@ -487,6 +487,7 @@ def check_records(records: list[Record]) -> list[Finding]:
             subject_mismatch=says and record.header("ce_subject") not in (b"", job, node),
             ambiguous_header=re.search(rb"[ \n]", record.header("ce_id") + record.header("ce_type")),
             out_of_order=record.offset <= last,
+            bad_reference=not is_referred(record.body),
         )
         last = max(last, record.offset)
     return found
@@ -727,15 +728,19 @@ class Job:
     counts. The rest is void; it may still be wrong.
     """
 
-    def __init__(self, records: list[Record], signers: "list[Signer] | None" = None) -> None:
+    def __init__(
+        self,
+        records: list[Record],
+        signers: "list[Signer] | None" = None,
+        blobs: dict[str, bytes] | None = None,
+    ) -> None:
         self.records, self.signers = records, signers
         self.created = next((record for record in records if record.type == "job_created"), None)
         self.by_type: dict[str, list[Record]] = defaultdict(list)
         self.plans: list[Record] = []  # one for each revision
         self.entries: dict[str, list[Entry]] = defaultdict(list)  # of each node, oldest first
         self.needs: dict[str, set[str]] = {}  # of each node, as its newest entry has it
-        continues = mapping(self.created.body.get("continues")) if self.created else {}
-        adopted = [mapping(one) for one in listed(continues.get("adopted"))]
+        adopted = continued(self.created, "adopted")
         self.adopted = {f"{one.get('job_id')}/{one.get('node_id')}" for one in adopted}  # what plans may refer to
         self.tools: dict[str, dict[str, Any]] = {}
         self.calls: dict[str, Call] = defaultdict(Call)
@@ -758,6 +763,7 @@ class Job:
         self.undone_at = math.inf
         self.end: Record | None = None
         self.edits: list[Record] = []
+        self.identity = Identity(self, blobs or {})
         self.accepting: Record | None = None  # who is asked to accept what could not be confirmed
         self.acceptances: list[Record] = []  # votes on that, where several must accept it
         self.confirmed: set[str] = set()
@@ -807,7 +813,11 @@ class Job:
         if type(revision) is not int or revision != len(self.plans) or not self.is_graph(entries, tools):
             return
         self.needs |= {says["id"]: needs(says) for says in entries}
-        self.found += broken(plan, plan_hash_mismatch=plan.text("plan_hash") != json_hash(part))
+        self.found += broken(
+            plan,
+            plan_hash_mismatch=plan.text("plan_hash") != json_hash(part),
+            plan_differs=revision == 0 and self.identity.is_another_plan(mapping(part)),
+        )
         self.plans.append(plan)
         self.tools = tools
         for says in entries:
@@ -859,6 +869,7 @@ class Job:
     # Calls.
 
     def approval_requested(self, request: Record, call: Call) -> None:
+        self.found += broken(request, form_differs=self.identity.is_about_another(request))
         if is_number(token(request), call.asks):
             call.asked = call.asked or request
 
@@ -884,6 +895,7 @@ class Job:
         if call.decided or not is_number(token(decision), call.asks):
             return
         call.decided = decision
+        self.identity.edits[decision.node] += [decision] if decision.text("decision") == "edit" else []
         if call.asked is None:
             self.found += broken(decision, unasked_decision=True)
             return
@@ -996,6 +1008,7 @@ class Job:
             key_moved=any(start.body.get(n) != first.body.get(n) for n in ("node_id", "tool_name", "args_hash")),
             other_tool=(start.text("tool_name"), version) != (planned, entry.tool.get("version", version)),
         )
+        self.found += self.identity.wrong(start, entry)
         if undone and not self.calls_of[start.node]:  # what was committed last is undone first
             self.replay += broken(start, compensation_order=undone.at >= self.undone_at)
             self.undone_at = undone.at
@@ -1048,13 +1061,16 @@ class Job:
     def tool_invocation_finished(self, report: Record, call: Call) -> None:
         """A try's end, by whoever says so: the first end that counts settles the key."""
         tries = [one for one in call.tries if one.start.nonce == report.nonce]
-        elsewhere = report.body.get("result") is None and report.body.get("result_ref") is not None
+        elsewhere = report.body.get("result") is None and is_blob(report.body.get("result_ref"))
         hashed = elsewhere or report.output == json_hash(report.body.get("result")) != ""
         self.ledger += broken(
             report,
             success_without_valid_start=report.succeeded and not tries,
             output_hash_mismatch=report.succeeded and not hashed,
         )
+        if report.via == "probe" and report.succeeded:
+            sent = [(report.key, one.start.text("external_key"), result_hash(report)) for one in tries]
+            self.found += broken(report, unprobed_success=self.identity.found.isdisjoint(sent))
         self.compare(report, call.said[report.nonce])
         call.outputs |= {report.output} if report.succeeded else set()
         if tries and report.succeeded and not tries[-1].success():
@@ -1173,6 +1189,10 @@ class Job:
     def invocation_probed(self, answer: Record, call: Call) -> None:
         one = next((one for one in call.tries if one.start.nonce == answer.nonce), None)
         key = answer.text("external_key")
+        sent = {one.start.text("external_key") for one in call.tries if one.start.nonce == answer.nonce}
+        self.found += broken(answer, external_key_differs=sent and key not in sent)
+        if answer.text("answer") == "found":
+            self.identity.found.add((answer.key, key, result_hash(answer)))
         over = one is not None and self.can_act_no_more(call, one)
         if one and over and answer.text("answer") == "not_found" and key and key == one.start.text("external_key"):
             call.absent.add(one.start.nonce)
@@ -1334,8 +1354,130 @@ class Job:
             if call.settled and call.outcome == "success" and call.settled is not self.records[-1]:
                 committed = [commit.body.get("output_hash") for commit in call.commits]
                 self.replay += broken(call.settled, not_committed=call.settled.body.get("output_hash") not in committed)
+            hashes = {one.start.text("args_hash") for one in call.tries}
             for commit in call.commits:
                 self.replay += broken(commit, stray_commit=commit.text("output_hash") not in call.outputs)
+                self.found += broken(commit, input_hash_differs=hashes and commit.text("input_hash") not in hashes)
+
+
+class Identity:
+    """What each call of a job is, as far as its records go: its arguments and hashes, from plan, results and edits."""
+
+    def __init__(self, job: Job, blobs: dict[str, bytes]) -> None:
+        self.job, self.blobs = job, blobs
+        adopted, given = (continued(job.created, name) for name in ("adopted", "given"))
+        self.adopted = {f"{one.get('job_id')}/{one.get('node_id')}": one for one in adopted}
+        self.given = {str(one.get("name")): one.get("result") for one in given}
+        self.edits: dict[str, list[Record]] = defaultdict(list)  # node → those that stand
+        self.found: set[tuple[str, str, str]] = set()  # key, external key and result that probes have found
+        self.made: dict[tuple[str, int, int], dict[str, tuple[str, str]]] = {}  # what calls_made has found
+
+    def is_another_plan(self, graph: dict[str, Any]) -> bool:
+        """Than what was submitted; of a goal, than one node that asks the brief's model for just that."""
+        created = self.job.created.body if self.job.created else {}
+        if created.get("plan") is not None:
+            return json_hash(created["plan"]) != json_hash(graph)
+        goal, brief, nodes = created.get("goal"), mapping(created.get("brief")), listed(graph.get("nodes"))
+        if not isinstance(goal, str):
+            return False
+        asking = mapping(nodes[0]) if len(nodes) == 1 else {}
+        args = mapping(asking.get("args"))
+        offered = {*map(str, listed(brief.get("tools")))}
+        same = (asking.get("kind"), args.get("prompt"), args.get("model")) == ("llm", goal, brief.get("model"))
+        return not same or not {*mapping(graph.get("tools"))} == {*mapping(args.get("tools"))} == offered
+
+    def calls_made(self, about: Record, entry: Entry) -> dict[str, tuple[str, str]]:
+        """By key, the args_hash and content_key of each call that a node may make: the plan's, and those of edits."""
+        edits = self.edits.get(about.node, [])
+        known = (about.node, entry.since, len(edits))
+        if known not in self.made:
+            args = self.arguments(entry.says)
+            found = self.call(about, entry, args) if isinstance(args, dict) else {}
+            for edit in edits:
+                if edit.key in found and isinstance(edit.body.get("data"), dict):
+                    found |= self.call(about, entry, edit.body["data"])
+            self.made[known] = found
+        return self.made[known]
+
+    def arguments(self, says: dict[str, Any]) -> Any:
+        """A node's, with what its references stand for by now; None where one leads nowhere."""
+        try:
+            return self.filled(says.get("args") or {})
+        except (LookupError, ValueError):
+            return None
+
+    def filled(self, part: Any) -> Any:
+        if isinstance(part, list):
+            return [self.filled(inner) for inner in part]
+        if not isinstance(part, dict):
+            return part
+        if len(part) != 1 or not isinstance(part.get("$ref"), str):
+            return {name: self.filled(inner) for name, inner in part.items()}
+        node, _, pointer = part["$ref"].partition("#")
+        settled, waited = self.job.success(node), self.job.waited.get(node)
+        if node in self.adopted:
+            adopted = self.adopted[node]
+            large = adopted.get("result_ref") is not None
+            output = adopted.get("result_hash")
+            value = large_result(adopted["result_ref"], output, self.blobs) if large else self.given.get(node)
+        elif settled:
+            value = read_result(settled, self.blobs)
+        elif waited and waited.type == "wait_completed":
+            value = waited.body.get("payload")
+        else:
+            raise LookupError(node)
+        return place(value, pointer)
+
+    def call(self, about: Record, entry: Entry, args: dict[str, Any]) -> dict[str, tuple[str, str]]:
+        """A call's key, with its args_hash and content_key; nothing where the arguments have no canonical form."""
+        created = self.job.created.body if self.job.created else {}
+        tool, volatile = entry.says.get("tool") or entry.says.get("kind"), map(str, listed(entry.tool.get("volatile")))
+        left_out = {*volatile}
+        try:
+            given, meant = map(said_once, (args, {name: args[name] for name in args if name not in left_out}))
+        except (ValueError, RecursionError):
+            return {}
+        key = sha256(as_bytes(f"{about.text('job_id')}\0{about.node}\0{tool}\0") + given).hex()
+        content_key = sha256(as_bytes(f"ck1\0{created.get('tenant')}\0{tool}\0") + meant).hex()
+        return {key: (sha256(given).hex(), content_key)}
+
+    def wrong(self, start: Record, entry: Entry) -> list[Finding]:
+        try:
+            made = self.calls_made(start, entry)
+        except Bad:
+            return []  # said of the result itself
+        planned = 1 if entry.says.get("occurrence") is None else entry.says["occurrence"]
+        own = made.get(start.key)
+        return broken(
+            start,
+            occurrence_differs=type(planned) is not int or not is_number(start.body.get("occurrence"), planned),
+            args_differ=start.text("args_hash") not in {args for args, _ in made.values()},
+            key_differs=own is None,
+            content_key_differs=own and start.text("content_key") != own[1],
+        )
+
+    def is_about_another(self, request: Record) -> bool:
+        """Does its form show another call than the one that is asked about?"""
+        context = mapping(mapping(request.body.get("form")).get("context"))
+        tool, args = context.get("tool"), context.get("arguments")
+        said = context.get("job_id"), context.get("node_id"), context.get("tool_version")
+        about = request.text("job_id"), request.node, request.body.get("tool_version")
+        if said != about or not isinstance(tool, str) or not isinstance(args, dict):
+            return True
+        try:
+            given = said_once(args)
+        except (ValueError, RecursionError):
+            return True
+        if sha256(given).hex() == request.text("args_hash"):
+            return request.key != sha256(as_bytes("\0".join((*about[:2], tool, ""))) + given).hex()
+        entry = self.job.entry(request.node)  # they are too large to be shown, or too deep
+        try:
+            whole = self.arguments(entry.says)
+        except Bad:
+            return False
+        found = self.call(request, entry, whole) if isinstance(whole, dict) else {}
+        same = request.key in found and found[request.key][0] == request.text("args_hash")
+        return not same or json_hash(beginnings(whole)) != json_hash(args)
 
 
 HANDLED = {
@@ -1347,6 +1489,61 @@ HANDLED = {
         "node_finished step_compensated job_paused job_resumed job_frozen job_unfrozen cancel_requested"
     ).split()
 } | dict.fromkeys(("job_completed", "job_failed", "job_cancelled"), Job.job_ended)
+
+
+def continued(created: Record | None, name: str) -> list[dict[str, Any]]:
+    """A list in what a creation says of the job that it continues."""
+    says = mapping(created.body.get("continues")) if created else {}
+    return [mapping(one) for one in listed(says.get(name))]
+
+
+def said_once(args: dict[str, Any]) -> bytes:
+    """Arguments as keys have them: none are no bytes."""
+    return canonical(args).encode() if args else b""
+
+
+def place(value: Any, pointer: str) -> Any:
+    """RFC 6901, with names and indices that can't be read in two ways."""
+    if pointer and not pointer.startswith("/"):
+        raise LookupError(pointer)
+    for part in pointer.split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, list) and not re.fullmatch("0|[1-9][0-9]{0,9}", name):
+            raise LookupError(pointer)
+        value = value[int(name)] if isinstance(value, list) else mapping(value)[name]
+    return value
+
+
+def beginnings(args: dict[str, Any]) -> dict[str, Any]:
+    """What a person is shown of arguments that are too large, or too deep: thirty, of long ones the beginning."""
+    if len(canonical(args).encode()) <= 64 * 1024 and not is_deep(args, 64):
+        return args
+    return {name: beginning(args[name]) for name in [*args][:30]}
+
+
+def beginning(value: Any) -> Any:
+    data = canonical(value).encode()
+    if len(data) <= 1_000:
+        return value
+    text = value if isinstance(value, str) else data[:3_600].decode(errors="ignore")
+    return {"$left_out": {"sha256": sha256(data).hex(), "bytes": len(data)}, "begins": text[:900]}
+
+
+def is_blob(reference: Any) -> bool:
+    """Does it say which bytes a large result is, and how many?"""
+    digest, size = (mapping(reference).get(name) for name in ("sha256", "size"))
+    return isinstance(digest, str) and bool(re.fullmatch("[0-9a-f]{64}", digest)) and type(size) is int and size >= 0
+
+
+def is_referred(body: dict[str, Any]) -> bool:
+    """A result_ref is one, and stands alone, or there is none."""
+    return body.get("result_ref") is None or (is_blob(body["result_ref"]) and body.get("result") is None)
+
+
+def result_hash(record: Record) -> str:
+    """Of what a record says was found; a large result is named by the hash of its bytes."""
+    reference = record.body.get("result_ref")
+    return json_hash(record.body.get("result") if reference is None else ["result_ref", reference])
 
 
 def frozen_scope(record: Record) -> tuple[Any, ...] | None:
@@ -1372,7 +1569,8 @@ def is_founded(call: Call, last: Try, reopened: Record) -> bool:
     """By a person; where a repeat does no harm; or not found, asked when nothing could act or arrive any more."""
     tool, by = last.entry.tool, reopened.text("by")
     if by == "human":
-        return True
+        who = mapping(next(iter(listed(reopened.body.get("evidence"))), None)).get("by")
+        return isinstance(who, str) and who != ""
     if by != "probe":
         return not tool or tool.get("effect_class") in ("pure", "idempotent")
     bound = seconds(tool.get("settles_within_s"), seconds(tool.get("timeout_s"), 30.0))  # 30: what a pin leaves out
@@ -1787,16 +1985,22 @@ def read_result(settled: Record, blobs: dict[str, bytes]) -> Any:
     reference = settled.body.get("result_ref")
     if not isinstance(reference, dict):
         return settled.body.get("result")
-    blob = blobs.get(str(reference.get("sha256")))
+    return large_result(reference, settled.output, blobs)
+
+
+def large_result(reference: Any, output_hash: Any, blobs: dict[str, bytes]) -> Any:
+    """The result in the blob that a reference names."""
+    named = mapping(reference)
+    blob = blobs.get(str(named.get("sha256")))
     if blob is None:
         raise Bad("missing_blob")
-    if (sha256(blob).hex(), len(blob)) != (reference.get("sha256"), reference.get("size")):
+    if (sha256(blob).hex(), len(blob)) != (named.get("sha256"), named.get("size")):
         raise Bad("blob_mismatch")
     try:
         result = json.loads(blob)
     except (ValueError, RecursionError):
         raise Bad("output_hash_mismatch") from None
-    if not json_hash(result) == settled.output != "":
+    if not json_hash(result) == output_hash != "":
         raise Bad("output_hash_mismatch")
     return result
 
@@ -2125,7 +2329,7 @@ def judge(
 ) -> tuple[dict[str, Any], Job, Record | None]:
     """The report on a job's records, the job, and the seal that counts."""
     installation = check_writers(records)
-    job, roots = Job(records, signers), chain(records)
+    job, roots = Job(records, signers, blobs), chain(records)
 
     @cache
     def first(count: int) -> Hashed:
@@ -2293,7 +2497,7 @@ def check_bundle(
     subject = [{"name": first.job_id, "digest": digests}]
     wrong = {
         "subject_differs": statement.get("subject") != subject,
-        "derived_differs": any(predicate.get(name) != value for name, value in derived(first.job, report).items()),
+        "derived_differs": any(as_text(predicate.get(n)) != as_text(v) for n, v in derived(first.job, report).items()),
     }
     found = [finding(rule) for rule, is_wrong in wrong.items() if is_wrong]
     found += [finding(rule) for rule in jobs[0].wrong(first.seal, keys)]
@@ -2312,6 +2516,11 @@ def check_bundle(
         "settled_by_hand": [word for link in chain for word in link.words_shown()],
         "trusted": [*keys],
     }
+
+
+def as_text(value: Any) -> str:
+    """To Python true is 1, and 1.0 too; in this they differ."""
+    return json.dumps(value, sort_keys=True)
 
 
 SHOWN = ("ok", "event_chain_root_hash", "event_tree_root_hash", "installation")
