@@ -2,10 +2,10 @@
 
 import hashlib
 from binascii import b2a_base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from aetheris.proofs.merkle import tree_root
+from aetheris.proofs.merkle import Tree, tree_root
 from aetheris.proofs.records import COVERED, RawRecord, event_type
 
 VERSION = 2
@@ -75,6 +75,17 @@ class EventChain:
             self._trees[count] = tree_root(self._leaves[:count]).hex()
         return self._trees[count]
 
+    def consistency(self, old: int, count: int) -> list[bytes]:
+        """A proof that the tree over `count` records begins with that over `old` (RFC 9162 §2.1.4), without records.
+
+        Raises:
+            ValueError: there are no so many.
+        """
+        tree = Tree()
+        for leaf in self._leaves[:count]:
+            tree.append(leaf)
+        return tree.consistency(old, count)
+
 
 def record_leaf(record: RawRecord) -> bytes:
     """A record's leaf: SHA-256(00 || lp(ce_id) || lp(ce_type) || lp(ce_time) || lp(ce_source) || lp(SHA-256(value))).
@@ -82,11 +93,23 @@ def record_leaf(record: RawRecord) -> bytes:
     lp is a length, 4 bytes, and the bytes; FFFFFFFF alone stands for a header that is absent, FFFFFFFE for one that
     comes more than once.
     """
-    get, value = record.named.get, hashlib.sha256(record.value).digest()
+    headers, value_hash = record.named, hashlib.sha256(record.value).digest()
     if repeated := record.repeated:
-        said = b"".join(_REPEATED if name in repeated else _prefixed(get(name)) for name in COVERED)
-        return hashlib.sha256(b"\0%b\0\0\0\x20%b" % (said, value)).digest()
-    said = _prefixed(get("ce_id")), _kept(get("ce_type")), _prefixed(get("ce_time")), _kept(get("ce_source")), value
+        said = b"".join(_REPEATED if name in repeated else _prefixed(headers.get(name)) for name in COVERED)
+        return hashlib.sha256(b"\0%b\0\0\0\x20%b" % (said, value_hash)).digest()
+    return leaf_of(headers, value_hash)
+
+
+def leaf_of(headers: Mapping[str, bytes], value_hash: bytes) -> bytes:
+    """The leaf of a record that has each of its headers once, from them and the SHA-256 of its value."""
+    get = headers.get
+    said = (
+        _prefixed(get("ce_id")),
+        _kept(get("ce_type")),
+        _prefixed(get("ce_time")),
+        _kept(get("ce_source")),
+        value_hash,
+    )
     return hashlib.sha256(b"\0%b%b%b%b\0\0\0\x20%b" % said).digest()
 
 

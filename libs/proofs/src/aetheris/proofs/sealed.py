@@ -9,7 +9,7 @@ from aetheris.proofs.chain import VERSION, EventChain
 from aetheris.proofs.execution import LoadBlob, OutcomeHash, execution_hash, outcome_hash
 from aetheris.proofs.history import TERMINAL
 from aetheris.proofs.phases import Phase
-from aetheris.proofs.records import Fact, Violation, violation
+from aetheris.proofs.records import Body, Fact, Violation, violation
 from aetheris.proofs.trust import SEAL, TrustedKey, keyring
 from aetheris.proofs.validity import Validity, is_number
 
@@ -158,5 +158,10 @@ def _finish(fact: Fact) -> tuple[str, str]:
 
 def sealed_count(seal: Fact) -> int:
     """How many records it says that it covers; 0 where it says none."""
-    count = seal.body.get("event_count")
+    return covers(seal.body)
+
+
+def covers(body: Body) -> int:
+    """The same of a seal's payload."""
+    count = body.get("event_count")
     return count if isinstance(count, int) and not isinstance(count, bool) else 0

@@ -43,7 +43,9 @@ Target = Annotated[str, typer.Argument(metavar="ID|FILE", help="A job's id, or a
 def replay(
     target: Target,
     *,
-    to: Annotated[str | None, typer.Option(help="Up to an event: its id, its number, or a time (RFC 3339).")] = None,
+    to: Annotated[
+        str | None, typer.Option(help="Up to an event: its id, its number, or a time (by its writer's clock).")
+    ] = None,
     step: Annotated[bool, typer.Option("--step", help="Every event, and what it changed.")] = False,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
@@ -110,7 +112,7 @@ def why(
     *,
     external_id: Annotated[str | None, typer.Option(help="What the external system calls it, such as re_123.")] = None,
     tool: Annotated[str | None, typer.Option(help="Only effects of this tool.")] = None,
-    since: Annotated[str | None, typer.Option(help="Only effects from this time on (RFC 3339).")] = None,
+    since: Annotated[str | None, typer.Option(help="Only effects from this time on, by their writers' clocks.")] = None,
     where: Annotated[list[str] | None, typer.Option(help="Only where this holds (CEL): args.amount > 100.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 20,
     data: local.Data = local.DEFAULT_DATA,

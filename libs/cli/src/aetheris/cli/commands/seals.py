@@ -15,7 +15,11 @@ from aetheris.cli.embedded import lifecycle
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import read_bytes
 from aetheris.cli.job_ids import of_job
+from aetheris.cli.source import is_file
+from aetheris.proofs import record_proof
+from aetheris.proofs.evidence import BadEvidence
 from aetheris.proofs.notes import BadNote, Checkpoint, open_checkpoint, open_consistency, read_checkpoint, verifier_key
+from aetheris.proofs.record_proof import BadRecordProof
 from aetheris.proofs.trust import LOG, SEAL, TrustedKey
 
 seals = typer.Typer(name="seals", no_args_is_help=True, help="The log of all seals: checkpoints, proofs, keys.")
@@ -110,6 +114,45 @@ def audit(
 
 
 @seals.command()
+def prove(
+    target: Annotated[str, typer.Argument(metavar="ID|BUNDLE", help="A sealed job's id, or its bundle.")],
+    *,
+    event: Annotated[str, typer.Option(help="The id of the event, as `aetheris ledger` and `trace` name it.")],
+    hash_only: Annotated[
+        bool, typer.Option("--hash-only", help="Leave out the payload: its hash stands for it.")
+    ] = False,
+    to: To = None,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Prove one record of a sealed job without any other; `seals check` checks the proof."""
+    with errors_as_exits(as_json=as_json):
+        try:
+            proof = record_proof.of_event(_bundle(target, data), event, hash_only=hash_only)
+        except (BadEvidence, BadRecordProof) as error:
+            raise CommandError(Exit.FAILED, error.rule, error.message) from None
+        _hand_over("proof", proof.decode(), to, as_json=as_json)
+
+
+@seals.command()
+def check(
+    proof: Annotated[Path, typer.Argument(metavar="PROOF", help="What `seals prove` wrote.")],
+    *,
+    keys: Keys = None,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Check the proof of one record, offline; its time is its writer's word, by its writer's clock."""
+    with errors_as_exits(as_json=as_json):
+        trusted = judgement.trusted_keys(keys, data)
+        try:
+            found = record_proof.check(read_bytes(proof), trusted, datetime.now(UTC))
+        except BadRecordProof as error:
+            raise CommandError(Exit.FAILED, error.rule, error.message) from None
+        _say(found.to_json(), as_json=as_json)
+
+
+@seals.command()
 def rotate(
     *,
     revoke: Annotated[bool, typer.Option("--revoke", help="The old key's word counts no longer from now on.")] = False,
@@ -127,6 +170,13 @@ def rotate(
             print_json({"old": old, "new": new, "revoked": revoke})
         else:
             progress("key", f"{new} signs from now on; {old} is {'revoked' if revoke else 'retired'}")
+
+
+def _bundle(target: str, data: Path) -> bytes:
+    if is_file(target):
+        return read_bytes(Path(target))
+    with of_job(target, data) as (client, job):
+        return client.evidence(job)
 
 
 def _opened(path: Path, keys: Sequence[TrustedKey]) -> Checkpoint:

@@ -14,7 +14,9 @@ from aetheris.sdk.client import ApiError, Client
 Agent = Annotated[str | None, typer.Option(help="Effects of the jobs that it submitted.")]
 Tenant = Annotated[str | None, typer.Option(help="All effects of your tenant, which you name.")]
 Tool = Annotated[str | None, typer.Option(help="Only effects of this tool.")]
-Since = Annotated[str | None, typer.Option(help="Only effects from then on: such as 2h or 30d ago, or RFC 3339.")]
+Since = Annotated[
+    str | None, typer.Option(help="Only effects from then on, by their writers' clocks: 2h or 30d ago, or RFC 3339.")
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Undo them; else what would be undone is only listed.")]
 
 _UNDOABLE = "undoable"
