@@ -119,3 +119,22 @@ async def test_a_sealed_job_that_it_fails_to_judge_again_is_told() -> None:
     await made._judge_late(late)  # pyright: ignore[reportPrivateUsage]
     metrics = cast("Metrics", made._deps.runtime.metrics)  # pyright: ignore[reportPrivateUsage]
     assert metrics.counted == [Metric.UNJUDGED]
+
+
+async def test_what_comes_behind_a_seal_is_told_once_however_much_comes() -> None:
+    """Each that comes late has the whole stream judged, which holds the others already."""
+    late = [record for record in records(finished("a", "n1"), finished("a", "n2")) if record.key == BAD.encode()]
+    found = [Violation(one.offset, "after_seal", f"e{one.offset}", one.offset, "m") for one in late]
+    told: list[Violation] = []
+
+    async def violations(*_: object) -> tuple[list[Violation], None]:
+        return found, None
+
+    async def report(job: AuditedJob, broken: Iterable[Violation], _: object = None) -> None:
+        told.extend(job.untold(broken))
+
+    made = verifier(proofs=SimpleNamespace(violations=violations))
+    made._report = report  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+    for record in late:
+        await made._judge_late(record)  # pyright: ignore[reportPrivateUsage]
+    assert told == found

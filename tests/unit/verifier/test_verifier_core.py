@@ -3,6 +3,7 @@
 import gc
 import weakref
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,10 +11,12 @@ from aetheris.proofs import Audit
 from aetheris.proofs.audit import violations_in
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.writers import Party
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.events import Event, JobCompleted, JobSealed, ViolationFound
 from aetheris.verifier.core.partition import Partition
 from tests.testkit.histories import JOB, created, finished, graph, planned, started
+from tests.unit.runtime.test_record_signatures import Installation, SignedJob, drafted
 
 SEAL = JobSealed(
     job_id=JOB,
@@ -135,6 +138,34 @@ def test_what_the_log_has_told_is_not_told_again() -> None:
     reported = ViolationFound(job_id=JOB, rule=found.rule, event_id="e1", offset=found.offset, message=found.message)
     take(partition, reported, 2)
     assert job.untold([found]) == []
+
+
+def test_who_restarts_tells_of_a_sealed_job_only_what_nobody_has_told() -> None:
+    """What was told a life ago lies behind the seal."""
+    partition = Partition()
+    history = (created(), planned(graph({"id": "a"})), JobCompleted(job_id=JOB), finished("a", "late"), SEAL)
+    for offset, event in enumerate(history):
+        take(partition, event, offset)
+    job = partition.odd[JOB]
+    found = violations_in(job.audit.history.facts)
+    for offset, one in enumerate(found, start=len(history)):
+        said = ViolationFound(job_id=JOB, rule=one.rule, event_id=one.event_id, offset=one.offset, message=one.message)
+        take(partition, said, offset)
+    assert job.untold(found) == []
+    assert [*partition.live()] == []
+
+
+def test_what_no_auditor_has_signed_is_not_told_behind_a_seal_either(tmp_path: Path) -> None:
+    signed = SignedJob(Installation(tmp_path))
+    partition = Partition({signed.installation.id})
+    seal = SEAL.model_copy(update={"job_id": signed.job_id, "event_count": 1})
+    said = ViolationFound(job_id=signed.job_id, rule="after_seal", event_id="e", offset=1, message="m")
+    signed.write(Party.AUDITOR, seal)
+    signed.judge(drafted(said))
+    signed.write(Party.AUDITOR, said.model_copy(update={"offset": 2}))
+    for one in signed.records:
+        partition.evolve(one, (one.header("ce_type") or b"").decode().split(".")[2])
+    assert partition.odd[signed.job_id].reported == {("after_seal", 2)}
 
 
 def test_a_brief_job_is_never_judged_in_turn() -> None:

@@ -11,6 +11,7 @@ import structlog
 from aetheris.proofs import Violation
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.records import Draft, Group, Record
+from aetheris.protocol.base.sealed import REMEMBERED
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.provenance import JobSigners
 from aetheris.protocol.fold.rules import UNREAD
@@ -92,6 +93,8 @@ class VerifierPartition(PartitionHandler):
         self._core = Partition(deps.records.roots)
         self._watch = AuditWatch(self._core, self._report, deps.runtime.clock)
         self._late: set[asyncio.Task[None]] = set()
+        self._behind: dict[str, AuditedJob] = {}
+        """Sealed jobs in which a call ended late, the last of them last."""
         self._readable: set[str] = set()
         """Jobs of whose large results one could be asked for just now."""
         self._unsealed: dict[str, float] = {}
@@ -179,9 +182,17 @@ class VerifierPartition(PartitionHandler):
                 report_unjudged(self._core.unjudged, self._deps.runtime.metrics)
                 return
             else:
-                job = AuditedJob(job_id, record.offset, "")
+                job = self._told_late(job_id, record.offset)
                 await self._report(job, [one for one in found if one.offset >= record.offset], signers)
                 return
+
+    def _told_late(self, job_id: str, offset: int) -> AuditedJob:
+        """What was told behind its seal: several may come there, and each look finds all of it."""
+        job = self._behind.pop(job_id, None) or AuditedJob(job_id, offset, "")
+        self._behind[job_id] = job
+        if len(self._behind) > REMEMBERED:
+            del self._behind[next(iter(self._behind))]
+        return job
 
     def _check(self, record: Record) -> None:
         try:

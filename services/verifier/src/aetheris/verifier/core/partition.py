@@ -117,6 +117,8 @@ class Partition:
         job_id = (record.key or b"").decode(errors="replace")
         job = self.jobs.get(job_id)
         if job is None:
+            if event_type == ViolationFound.event_type and job_id in self.odd:
+                self._note_told(self.odd[job_id], record)
             if event_type != JobCreated.event_type or job_id in self._forgotten or self._births.is_over(job_id):
                 return None
             created = _created(record)
@@ -146,6 +148,11 @@ class Partition:
             if event_type == JobSealed.event_type and job.is_read and job.came_late():
                 self.odd[job_id] = job
         return job
+
+    def _note_told(self, job: AuditedJob, record: Record) -> None:
+        """Behind the seal of a job that is yet to be judged it is told what is wrong with it: by us, a life ago."""
+        if self._is_added(job, record) and not job.audit.last.claims:
+            job.looks_odd(ViolationFound.event_type)
 
     def begin(self, since: int, live: Collection[tuple[str, int]] = ()) -> None:
         """From where records are read from here on; as of the judge of births."""
