@@ -115,7 +115,7 @@ class Fight:
         if forger.party is None:
             return record
         job = Provenance()
-        for raw in asyncio.run(read_log(self.plain, event.job_id)).records:
+        for raw in asyncio.run(read_log(self.plain, event.job_id, ())).records:
             found = decode_event(Record(Topic.JOBS_EVENTS, 0, raw.offset, 0, raw.key, raw.headers, raw.value))
             if isinstance(found, Envelope):
                 job.judge(Record(Topic.JOBS_EVENTS, 0, raw.offset, 0, raw.key, raw.headers, raw.value), found.body)

@@ -59,7 +59,7 @@ def waits_beside(rig: Rig, number: int) -> tuple[str, str]:
 
 
 def stream(rig: Rig, job: str) -> Sequence[RawRecord]:
-    return asyncio.run(read_log(rig.system.state().kafka, job)).records
+    return asyncio.run(read_log(rig.system.state().kafka, job, ())).records
 
 
 def lay_again(rig: Rig, job: str, number: int) -> None:

@@ -143,7 +143,7 @@ class System:
         """Write an event of a job, signed, as a service of ours that works for somebody else might, revoked or not."""
         held = load_service_key(keys or self.data / "keys" / "records", party)
         job = Provenance()
-        for raw in asyncio.run(read_log(self.state().kafka, event.job_id)).records:
+        for raw in asyncio.run(read_log(self.state().kafka, event.job_id, ())).records:
             record = Record(Topic.JOBS_EVENTS, 0, raw.offset, 0, raw.key, raw.headers, raw.value)
             found = decode_event(record)
             if isinstance(found, Envelope):
