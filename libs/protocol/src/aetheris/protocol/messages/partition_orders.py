@@ -1,5 +1,6 @@
 """What people order of every partition, and what its ledger answers: freezes, policies, and a freeze's barrier."""
 
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,7 +13,7 @@ POLICY_KEY = "policy"
 """The record key of all that is in `policies`."""
 
 
-class NumberedOrder(Message):
+class NumberedOrder(Message, ABC):
     """A person's word that every partition's ledger answers. The orders of a key are numbered from 1."""
 
     number: int = Field(ge=1)
@@ -22,21 +23,21 @@ class NumberedOrder(Message):
     principal: RecordedPrincipal | None = None
 
     @property
+    @abstractmethod
     def key(self) -> str:
         """The record key."""
-        raise NotImplementedError
 
 
-class PartitionAnswer(Message):
+class PartitionAnswer(Message, ABC):
     """What a partition's ledger says to the last order of a key."""
 
     number: int
     partition: int = Field(ge=0)
 
     @property
+    @abstractmethod
     def key(self) -> str:
         """The record key, which is the order's."""
-        raise NotImplementedError
 
 
 class FreezeOrder(NumberedOrder):
