@@ -1,8 +1,8 @@
 """A person's word that another policy decides: into `policies`, which every partition's ledger answers there."""
 
 import asyncio
-from contextlib import suppress
 
+from aetheris.gateway.awaited import Awaited
 from aetheris.gateway.command_writer import SOURCE
 from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import bodies, policies
@@ -16,7 +16,7 @@ from aetheris.protocol.messages.commands import PolicyActivation
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.tables.policy_activations import PolicyActivations
 from aetheris.runtime.base.fresh_ids import fresh_id
-from aetheris.runtime.log.order_table import Ordered, OrderTable
+from aetheris.runtime.log.order_table import OrderTable
 
 
 class ActivatedPolicies:
@@ -32,8 +32,8 @@ class ActivatedPolicies:
         self._activations = table.orders
         self._writer = writer
         self._signers = signers
-        self._news = asyncio.Event()
-        table.listen(self._changed)
+        self._awaited = Awaited()
+        table.listen(self._awaited.changed)
 
     async def view(self) -> PolicyView:
         """What decides, and what did before; raises Unavailable."""
@@ -68,12 +68,8 @@ class ActivatedPolicies:
 
     async def _answered(self, activation: PolicyActivation) -> Reply[ActivationView]:
         count = await self._writer.count()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._writer.answer_s):
-                while not self._is_answered(activation, count):
-                    await self._news.wait()
-        done = self._is_answered(activation, count)
-        return Reply(done, policies.shown(activation, self._activations, count))
+        is_answered = await self._awaited.until(lambda: self._is_answered(activation, count), self._writer.answer_s)
+        return Reply(is_answered, policies.shown(activation, self._activations, count))
 
     def _is_answered(self, activation: PolicyActivation, count: int) -> bool:
         """Raises Conflict where another is in force."""
@@ -82,7 +78,3 @@ class ActivatedPolicies:
             by = f" by {last.by}" if last is not None else ""
             raise ConflictProblem("activated_meanwhile", f"another policy was activated meanwhile{by}")
         return len(self._activations.answers(activation.key)) >= count
-
-    def _changed(self, _record: Ordered) -> None:
-        self._news.set()
-        self._news = asyncio.Event()

@@ -6,11 +6,11 @@ from contextlib import AbstractContextManager
 
 import structlog
 
-from aetheris.gateway.command_signer import CommandSigner
 from aetheris.gateway.core import answers
 from aetheris.gateway.core.answers import ObservedEvent
 from aetheris.gateway.core.problems import TooLarge, Unavailable
 from aetheris.gateway.feed import FeedClosed, JobFeed
+from aetheris.gateway.message_signer import MessageSigner
 from aetheris.gateway.views import timestamp
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import JobCommand, Submit
@@ -42,7 +42,7 @@ class CommandWriter:
         keys: RecordKeys = UNSIGNED,
     ) -> None:
         self._appender = appender
-        self._signer = CommandSigner(keys)
+        self._signer = MessageSigner(keys)
         self._clock = clock
         self._telemetry = telemetry
         self._request_s = request_s

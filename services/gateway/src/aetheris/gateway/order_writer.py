@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from aetheris.gateway.command_signer import signed
 from aetheris.gateway.deadlines import Deadlines
+from aetheris.gateway.message_signer import signed
 from aetheris.gateway.views import timestamp
 from aetheris.protocol.base.records import Draft
 from aetheris.runtime.base.clock import Clock

@@ -1,8 +1,6 @@
 """A person's word that calls are frozen, or may go on: into `freezes`, which every partition's ledger answers there."""
 
-import asyncio
-from contextlib import suppress
-
+from aetheris.gateway.awaited import Awaited
 from aetheris.gateway.command_writer import SOURCE
 from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import bodies, frozen
@@ -18,7 +16,7 @@ from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.planning.gate import HumanAction
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.runtime.base.fresh_ids import fresh_id
-from aetheris.runtime.log.order_table import Ordered, OrderTable
+from aetheris.runtime.log.order_table import OrderTable
 
 
 class OrderedFreezes:
@@ -34,8 +32,8 @@ class OrderedFreezes:
         self._orders = table.orders
         self._writer = writer
         self._operators = operators
-        self._news = asyncio.Event()
-        table.listen(self._changed)
+        self._awaited = Awaited()
+        table.listen(self._awaited.changed)
 
     async def all(self, caller: Principal) -> list[FreezeView]:
         """Those in force that concern the caller's tenant; all of them, for who administers.
@@ -101,12 +99,9 @@ class OrderedFreezes:
             Conflict: it is not as ordered; the order came too late and is void, or another came behind it.
         """
         count = await self._writer.count()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._writer.answer_s):
-                while not self._is_answered(order, count):
-                    await self._news.wait()
+        is_answered = await self._awaited.until(lambda: self._is_answered(order, count), self._writer.answer_s)
         last = self._in_force(order)
-        return Reply(self._is_answered(order, count), frozen.shown(last, self._orders, count, caller))
+        return Reply(is_answered, frozen.shown(last, self._orders, count, caller))
 
     def _is_answered(self, order: FreezeOrder, count: int) -> bool:
         self._in_force(order)
@@ -119,7 +114,3 @@ class OrderedFreezes:
             code, words = ("not_frozen", "was let go") if order.frozen else ("frozen_again", "was frozen again")
             raise ConflictProblem(code, f"{order.scope} {words} meanwhile")
         return last
-
-    def _changed(self, _record: Ordered) -> None:
-        self._news.set()
-        self._news = asyncio.Event()

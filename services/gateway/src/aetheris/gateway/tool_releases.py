@@ -1,8 +1,6 @@
 """A person's word that a tool's calls wait no longer: into `tools.registry`, which every partition's ledger reads."""
 
-import asyncio
-from contextlib import suppress
-
+from aetheris.gateway.awaited import Awaited
 from aetheris.gateway.command_writer import SOURCE
 from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import bodies
@@ -39,8 +37,8 @@ class ToolReleases:
         self._writer = writer
         self._operators = operators
         self._messages = writer.keys.messages
-        self._news = asyncio.Event()
-        table.on_change(self._changed)
+        self._awaited = Awaited()
+        table.on_change(self._awaited.changed)
 
     def of(self, tenant: str) -> dict[str, ReleaseView]:
         """Those of a tenant, by tool."""
@@ -58,7 +56,8 @@ class ToolReleases:
             raise NotFoundProblem("unknown_tool", "no tool of this name is registered")
         activation = await self._operators.check(caller, HumanAction.RELEASE, caller.tenant)
         tool_release = await self._write(caller, tool, wanted.reason, activation)
-        return Reply(await self._observed(tool_release), ToolReleased(tool=tool, released=_shown(tool_release)))
+        is_there = await self._awaited.until(lambda: self._has(tool_release), self._writer.answer_s)
+        return Reply(is_there, ToolReleased(tool=tool, released=_shown(tool_release)))
 
     async def _write(self, caller: Principal, tool: str, reason: str, activation: int) -> ToolRelease:
         at = self._writer.now()
@@ -81,15 +80,8 @@ class ToolReleases:
             await self._writer.append(record)
         return release
 
-    async def _observed(self, release: ToolRelease) -> bool:
-        """Whether the topic has it, or another that was said after it."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._writer.answer_s):
-                while not self._has(release):
-                    await self._news.wait()
-        return self._has(release)
-
     def _has(self, release: ToolRelease) -> bool:
+        """Whether the topic has it, or another that was said after it."""
         found = self._read(release.key, self._table.get(release.key) or b"")
         return found is not None and found.at >= release.at
 
@@ -98,10 +90,6 @@ class ToolReleases:
         if release is None or not self._messages.counts(Topic.TOOLS_REGISTRY, release.type_name, key.encode(), value):
             return None
         return release
-
-    def _changed(self, _key: str, _value: bytes | None) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
 
 
 def _shown(release: ToolRelease) -> ReleaseView:

@@ -1,23 +1,22 @@
 """The names of workers: who lives under them, and the word of a person that one who left no proof is gone."""
 
-import asyncio
-from contextlib import suppress
 from typing import Any
 
-from aetheris.gateway.command_signer import signed
+from aetheris.gateway.awaited import Awaited
 from aetheris.gateway.command_writer import SOURCE
 from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import bodies
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import ConflictProblem, NotFoundProblem
 from aetheris.gateway.deadlines import Deadlines
+from aetheris.gateway.message_signer import signed
 from aetheris.gateway.operator_gate import OperatorGate
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.views import timestamp
 from aetheris.protocol.api import WorkerEndBody
 from aetheris.protocol.api_operations import IncarnationEnd, WorkerEndReply
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.fold.workers import Ended, Name, Names
+from aetheris.protocol.fold.workers import Name, Names
 from aetheris.protocol.messages.commands import WorkerEnd
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.planning.gate import HumanAction
@@ -54,7 +53,7 @@ class WorkerDirectory:
         self._deadlines = deadlines
         self._clock = clock
         self._answer_s = answer_s
-        self._news = asyncio.Event()
+        self._awaited = Awaited()
         table.on_change(self._take)
 
     def all(self) -> list[dict[str, Any]]:
@@ -95,7 +94,8 @@ class WorkerDirectory:
                     evidence=wanted.evidence,
                 )
             )
-        event = await self._observed(worker_id, incarnation)
+        await self._awaited.until(lambda: incarnation in self._names[worker_id].ended, self._answer_s)
+        event = self._names[worker_id].ended.get(incarnation)  # a successor that had the lock may have said it first
         ended = None if event is None else IncarnationEnd(**event.model_dump(exclude_none=True))
         return Reply(event is not None, WorkerEndReply(worker_id=worker_id, incarnation=incarnation, ended=ended))
 
@@ -106,18 +106,9 @@ class WorkerDirectory:
         async with self._deadlines.deadline():
             await self._appender.append([(signed(record, self._keys),)])
 
-    async def _observed(self, worker_id: str, incarnation: str) -> Ended | None:
-        """The end as the topic has it: a successor that had the lock may have said it first."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._answer_s):
-                while incarnation not in self._names[worker_id].ended:
-                    await self._news.wait()
-        return self._names[worker_id].ended.get(incarnation)
-
     def _take(self, key: str, value: bytes | None) -> None:
         self._names.take(key, value)
-        self._news.set()
-        self._news = asyncio.Event()
+        self._awaited.changed()
 
     def _known(self, worker_id: str) -> Name:
         if worker_id not in self._names:

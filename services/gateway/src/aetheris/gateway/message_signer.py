@@ -1,4 +1,4 @@
-"""Commands that come at the same time are signed together: one signature costs what many records under it would not."""
+"""The signature of what people say: what comes at the same time is signed together, at the cost of one."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ def signed(record: Draft, keys: RecordKeys) -> Draft:
         raise Unavailable(ended.code, "the gateway's certificate is not in force: nothing can be said") from None
 
 
-class CommandSigner:
+class MessageSigner:
     """Signs what is asked for in one turn of the event loop under one signature; nothing waits for more to come."""
 
     def __init__(self, keys: RecordKeys) -> None:

@@ -5,8 +5,8 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from aetheris.gateway.command_signer import CommandSigner
 from aetheris.gateway.core.problems import Unavailable
+from aetheris.gateway.message_signer import MessageSigner
 from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.signing import read_signed
 from aetheris.protocol.base.topics import Topic
@@ -40,7 +40,7 @@ def signature_of(record: Draft) -> bytes:
 
 async def test_what_comes_in_one_turn_has_one_signature_and_each_its_own_record(tmp_path: Path) -> None:
     keys = keys_of(tmp_path)
-    signer = CommandSigner(keys)
+    signer = MessageSigner(keys)
     said = [cancel(number) for number in range(4)]
     made = await asyncio.gather(*map(signer.signed, said))
     assert [one.key for one in made] == [one.key for one in said]
@@ -51,7 +51,7 @@ async def test_what_comes_in_one_turn_has_one_signature_and_each_its_own_record(
 
 
 async def test_who_gives_up_takes_no_other_with_him(tmp_path: Path) -> None:
-    signer = CommandSigner(keys_of(tmp_path))
+    signer = MessageSigner(keys_of(tmp_path))
     first, second = (asyncio.create_task(signer.signed(cancel(number))) for number in (1, 2))
     await asyncio.sleep(0)  # both wait now
     first.cancel()
@@ -60,7 +60,7 @@ async def test_who_gives_up_takes_no_other_with_him(tmp_path: Path) -> None:
 
 
 async def test_what_cannot_be_signed_is_told_to_who_said_it_alone(tmp_path: Path) -> None:
-    signer = CommandSigner(keys_of(tmp_path))
+    signer = MessageSigner(keys_of(tmp_path))
     no_text = replace(cancel(1), key=b"\xff")
     bad, good = await asyncio.gather(signer.signed(no_text), signer.signed(cancel(2)), return_exceptions=True)
     assert isinstance(bad, UnicodeDecodeError)
@@ -68,10 +68,10 @@ async def test_what_cannot_be_signed_is_told_to_who_said_it_alone(tmp_path: Path
 
 
 async def test_with_a_certificate_that_has_ended_nobody_can_say_anything(tmp_path: Path) -> None:
-    signer = CommandSigner(keys_of(tmp_path, for_s=-60))
+    signer = MessageSigner(keys_of(tmp_path, for_s=-60))
     answers = await asyncio.gather(signer.signed(cancel(1)), signer.signed(cancel(2)), return_exceptions=True)
     assert all(isinstance(one, Unavailable) and one.code == "certificate_ended" for one in answers)
 
 
 async def test_without_a_key_a_command_stays_as_it_is() -> None:
-    assert await CommandSigner(UNSIGNED).signed(cancel(1)) == cancel(1)
+    assert await MessageSigner(UNSIGNED).signed(cancel(1)) == cancel(1)
