@@ -56,9 +56,9 @@ class WorkersRig(Rig):
         with running_service("tool_executor", self.folder, given | named) as running:
             yield running
 
-    def call(self, tool: str, tag: str) -> str:
+    def call(self, tool: str, tag: str, **node: Any) -> str:
         args = {"tag": tag, "hold": tag} if tool.startswith("poke") else {"tag": tag}
-        return self.system.submit({"id": "a", "tool": tool, "args": args})
+        return self.system.submit({"id": "a", "tool": tool, "args": args, **node})
 
     def begun(self, tag: str) -> int:
         """The process of a call that outlives its executor, once it has begun."""
@@ -220,7 +220,8 @@ def test_who_submitted_a_job_gets_no_second_try_by_ending_its_worker(rig: Worker
     with rig.executor(f"{name}-gone", name) as first:
         until(first.ready, PATIENCE_S)
         lives = rig.lives(name)
-        job = rig.call("outlives_in_a_thread", tag)
+        # a ledger that has just started believes in a lease that it can't see for as long as a call may take
+        job = rig.call("outlives_in_a_thread", tag, timeout_s=30)
         rig.begun(tag)
         refused = rig.system.api.post(f"/workers/{name}/end", json={"evidence": "I want another try"})
         assert (refused.status_code, refused.json()["error"]["code"]) == (403, "missing_role")
