@@ -21,7 +21,7 @@ RELEASE = ToolRelease(tenant="t", tool="gw.pay", by="ann", reason="r", at="then"
 MODEL = ModelEntry(name="m", provider_model="test")
 
 
-class Lines:
+class ToldTable:
     """A table that says what it is told."""
 
     def __init__(self) -> None:
@@ -37,10 +37,10 @@ class Lines:
 
 class Gateway:
     def __init__(self) -> None:
-        self.lines, self.reader = Lines(), InMemoryMetricReader()
-        self.registry = Registry(self.lines, Metrics("gateway", self.reader))  # pyright: ignore[reportArgumentType]
+        self.table, self.reader = ToldTable(), InMemoryMetricReader()
+        self.registry = Registry(self.table, Metrics("gateway", self.reader))  # pyright: ignore[reportArgumentType]
         for line in (TOOL, MODEL, RELEASE):
-            self.lines.say(line.key, line.model_dump_json().encode())
+            self.table.say(line.key, line.model_dump_json().encode())
 
     def refused(self) -> int:
         data: Any = self.reader.get_metrics_data()
@@ -77,7 +77,7 @@ BAD = [
 def test_a_line_that_describes_nothing_is_passed_over_and_told(bad: tuple[str, bytes]) -> None:
     gateway = Gateway()
     with capture_logs() as logged:
-        gateway.lines.say(*bad)
+        gateway.table.say(*bad)
     assert [(one["log_level"], one["key"]) for one in logged] == [("warning", bad[0][:200])]
     assert gateway.refused() == 1
     found = gateway.registry
@@ -91,9 +91,9 @@ def test_a_line_that_describes_nothing_is_passed_over_and_told(bad: tuple[str, b
 def test_a_line_that_describes_a_tool_is_not_told_nor_is_one_that_is_gone() -> None:
     gateway = Gateway()
     with capture_logs() as logged:
-        gateway.lines.say(*line(timeout_s=86_400, settles_within_s=0))
+        gateway.table.say(*line(timeout_s=86_400, settles_within_s=0))
         assert gateway.registry.newest()["gw.pay"].version == "2"
-        gateway.lines.say("gw.pay@2", None)
+        gateway.table.say("gw.pay@2", None)
     assert gateway.registry.newest() == {"gw.pay": TOOL}
     assert (logged, gateway.refused()) == ([], 0)
 
