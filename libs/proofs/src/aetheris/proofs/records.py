@@ -13,8 +13,6 @@ _TYPE = re.compile(rb"io\.aetheris\.([a-z0-9_]+)\.v([0-9]+)\Z")
 READABLE_VERSION = b"1"
 COVERED = ("ce_id", "ce_type", "ce_time", "ce_source")
 """The headers that a record's leaf covers, in that order."""
-RULES = 1
-"""The version of the rules that jobs are proved by: each names its own when it is created."""
 
 EVENT_TYPES = frozenset(
     [
@@ -182,8 +180,7 @@ def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
     ce_id, ce_type = headers.get("ce_id", b""), headers.get("ce_type", b"")
     kind, event_id = _type(ce_type), ce_id.decode(errors="replace")
     body = None if repeated else body_of(record.value)
-    is_readable = kind.is_readable and (kind.name != "job_created" or body is None or _is_known(body))
-    name = kind.name if body is not None and is_readable else ""
+    name = kind.name if body is not None and kind.is_readable else ""
     time = headers.get("ce_time", b"").decode(errors="replace")
     fact = Fact(at, record.offset, event_id, name, body if body is not None else {}, time)
     found: list[Violation] = []
@@ -191,7 +188,7 @@ def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
         found.append(violation("repeated_header", fact, f"it has more than one {' and '.join(repeated)}"))
     elif body is None:
         found.append(violation("undecodable", fact, "the value is not one JSON object without duplicate keys"))
-    elif not is_readable:
+    elif not kind.is_readable:
         found.append(violation("unknown_version", fact, f"{kind.name} has a version that can't be judged"))
     else:
         found.extend(_repeated_fields(record.key, headers.get("ce_subject", b""), fact))
@@ -200,12 +197,6 @@ def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
             violation("ambiguous_header", fact, "ce_id or ce_type holds white space, which the chain can't tell")
         )
     return fact, found
-
-
-def _is_known(created: Body) -> bool:
-    """Whether a creation is under the rules that are proved here."""
-    rules = created.get("rules", RULES)
-    return type(rules) is int and rules == RULES
 
 
 @dataclass(frozen=True, slots=True)

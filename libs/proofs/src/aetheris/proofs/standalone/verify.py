@@ -323,9 +323,7 @@ class Record:
         except Bad:
             self.body, self.readable = {}, False
         name = self.chained.decode(errors="replace")
-        rules = self.body.get("rules", 1)  # by which a creation has its job judged
-        other = name == "job_created" and not (type(rules) is int and rules == 1)
-        self.outdated = self.readable and name in EVENT_TYPES and (other or not (named and named[2] == b"1"))
+        self.outdated = self.readable and name in EVENT_TYPES and not (named and named[2] == b"1")
         self.type = name if self.readable and not self.outdated else ""
         self.key, self.nonce, self.node = map(self.text, ("idempotency_key", "invocation_id", "node_id"))
         self.outcome, self.via = self.text("outcome"), self.text("via")

@@ -1,19 +1,8 @@
 """What every fact of jobs.events has."""
 
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
-
-RULES = 1
-"""The version of the rules that this one judges jobs by."""
-
-
-def _version(said: object) -> int:
-    """What is no whole number is a version that nobody knows."""
-    return said if type(said) is int else 0
-
-
-RulesVersion = Annotated[int, BeforeValidator(_version, json_schema_input_type=int)]
+from pydantic import BaseModel, ConfigDict
 
 
 class Payload(BaseModel):

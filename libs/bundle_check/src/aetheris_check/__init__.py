@@ -1,0 +1,1 @@
+"""One file, to be read: check_bundle.py."""

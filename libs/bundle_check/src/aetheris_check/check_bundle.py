@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""Check an evidence bundle of Aetheris with this one file and Python 3.8 or newer. It is meant to be read.
+
+In this order: the envelope's signature, before what it signs is parsed; the tree over all sealed records; their seal;
+its place in the log of seals, and who witnessed that; that calls took effect at most once. Ends with 0 if all holds, 1
+if not, 2 on wrong usage. Without --public-key a bundle is only "unchanged since sealed by whoever holds these keys":
+1, unless --self-signed asks for no more.
+"""
+import argparse, base64, datetime, decimal, functools, hashlib, json, re, struct, sys, zlib
+
+NOT_CHECKED = """not checked here, but by `aetheris verify`: who may approve; policies, freezes, pauses, cancels;
+doubts, repeats, revocations; plans, identities; what was undone or adopted. By nobody: that no other call was made."""
+MAX_BYTES, MAX_VALUES, NOW = 256 << 20, 4_000_000, datetime.datetime.now(datetime.timezone.utc)
+ENVELOPE = rb'\{"payload":"([\w+/=]+)","payloadType":"application/vnd\.in-toto\+json","signatures":(\[.{1,65000}\])\}'
+NAMES = ("node_id", "idempotency_key", "invocation_id", "tool_version", "args_hash")
+ENDS = ("job_completed", "job_failed", "job_cancelled")
+SIGNED_BY = dict.fromkeys(("job_created", "plan_generated", *ENDS), "planner")
+SIGNED_BY.update(policy_allowed="ledger", approval_decided="ledger")
+class Refused(Exception): pass  # Refused(rule, offset)
+MALFORMED = (Refused, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, struct.error)
+def require(holds, rule, offset=None):
+    if not holds: raise Refused(rule, offset)
+def once(pairs): return dict(pairs) if len(dict(pairs)) == len(pairs) else require(False, "undecodable")
+def parse(text): return json.loads(text, object_pairs_hook=once, parse_constant=int)
+def sha256(data): return hashlib.sha256(data).digest()
+def unbase64(text): return base64.b64decode(text, validate=True)
+def moment(text): return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(NOW.tzinfo)
+def pae(kind, payload): return b"DSSEv1 %d application/vnd.%b %d %b" % (16 + len(kind), kind, len(payload), payload)
+
+def canonical(value):  # RFC 8785.
+    if isinstance(value, list): return "[%s]" % ",".join(map(canonical, value))
+    if isinstance(value, dict):
+        ordered = sorted(value.items(), key=lambda item: item[0].encode("utf-16-be"))
+        return "{%s}" % ",".join(canonical(name) + ":" + canonical(inner) for name, inner in ordered)
+    if isinstance(value, float):  # as JavaScript prints it
+        exact = decimal.Decimal(repr(value or 0.0)).normalize()
+        return "{:{}}".format(exact, "f" if -6 <= exact.adjusted() < 21 else "e")
+    require(not isinstance(value, int) or abs(value) < 2**53, "not_canonical")
+    return json.dumps(value, ensure_ascii=False)
+
+# Ed25519 (RFC 8032): a point is (x, y, z, t) with x/z and y/z on the curve and t = xy/z.
+P, ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
+D, ROOT_OF_MINUS_1 = -121665 * pow(121666, P - 2, P) % P, pow(2, (P - 1) // 4, P)
+
+def add(one, other):
+    (x1, y1, z1, t1), (x2, y2, z2, t2) = one, other
+    a, b, c, d = (y1 - x1) * (y2 - x2), (y1 + x1) * (y2 + x2), 2 * D * t1 % P * t2, 2 * z1 * z2
+    e, f, g, h = (b - a) % P, (d - c) % P, (d + c) % P, (b + a) % P
+    return e * f % P, g * h % P, f * g % P, e * h % P
+
+def point(encoded, sign):
+    y = int.from_bytes(encoded, "little") & (1 << 255) - 1
+    u, v = y * y - 1, D * y * y + 1
+    x = u * v**3 * pow(u * v**7, (P - 5) // 8, P) % P
+    x = x if (v * x * x - u) % P == 0 else x * ROOT_OF_MINUS_1 % P
+    require(len(encoded) == 32 and y < P and (v * x * x - u) % P == 0 and (x or not encoded[31] >> 7), "bad_key")
+    x = (x if x & 1 == encoded[31] >> 7 else -x) * sign % P
+    return x, y, 1, x * y % P
+BASE = point((4 * pow(5, P - 2, P) % P).to_bytes(32, "little"), 1)
+
+@functools.lru_cache(maxsize=None)
+def is_signed(key, signature, message):  # is sB - hA = R? A batch of records has one signature, computed once
+    s, hashed = int.from_bytes(signature[32:], "little"), hashlib.sha512(signature[:32] + key + message).digest()
+    h, minus_key, total = int.from_bytes(hashed, "little") % ORDER, point(key, -1), (0, 1, 1, 0)
+    steps = {"10": BASE, "01": minus_key, "11": add(BASE, minus_key)}
+    for bits in map("".join, zip("{:0256b}".format(s), "{:0256b}".format(h))):
+        total = add(total, total)
+        total = add(total, steps[bits]) if bits in steps else total
+    x, y, inverse = total[0], total[1], pow(total[2], P - 2, P)
+    return s < ORDER and (y * inverse % P | (x * inverse % P & 1) << 255).to_bytes(32, "little") == signature[:32]
+
+def tree_root(level):  # RFC 9162, 2.1.1.
+    while len(level) > 1:
+        level = [sha256(b"\1" + a + b) for a, b in zip(level[::2], level[1::2])] + level[len(level) & ~1:]
+    return level[0]
+
+def climb(found, index, size, path):  # the root that a path leads to from a leaf: RFC 9162, 2.1.3
+    require(0 <= index < size and (size > 1) == bool(path), "bad_proof")
+    if size == 1: return found
+    half = 1 << (size - 1).bit_length() - 1
+    if index < half: return sha256(b"\1" + climb(found, index, half, path[:-1]) + path[-1])
+    return sha256(b"\1" + path[-1] + climb(found, index - half, size - half, path[:-1]))
+
+class Key:  # A public key. What it signs counts from its begin on, up to its ends.
+    def __init__(self, entry):
+        der = unbase64("".join(entry["public_key"].split("-----")[2].split()))
+        require(len(der) == 44 and der[:12] == bytes.fromhex("302a300506032b6570032100"), "bad_key")
+        self.raw, self.id, self.use = der[12:], sha256(der[12:]).hex()[:16], entry.get("use")
+        self.begin, *self.ends = map(entry.get, ("valid_from", "valid_until", "revoked_at"))
+    def counts(self, use, at):
+        ended = any(end and moment(end) <= at for end in self.ends)
+        return self.use in (None, use) and not ended and (not self.begin or moment(self.begin) <= at)
+def read_keys(text):
+    return {key.id: key for key in map(Key, [{"public_key": text}] if "-----" in text[:9] else parse(text)["keys"])}
+
+def unzip(data):  # The envelope in a zip of one form, to the last byte; a hundred times as large at most.
+    method, crc, packed_size, size = struct.unpack_from("<H", data, 8) + struct.unpack_from("<3I", data, 14)
+    about, packed = (0, method, 0, 33, crc, packed_size, size, 16, 0), data[46:46 + packed_size]
+    local = struct.pack("<4s5H3I2H16s", b"PK\3\4", 20, *about, b"bundle.dsse.json") + packed
+    central = struct.pack("<4s6H3I5H2I16s", b"PK\1\2", 788, 20, *about, 0, 0, 0, 33188 << 16, 0, b"bundle.dsse.json")
+    require(data == local + central + struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 1, 1, 62, len(local), 0), "bad_zip")
+    require(method in (0, 8) and size <= min(MAX_BYTES, 100 * packed_size), "bad_zip")
+    inflater = zlib.decompressobj(-15)
+    found = inflater.decompress(packed, size + 1) if method else packed
+    require(len(found) == size and zlib.crc32(found) == crc and (not method or inflater.eof), "bad_zip")
+    return found
+
+def open_envelope(data, keys):  # the statement that one of the keys signed, or else one of those in it; and the keys
+    found = re.fullmatch(ENVELOPE, data)
+    require(found, "bad_envelope")
+    payload, signatures, data, found = unbase64(found[1]), parse(found[2]), None, None
+    require(sum(map(payload.count, (b",", b"[", b"{"))) <= MAX_VALUES, "bad_statement")
+    keys = keys or read_keys(json.dumps({"keys": parse(payload)["predicate"]["keys"]}))
+    ours = [(keys[one["keyid"]], unbase64(one["sig"])) for one in signatures if one["keyid"] in keys]
+    require(any(key.counts("seal", NOW) for key, _ in ours), "envelope_unknown_key")
+    require(all(is_signed(key.raw, one, pae(b"in-toto+json", payload)) for key, one in ours), "envelope_signature")
+    return parse(payload), keys
+
+class Record:  # as it lies in the log; its leaf of the tree is over four headers and the value
+    def __init__(self, one):
+        headers, self.offset = [(name, unbase64(value)) for name, value in one["headers"]], one["offset"]
+        self.value, self.log_key, leaf = unbase64(one["value"]), one["key"] and unbase64(one["key"]), b"\0"
+        for name in ("ce_id", "ce_type", "ce_time", "ce_source"):
+            values = [value for other, value in headers if other == name]
+            require(len(values) < 2, "repeated_header", self.offset)
+            leaf += struct.pack(">I", len(values[0])) + values[0] if values else b"\xff\xff\xff\xff"
+        self.leaf = sha256(leaf + b"\0\0\0\x20" + sha256(self.value))
+        named = re.fullmatch(rb"io\.aetheris\.([a-z0-9_]+)\.v1", dict(headers).get("ce_type", b""))
+        self.body, self.type = parse(self.value), named and named[1].decode()
+        require(isinstance(self.body, dict) and named, "undecodable", self.offset)
+
+def is_signed_by(service, record, root, born, certified):  # by a key that the root certifies, in its place (ADR 9)
+    value, _, tail = record.value.rpartition(b',"sig":')
+    try:
+        signature, certificate = parse(tail[:-1]), record.body.get("certificate")
+        if certificate and signature["key"] not in certified:
+            stated = {name: certificate[name] for name in ("service", "public_key", "not_before", "not_after", "root")}
+            key, by = unbase64(stated["public_key"]), unbase64(stated["root"])
+            said = pae(b"aetheris.certificate+json", canonical(stated).encode())
+            if sha256(by).hex() == root and is_signed(by, unbase64(certificate["signature"]), said):
+                certified[sha256(key).hex()] = stated["service"], key
+        place = {"born": born, "installation": root, "key": record.body["job_id"], "sequence": None,
+                 "topic": "aetheris.jobs.events.v1", "type": record.type}
+        leaf = sha256(b"\0" + pae(b"aetheris.record", canonical(place).encode() + b"\n" + value + b"}"))
+        path = re.findall(b"(?s).{32}", unbase64(signature.get("path", "")))
+        top = climb(leaf, signature.get("index", 0), signature.get("size", 1), path)
+        by, key = certified[signature["key"]]
+        return by == service and is_signed(key, unbase64(signature["value"]), pae(b"aetheris.records", top))
+    except MALFORMED:
+        return False
+
+def check_logged(proof, seal, keys, witnesses, quorum):  # a checkpoint (C2SP) has it, by a key and enough witnesses
+    head, text, tail = re.fullmatch("(?s)(.+?)\n\n(.+)\n\n(.*)", proof).groups()
+    (origin, size, root), (index, *path) = text.split("\n")[:3], head.partition("\nindex ")[2].split("\n")
+    lines, said = [(by, unbase64(one)) for by, one in re.findall("\u2014 (.+) (.+)\n", tail)], text.encode() + b"\n"
+    def signs(name, kind, raw):  # a checkpoint's key (1), or a witness's, which says when (4)
+        key_id, ours = sha256(name.encode() + b"\n" + kind + raw)[:4], [one for by, one in lines if by == name]
+        def when(one): return b"cosignature/v1\ntime %d\n" % int.from_bytes(one[4:12], "big") if kind == b"\4" else b""
+        return any(one[:4] == key_id and is_signed(raw, one[-64:], when(one) + said) for one in ours)
+    ours = [key for key in keys.values() if signs(origin, b"\1", key.raw)]
+    require(any(key.counts("log", NOW) for key in ours), "checkpoint_unknown_key")
+    require(sum(signs(name, b"\4", raw) for name, raw in witnesses.items()) >= quorum, "no_quorum")
+    top = climb(sha256(b"\0" + sha256(seal)), int(index), int(size), list(map(unbase64, path)))
+    require(top == unbase64(root), "not_included")
+
+def check_calls(records, blobs):  # what took effect had started, was permitted, was so once, and gave its result
+    tools, nodes, permitted, starts, done, plans = {}, {}, set(), {}, {}, 0
+    for record in records:
+        said, kind, at = record.body, record.type, record.offset
+        node, key, nonce, version, args = (str(said.get(name)) for name in NAMES)
+        if kind == "plan_generated" and said["revision"] == plans:
+            part, plans = said["diff" if plans else "task_graph"], plans + 1
+            tools.update(part.get("tools", {}))
+            nodes.update({node["id"]: node for node in part["nodes"]})
+        elif kind == "policy_allowed" or (kind == "approval_decided" and said["decision"] == "approve"):
+            permitted.add((key, version, None if kind == "policy_allowed" else args))
+        elif kind == "tool_invocation_started":
+            external, node = "aetheris:%s:%s:%s" % (said["job_id"], node, said.get("attempt_id")), nodes.get(node, {})
+            tool = tools.get(node.get("tool"), {})
+            may = {(key, version, None), (key, version, args)} & permitted or not (
+                node.get("irreversible") or tool.get("irreversible"))
+            if may and said.get("external_key") == external:
+                same = {"pure": "", "idempotent": external}.get(tool.get("effect_class"), nonce)
+                starts.setdefault((key, nonce), same if node.get("kind", "tool") == "tool" else "")
+        elif kind == "tool_invocation_finished" and said.get("outcome") in ("success", "compensatable_failure"):
+            word = said.get("word") if re.fullmatch("[0-9a-f]{64}", str(said.get("word"))) else ""
+            name = sha256(b"nonce1\0" + sha256(b"nonce1\0" + sha256(b"nonce1\0" + bytes.fromhex(word)))).hex()
+            if said.get("via") not in ("probe", "human") and name != nonce:
+                continue  # without its try's word (ADR 9) a report is nobody's
+            require((key, nonce) in starts, "success_without_valid_start", at)
+            large = (said.get("result_ref") or {}).get("sha256")
+            require(not large or sha256(blobs[large]).hex() == large, "blob_mismatch", at)
+            result = parse(blobs[large]) if large else said.get("result")
+            require(sha256(canonical(result).encode()).hex() == said["output_hash"], "output_hash_mismatch", at)
+            require(done.setdefault(key, starts[key, nonce]) == starts[key, nonce], "second_success", at)
+
+def check_job(one, root, keys, witnesses, quorum):  # its records up to the seal, or the last that amends that
+    records, born, certified, seal, count, counted = list(map(Record, one.pop("records"))), None, {}, None, 0, []
+    for at, record in enumerate(records):
+        said, creates = record.body, record.type == "job_created"
+        root = root or (said.get("installation") if creates else None)
+        by = "ledger" if said.get("via") in ("probe", "human", "ledger") else SIGNED_BY.get(record.type)
+        if by and root and not is_signed_by(by, record, root, None if creates else born, certified):
+            continue  # nobody's word
+        born = born or (sha256(record.value).hex() if creates else None)
+        counted.append((at, record))
+        amends, key, upto = seal and sha256(seal.value).hex(), keys.get(said.get("key_id")), said.get("event_count", 0)
+        if record.type == "job_sealed" and key and said.get("amends") == amends and count < upto <= at:
+            stated = {name: value for name, value in said.items() if name not in ("signature", "certificate", "sig")}
+            same = (said["chain"], said["tree"]) == (2, tree_root([each.leaf for each in records[:upto]]).hex())
+            if same and key.counts("seal", moment(said["sealed_at"])) and is_signed(
+                    key.raw, unbase64(said["signature"]), pae(b"aetheris.seal+json", canonical(stated).encode())):
+                seal, count = record, upto
+    require(seal, "not_sealed")
+    offsets, sealed = [each.offset for each in records], [record for at, record in counted if at < count]
+    require(offsets == sorted(set(offsets)) and {*map(type, offsets)} == {int} and offsets[0] >= 0, "out_of_order")
+    require({each.body["job_id"] for each in sealed} == {one["job_id"]}, "foreign_record")
+    require({each.log_key for each in records} <= {one["job_id"].encode(), None}, "key_mismatch")
+    require(sealed[0].type == "job_created", "not_born")
+    require(any(record.type in ENDS for record in sealed), "sealed_unfinished", seal.offset)
+    check_logged(one["inclusion"], seal.value, keys, witnesses, quorum)
+    check_calls(sealed, {name: unbase64(blob) for name, blob in one["blobs"].items()})
+    print("holds: %s, %d records, sealed %s" % (one["job_id"], count, seal.body["sealed_at"]))
+    return {"aetherisEventChain": seal.body["root"], "aetherisEventTree": seal.body["tree"]}
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bundle", type=argparse.FileType("rb"))
+    parser.add_argument("--public-key", type=argparse.FileType("r"), help="in PEM, or a JSON file of keys with times")
+    parser.add_argument("--self-signed", action="store_true")
+    parser.add_argument("--installation", metavar="KEY_ID", help="of the services' root")
+    parser.add_argument("--witness", metavar="VKEY", action="append", default=[], help="a witness's key (C2SP)")
+    parser.add_argument("--quorum", metavar="N", type=int, help="how many of them; else all")
+    given = parser.parse_args()
+    try:
+        witnesses = {name: unbase64(raw)[1:] for name, _, raw in (one.split("+", 2) for one in given.witness)}
+        trusted = read_keys(given.public_key.read()) if given.public_key else None
+        statement, keys = open_envelope(unzip(given.bundle.read()), trusted)
+        kinds = statement["_type"], statement["predicateType"]
+        require(kinds == ("https://in-toto.io/Statement/v1", "urn:aetheris:job-evidence:v1"), "bad_statement")
+        jobs = [statement["predicate"], *statement["predicate"].get("continued", [])]
+        found = [check_job(one, given.installation, keys, witnesses, given.quorum or len(witnesses)) for one in jobs]
+        require(statement["subject"] == [{"name": jobs[0]["job_id"], "digest": found[0]}], "subject_differs")
+    except (*MALFORMED, zlib.error) as error:
+        return "refused: %s (offset %s)" % error.args if isinstance(error, Refused) else "refused: malformed"
+    print(NOT_CHECKED)
+    return 0 if trusted or given.self_signed else "unchanged since sealed by whoever holds these keys: no --public-key"
+
+if __name__ == "__main__":
+    sys.exit(main())
