@@ -77,7 +77,7 @@ RIGHTS: Mapping[str, Rights] = {
     ),
     "tool-executor": Rights(
         "aetheris.tool_executor",
-        (Topic.TOOLS_GRANTS, Topic.JOBS_EVENTS, Topic.LEDGER_CHECKPOINTS, Topic.WORKERS, Topic.FREEZES),
+        (Topic.TOOLS_GRANTS, Topic.JOBS_EVENTS, Topic.LEDGER_CHECKPOINTS, Topic.WORKERS, Topic.FREEZES, Topic.POLICIES),
         (Topic.JOBS_EVENTS, Topic.WORKERS, Topic.TOOLS_REGISTRY),
         (Topic.TOOLS_GRANTS,),
     ),

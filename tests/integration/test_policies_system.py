@@ -179,6 +179,26 @@ def test_an_activation_is_the_gateways_and_an_answer_the_ledgers(rig: PolicyRig)
     denied(rig, number)
 
 
+def test_a_run_that_was_granted_before_makes_no_call_behind_the_answer_that_the_policy_denies(rig: PolicyRig) -> None:
+    assert rig.activate(f"# {fresh('before')}\n{ALLOW_REST}").status_code == 200
+    tags = [fresh("run") for _ in range(4)]
+    held = [rig.external.hold(tag) for tag in tags]
+    jobs = [
+        rig.system.submit(poke("a", tag, tool="poke_idempotent", hold=tag), poke("b", f"{tag}-b", "a")) for tag in tags
+    ]
+    for tag in tags:
+        rig.external.wait_for(1, tag)
+    answer = rig.activate(f"# {fresh('behind')}\n{DENY}")
+    assert (answer.status_code, answer.json()["answered"]) == (200, PARTITIONS), answer.text
+    for file in held:
+        file.unlink()
+    rig.system.wait_ended(jobs)
+    for tag, job in zip(tags, jobs, strict=True):
+        (rejected,) = rig.system.events(job, "invocation_rejected")
+        said = rejected["data"]["node_id"], rejected["data"]["activation"]
+        assert (said, rig.external.count(f"{tag}-b")) == (("b", answer.json()["number"]), 0)
+
+
 def test_of_two_at_once_each_that_is_told_so_decides(rig: PolicyRig, tmp_path: Path) -> None:
     number = (rig.shown()["active"] or {"number": 0})["number"]
     texts = [f"# {fresh('at-once')}\n{ALLOW_REST}" for _ in range(2)]

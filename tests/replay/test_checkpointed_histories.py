@@ -20,7 +20,7 @@ from aetheris.proofs.chain import EventChain
 from aetheris.protocol.base.checkpoints import TYPE, UNBORN, CheckpointSpan, Piece, cut, write
 from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.envelope import FREEZE_BARRIER, Envelope, decode_event, read_barrier
+from aetheris.protocol.messages.envelope import BARRIERS, Envelope, decode_event, read_barrier
 from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
 from aetheris.protocol.plan.graph import EffectKind
 from aetheris.runtime.worker.checkpoints import Checkpoints
@@ -92,7 +92,7 @@ def known_of(chain: EventChain) -> tuple[str, Sequence[bytes]]:
 
 def is_barrier(record: Record) -> bool:
     """Of no job: no checkpoint has it, and who starts above it reads the orders themselves."""
-    return record.header("ce_type") == FREEZE_BARRIER
+    return record.header("ce_type") in BARRIERS
 
 
 def log_of(seed: int) -> tuple[list[Record], DecisionContext]:

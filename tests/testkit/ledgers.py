@@ -35,9 +35,9 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import (
     ContentRecord,
     FreezeAnswer,
-    FreezeBarrier,
     FreezeOrder,
     LedgerRecord,
+    PartitionBarrier,
     PolicyActivation,
     PolicyAnswer,
     RegistryEntry,
@@ -156,7 +156,7 @@ class Ledger:
         self.asks: list[Verification] = []
         self.records: list[LedgerRecord] = []
         self.lines: list[ContentRecord] = []
-        self.barriers: list[FreezeBarrier] = []
+        self.barriers: list[PartitionBarrier] = []
         self.answers: list[FreezeAnswer] = []
         self._fold()
         self.core.restored(surroundings.now())

@@ -5,13 +5,15 @@ import hashlib
 import pytest
 from structlog.testing import capture_logs
 
+from aetheris.ledger.core.decisions import Barrier, PolicyTaken
 from aetheris.ledger.core.policy_in_force import PolicyInForce
 from aetheris.ledger.operator_log import report_activation
+from aetheris.protocol.fold.state import KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import POLICY_KEY, PolicyActivation, PolicyAnswer
+from aetheris.protocol.messages.commands import POLICY_KEY, PolicyActivation, PolicyAnswer, PolicyBarrier
 from aetheris.protocol.planning.policy import PolicyError, parse
 from aetheris.protocol.tables.policy_activations import MAX_POLICY_BYTES, PolicyActivations
-from tests.testkit.histories import JOB, graph, key_of
+from tests.testkit.histories import JOB, finished, graph, key_of, started
 from tests.testkit.ledgers import ALLOW_ALL, Behind, Ledger, Surroundings
 
 DENY_ALL = ALLOW_ALL.replace("allow", "deny")
@@ -167,3 +169,67 @@ def test_an_activation_that_a_job_names_and_nobody_has_read_is_known_to_be_missi
     assert (ledger.core.unknown_activation, behind.core.unknown_activation) == (0, 1)
     behind.activate(1, ALLOW_ALL)
     assert behind.core.unknown_activation == 0
+
+
+def test_a_partition_answers_when_it_has_read_its_barrier_back() -> None:
+    ledger = ledger_of()
+    ledger.policies.take(activation(1))
+    ledger.core.policy_activated(ledger.surroundings.now())
+    decided = [ledger.core.decide(ledger.surroundings.facts(), ledger.surroundings.now()) for _ in range(2)]
+    assert decided == [[Barrier(PolicyBarrier(number=1))], []]
+    ledger.core.passed(PolicyBarrier(number=1), 2)
+    answer = PolicyTaken(PolicyAnswer(number=1, partition=0))
+    assert ledger.core.decide(ledger.surroundings.facts(), ledger.surroundings.now()) == [answer]
+    ledger.core.passed(PolicyBarrier(number=1), 3)
+    assert ledger.core.decide(ledger.surroundings.facts(), ledger.surroundings.now()) == []
+
+
+def test_a_grant_names_the_activation_that_let_it() -> None:
+    ledger = ledger_of()
+    ledger.request("a", offset=1)
+    ledger.activate(1, ALLOW_ALL)
+    ledger.request("b", offset=2)
+    assert [(grant.nodes, grant.activation) for grant in ledger.grants] == [(("a",), 0), (("a",), 1), (("b",), 1)]
+
+
+def test_who_reads_the_barrier_of_an_activation_that_he_has_not_read_decides_nothing_until_he_has() -> None:
+    ledger = ledger_of()
+    ledger.core.passed(PolicyBarrier(number=1), 1)
+    ledger.request("a", offset=1)
+    assert (decisions(ledger), ledger.grants, ledger.core.unknown_activation) == ([], [], 1)
+    ledger.activate(1, DENY_ALL)
+    assert [number for _, _, number in decisions(ledger)] == [1]
+
+
+def test_a_barrier_of_what_nobody_has_activated_holds_nothing_once_all_is_read() -> None:
+    ledger = ledger_of()
+    ledger.core.passed(PolicyBarrier(number=9), 1)
+    ledger.request("a", offset=1)
+    ledger.core.activations_known(ledger.surroundings.now())
+    ledger.settle()
+    assert (ledger.core.unknown_activation, len(ledger.grants)) == (0, 1)
+
+
+@pytest.mark.parametrize("rule", ['effect = "deny"', 'effect = "approval"', "effect = 'allow'\nwhen = 'false'"])
+def test_what_certainly_took_no_effect_is_not_tried_again_where_the_policy_in_force_does_not_let_it(rule: str) -> None:
+    ledger = Surroundings(graph({"id": "a"}), parse(ALLOW_ALL)).ledger()
+    ledger.request("a", offset=1)
+    ledger.add(started("a", "n1"))
+    ledger.activate(1, ALLOW_ALL.replace('effect = "allow"', rule))
+    granted = len(ledger.grants)
+    ledger.add(finished("a", "n1", "retryable_failure").model_copy(update={"uncalled": True}))
+    ledger.sleep(60)
+    assert len(ledger.grants) == granted
+    assert (ledger.state().outcome, ledger.state().sure) == (Settled.FAILED, True)
+    assert str(ledger.state().reason).startswith("policy: ")
+
+
+def test_what_may_have_acted_is_settled_as_always_whatever_the_policy_in_force_says() -> None:
+    ledger = Surroundings(graph({"id": "a"}, act={"effect_class": "idempotent"}), parse(ALLOW_ALL)).ledger()
+    ledger.request("a", offset=1)
+    ledger.add(started("a", "n1"))
+    ledger.activate(1, DENY_ALL)
+    ledger.lease_lapses()
+    ledger.sleep(60)
+    assert ledger.state().status is KeyStatus.REOPENED
+    assert ledger.grants[-1].activation == 1

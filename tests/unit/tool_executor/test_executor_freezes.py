@@ -87,7 +87,7 @@ def test_who_starts_behind_a_barrier_knows_it_from_the_orders() -> None:
     bench.orders.take(order(begins=False))
     invocation = bench.declared("a")
     bench.orders.take(order(2))
-    bench.core.freezes_known()
+    bench.core.orders_known()
     bench.log(invocation.started)
     assert bench.core.why_not(invocation) == "it is frozen"
 
@@ -96,12 +96,12 @@ def test_a_barrier_of_what_nobody_ordered_holds_until_the_orders_are_known_and_h
     bench = FrozenBench()
     bench.barrier(7)
     assert bench.judge("a") == Drop("it is frozen")
-    bench.core.freezes_known()
+    bench.core.orders_known()
     invocation = bench.declared("a")
     bench.barrier(7)
     bench.orders.take(order())
     bench.barrier()
-    bench.core.freezes_known()
+    bench.core.orders_known()
     bench.log(invocation.started)
     assert bench.core.why_not(invocation) == "it is frozen"
     bench.orders.take(order(begins=False))

@@ -49,7 +49,7 @@ from aetheris.protocol.messages.commands import (
     Verification,
 )
 from aetheris.protocol.messages.envelope import (
-    FREEZE_BARRIER,
+    BARRIERS,
     Envelope,
     NeedsUpgrade,
     Undecodable,
@@ -235,7 +235,7 @@ class LedgerHandler(PartitionHandler):
         if ce_type in _UNREAD:
             self._partition.pass_over(record.offset)
             return
-        if ce_type == FREEZE_BARRIER:
+        if ce_type in BARRIERS:
             self._fold_barrier(record)
             return
         try:
@@ -358,7 +358,7 @@ class LedgerHandler(PartitionHandler):
         if self._partition.unknown_freezes and self._asking is None:
             self._asking = asyncio.create_task(self._ask_for_orders())
         self._look_for_activation()
-        if self._partition.waits_for_fold or any(isinstance(decision, Emit) for decision in decisions):
+        if self._partition.waits_for_fold or any(isinstance(decision, Emit | Barrier) for decision in decisions):
             self._deps.wake_ups.wake()
         due_s = self._partition.next_due()
         if due_s is not None:
@@ -392,7 +392,9 @@ class LedgerHandler(PartitionHandler):
             _log.warning("what is activated is not known yet", error=str(error))
             await self._deps.clock.sleep(_RETRY_PAUSE_S)
         else:
-            if self._policies.number < named:
+            if self._partition.unknown_activation == named:  # else a later one was named since the end was asked for
+                self._partition.activations_known(self._now())
+            if self._partition.unknown_activation >= named:
                 self._policies.missing[self._number] = named
                 report_missing(self._number, named, self._policies, self._deps.metrics)
         self._asking_policies = None

@@ -24,8 +24,8 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import (
     ContentRecord,
     FreezeAnswer,
-    FreezeBarrier,
     LedgerRecord,
+    PartitionBarrier,
     PolicyAnswer,
     ToolGrant,
     Verification,
@@ -161,14 +161,13 @@ class Outbox:
             partition=partition_of(line.scope_key, self._duplicates.partitions),
         )
 
-    def _barrier(self, barrier: FreezeBarrier, now: Now) -> Draft:
+    def _barrier(self, barrier: PartitionBarrier, now: Now) -> Draft:
         """Of the partition, and of no job: no job has such a key."""
-        key, cause = barrier.order.key, f"{barrier.order.number} {barrier.order.frozen}"
         return draft(
             Topic.JOBS_EVENTS,
             barrier,
-            key=key,
-            id=derived("freeze barrier", key, cause, str(self._number)),
+            key=barrier.job_id,
+            id=derived(barrier.type_name, *barrier.cause, str(self._number)),
             source=SOURCE,
             time=_text(now),
             partition=self._number,

@@ -13,6 +13,7 @@ from aetheris.protocol.base.sealed import REACH
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.revocations import Revocations
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
+from aetheris.protocol.tables.policy_activations import PolicyActivations
 from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.base.refusal import StartRefused, ToolsRefused
@@ -62,7 +63,7 @@ GROUP = "aetheris.tool_executor"
 
 INPUTS = Inputs(
     commands={Topic.TOOLS_GRANTS: Cadence.EAGER},
-    tables=(Topic.FREEZES,),
+    tables=(Topic.FREEZES, Topic.POLICIES),
     authority_cadence=Cadence.OWN,
     quarantines=frozenset({Topic.TOOLS_GRANTS}),
     made_again=frozenset({Topic.TOOLS_GRANTS}),
@@ -209,6 +210,7 @@ def executor(
                 crash=crash,
                 wake_up=on.wake_up,
                 freezes=freezes,
+                policies=policies,
                 spawn=spawn,
                 quarantine=worker.quarantine,
                 wake=worker.wake,
@@ -220,9 +222,10 @@ def executor(
     keys = RecordKeys(frozenset(settings.installation), revocations=revocations)
     worker = PartitionWorker.of(on, INPUTS, handler, group=GROUP, keys=keys)
     heard = HeardMessages(SignedMessages(settings.installation), on.metrics)
-    heard.follow(worker.tables[Topic.FREEZES])
+    heard.follow(worker.tables[Topic.FREEZES], worker.tables[Topic.POLICIES])
     on.health.report("other_roots", heard.other_roots)
     freezes = OrderTable(worker.tables[Topic.FREEZES], FreezeOrders(), heard.line_counts)
+    policies = OrderTable(worker.tables[Topic.POLICIES], PolicyActivations(), heard.line_counts)
     return worker
 
 

@@ -15,7 +15,7 @@ from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ToolGrant
 from aetheris.protocol.messages.envelope import (
-    FREEZE_BARRIER,
+    BARRIERS,
     Envelope,
     NeedsUpgrade,
     Undecodable,
@@ -26,6 +26,7 @@ from aetheris.protocol.messages.envelope import (
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.invocation import Blobs
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
+from aetheris.protocol.tables.policy_activations import PolicyActivations
 from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.runtime.base.fresh_ids import fresh_secret
 from aetheris.runtime.blobs.store import BlobError
@@ -89,6 +90,7 @@ class ExecutorDependencies:
     crash: CrashPoints
     wake_up: WakeUp
     freezes: OrderTable[FreezeOrders]
+    policies: OrderTable[PolicyActivations]
     spawn: Spawn
     quarantine: Callable[[Record, str], None]
     wake: Callable[[], None]
@@ -115,6 +117,7 @@ class ExecutorHandler(PartitionHandler):
             deps.calls.kind,
             deps.unread_tries,
             freezes=deps.freezes.orders,
+            activations=deps.policies.orders,
         )
         # asked before the log's end is: of what ends while this restores, only the start may be read before `restored`
         self._unended = deps.performer.unended()
@@ -136,13 +139,13 @@ class ExecutorHandler(PartitionHandler):
         self._core.pass_over(start - 1)
 
     async def learn(self) -> None:
-        """A freeze whose barrier lies below what is read here must be known, or nothing would tell of it."""
-        await self._deps.freezes.caught_up()
+        """An order whose barrier lies below what is read here must be known, or nothing would tell of it."""
+        await self._orders_read()
 
     async def restored(self) -> None:
         """What is open in the log is the ledger's to judge, but what this process knows it never called."""
         self._unknown_barriers = 0
-        self._core.freezes_known()
+        self._core.orders_known()
         self._report_strays()
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
@@ -196,18 +199,22 @@ class ExecutorHandler(PartitionHandler):
         while self._unknown_barriers and not self._closing:
             heard = self._unknown_barriers
             try:
-                await self._deps.freezes.caught_up()
+                await self._orders_read()
             except LogUnreachable as error:
                 _log.warning("orders of barriers are not known yet", error=str(error))
                 await asyncio.sleep(_RETRY_PAUSE_S)
                 continue
             if heard == self._unknown_barriers:  # else one was heard since the end of the topic was asked for
                 self._unknown_barriers = 0
-                self._core.freezes_known()
+                self._core.orders_known()
         self._asking = False
 
+    async def _orders_read(self) -> None:
+        await self._deps.freezes.caught_up()
+        await self._deps.policies.caught_up()
+
     def _evolve(self, record: Record) -> ReadBack | None:
-        barrier = read_barrier(record) if record.header("ce_type") == FREEZE_BARRIER else None
+        barrier = read_barrier(record) if record.header("ce_type") in BARRIERS else None
         if barrier is not None and not self._messages.counts(record, barrier.type_name):
             self._core.pass_over(record.offset)
             return None

@@ -137,6 +137,7 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
     (Topic.POLICIES.value, "policy_activation"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
     (Topic.POLICIES.value, "policy_answer"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.JOBS_EVENTS.value, "freeze_barrier"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
+    (Topic.JOBS_EVENTS.value, "policy_barrier"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.LEDGER_RECORDS.value, "ledger_record"): WriterRule(Party.LEDGER, KnownBy.FOLLOWS),
     (Topic.LEDGER_CONTENTS.value, "content"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
 }
@@ -152,7 +153,7 @@ CHECKPOINTS: Mapping[str, Party] = {
 _ASKED = frozenset(
     {
         *("tool_release", "worker_end", "verification", "policy_activation", "policy_answer"),
-        *("freeze_order", "freeze_answer", "freeze_barrier"),
+        *("freeze_order", "freeze_answer", "freeze_barrier", "policy_barrier"),
     }
 )
 

@@ -22,8 +22,10 @@ from aetheris.protocol.messages.partition_orders import (
     FreezeOrder,
     NumberedOrder,
     PartitionAnswer,
+    PartitionBarrier,
     PolicyActivation,
     PolicyAnswer,
+    PolicyBarrier,
 )
 from aetheris.protocol.messages.self_named import by_name
 from aetheris.protocol.plan.graph import (
@@ -48,8 +50,10 @@ __all__ = [
     "Message",
     "NumberedOrder",
     "PartitionAnswer",
+    "PartitionBarrier",
     "PolicyActivation",
     "PolicyAnswer",
+    "PolicyBarrier",
 ]
 
 MAX_OPEN_REQUESTS = 50
@@ -188,6 +192,8 @@ class ToolGrant(Message):
     nodes: tuple[str, ...] = Field(min_length=1)
     rules: tuple[str, ...] = ()
     """The policy's rules that let the nodes run, in the order of the nodes."""
+    activation: int = 0
+    """Of that policy: behind the barrier of a later one nothing of it starts."""
     idempotency_key: str
     token: int
     lease_id: str

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from aetheris.protocol.base.records import Draft, Headers, Record
-from aetheris.protocol.messages.commands import MESSAGES, FreezeBarrier, Message
+from aetheris.protocol.messages.commands import MESSAGES, FreezeBarrier, Message, PartitionBarrier, PolicyBarrier
 from aetheris.protocol.messages.events import EVENTS, Event
 
 M = TypeVar("M", bound=BaseModel)
@@ -51,7 +51,8 @@ class NeedsUpgrade:
         return named is not None and named[0] == "job_created"
 
 
-FREEZE_BARRIER = f"io.aetheris.{FreezeBarrier.type_name}.v1".encode()
+BARRIERS = frozenset(f"io.aetheris.{one.type_name}.v1".encode() for one in (FreezeBarrier, PolicyBarrier))
+"""The ce_types of a partition's barriers."""
 """The ce_type of a record of jobs.events that is of a partition, and no job's event."""
 
 
@@ -72,14 +73,14 @@ def decode_message(record: Record) -> Envelope[Message] | UnknownRecord | NeedsU
     return _decode(record, MESSAGES)
 
 
-def read_barrier(record: Record) -> FreezeBarrier | None:
-    """The barrier in a record whose ce_type is FREEZE_BARRIER; None where it is none that can be read."""
+def read_barrier(record: Record) -> PartitionBarrier | None:
+    """The barrier in a record whose ce_type is one of BARRIERS; None where it is none that can be read."""
     try:
         found = decode_message(record)
     except Undecodable:
         return None
     body = found.body if isinstance(found, Envelope) else None
-    return body if isinstance(body, FreezeBarrier) else None
+    return body if isinstance(body, PartitionBarrier) else None
 
 
 def draft(

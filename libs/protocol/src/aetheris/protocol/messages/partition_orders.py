@@ -11,6 +11,8 @@ from aetheris.protocol.messages.message_base import Message
 
 POLICY_KEY = "policy"
 """The record key of all that is in `policies`."""
+BARRIER_KEY = "policy:barrier"
+"""That of a policy's barrier: a job's name has no colon."""
 
 
 class NumberedOrder(Message, ABC):
@@ -59,8 +61,22 @@ class FreezeOrder(NumberedOrder):
         return self.scope.key
 
 
-class FreezeBarrier(Message):
-    """jobs.events, of a partition and no job: behind this record nothing starts that the order holds.
+class PartitionBarrier(Message):
+    """jobs.events, of a partition and no job: something holds for all that lies behind this record."""
+
+    @property
+    def cause(self) -> tuple[str, ...]:
+        """What tells it from the partition's other ones."""
+        raise NotImplementedError
+
+    @property
+    def job_id(self) -> str:
+        """The record key, where the log has jobs' names: no job has such a one."""
+        raise NotImplementedError
+
+
+class FreezeBarrier(PartitionBarrier):
+    """Behind it nothing starts that the order holds.
 
     Every live job concerned carries the freeze by then; who has read this knows the order also for jobs to come.
     """
@@ -69,8 +85,13 @@ class FreezeBarrier(Message):
     order: FreezeOrder
 
     @property
+    def cause(self) -> tuple[str, ...]:
+        """Scope, number, and whether it begins."""
+        return self.order.key, f"{self.order.number} {self.order.frozen}"
+
+    @property
     def job_id(self) -> str:
-        """The record key, where the log has jobs' names: no job has such a one."""
+        """The scope's."""
         return self.order.key
 
 
@@ -115,8 +136,26 @@ class PolicyActivation(NumberedOrder):
         return POLICY_KEY
 
 
+class PolicyBarrier(PartitionBarrier):
+    """Behind it no call is made that was granted by an earlier activation."""
+
+    type_name: ClassVar[str] = "policy_barrier"
+    number: int = Field(ge=1)
+    """Of the activation."""
+
+    @property
+    def cause(self) -> tuple[str, ...]:
+        """The number."""
+        return (str(self.number),)
+
+    @property
+    def job_id(self) -> str:
+        """There is one."""
+        return BARRIER_KEY
+
+
 class PolicyAnswer(PartitionAnswer):
-    """policies: what a partition's ledger decides behind this goes by that activation, or a later one."""
+    """policies: the ledger has read its barrier back; what it decides goes by that activation, or a later one."""
 
     type_name: ClassVar[str] = "policy_answer"
 

@@ -10,7 +10,7 @@ from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, Settled, create_job
-from aetheris.protocol.messages.commands import ContentRecord, FreezeBarrier
+from aetheris.protocol.messages.commands import ContentRecord, PartitionBarrier
 from aetheris.protocol.messages.event_values import Decision
 from aetheris.protocol.messages.events import (
     TERMINAL,
@@ -77,6 +77,7 @@ class SimulationObserver:
         self._undoes: dict[tuple[str, str], int] = {}
         """(job_id, node_id) → the revision that it came with, if it undoes a node."""
         self._allowed_at: dict[str, int] = {}
+        self._approved_at: dict[str, int] = {}
         self._ballots = Ballots()
         self._sent: set[str] = set()
         self._said: dict[tuple[str, str, str], str | None] = {}
@@ -126,6 +127,10 @@ class SimulationObserver:
         frozen = self.freezes.broken(self.jobs[call.job_id], call, at, self._number_of(call.job_id))
         if frozen is not None:
             raise Broken("nothing_starts_behind_a_freeze", frozen)
+        approved = self._approved_at.get(call.key, at) < at
+        denied = self.activations.denied(call, at, self._number_of(call.job_id), approved=approved)
+        if denied is not None:
+            raise Broken("nothing_starts_that_the_policy_denies", denied)
         if call.irreversible and not self._allowed_at.get(call.key, at) < at:
             raise Broken("irreversible_only_when_allowed", f"{call.invocation_id} of {call.node_id} at {at}")
         if call.irreversible and not self._ballots.enough(call.key):
@@ -169,6 +174,7 @@ class SimulationObserver:
                 self._allowed_at.setdefault(event.idempotency_key, offset)
             case ApprovalDecided(decision=Decision.APPROVE):
                 self._allowed_at.setdefault(event.idempotency_key, offset)
+                self._approved_at.setdefault(event.idempotency_key, offset)
             case _ if isinstance(event, TERMINAL):
                 self._stops.setdefault(event.job_id, []).append((offset, None))
             case _:
@@ -296,7 +302,7 @@ def check_proofs(logs: Iterable[SimLog], observer: SimulationObserver, external:
     histories: dict[str, list[RawRecord]] = {}
     for log, entry in ((one, entry) for one in logs for entry in one.topics[Topic.JOBS_EVENTS]):
         job_id, is_forged = entry.body.job_id, entry.record.offset in log.forged
-        if job_id not in observer.jobs or (isinstance(entry.body, JobSealed | FreezeBarrier) and not is_forged):
+        if job_id not in observer.jobs or (isinstance(entry.body, JobSealed | PartitionBarrier) and not is_forged):
             continue  # a made-up job has no history; what seals say no key of the run has signed
         record = log.written(entry)
         raw = RawRecord(record.offset, record.key, record.headers, record.value)

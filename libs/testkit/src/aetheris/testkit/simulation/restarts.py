@@ -7,7 +7,6 @@ import random
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from aetheris.ledger.core.policy_in_force import PolicyInForce
 from aetheris.planner.core.behind import Behinds
 from aetheris.planner.core.decisions import Append, Behind, IndexUpdate, NodesRequest, Output
 from aetheris.planner.core.partition import Partition as PlannerPartition
@@ -17,6 +16,7 @@ from aetheris.protocol.fold.provenance import Standing
 from aetheris.protocol.messages.commands import JobBehind, JobIndexEntry
 from aetheris.protocol.messages.events import TERMINAL, JobStopping, ToolInvocationStarted
 from aetheris.runtime.keys.records import RecordKeys
+from aetheris.testkit.simulation.actors.ledger import SimulatedLedger
 from aetheris.testkit.simulation.checks import Broken
 from aetheris.testkit.simulation.installation import SimRecords
 from aetheris.testkit.simulation.log import Entry, SimLog
@@ -201,12 +201,12 @@ def check_restarts(
     *,
     seed: int,
     keys: RecordKeys,
-    policies: PolicyInForce,
+    ledger: SimulatedLedger,
 ) -> None:
     """A planner that starts at a prefix, from its beginning and from checkpoints, and lives on to the end.
 
     What a ledger and an executor decide there. `called`: the invocation_ids of all calls that were made; `keys`: which
-    roots they know; `policies`: what is activated.
+    roots they know; `ledger`: one that has read what is activated.
 
     Raises:
         Broken: one does not decide as another that lived through it.
@@ -219,7 +219,7 @@ def check_restarts(
             mark = draws.choice([one for one in log.wholes if one <= prefix]) if from_checkpoints else 0
             Restart(life, prefix, mark, seen=draws.choice((mark, prefix))).check(called)
         reach = scenario.reach if keys.roots else 0
-        check_restored(Prefix(log, prefix, mark, life.live[mark], keys, reach, policies), scenario, draws)
+        check_restored(Prefix(log, prefix, mark, life.live[mark], keys, reach, ledger), scenario, draws)
 
 
 def _requested(words: Iterable[Word]) -> set[Node]:

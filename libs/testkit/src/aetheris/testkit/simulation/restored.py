@@ -19,10 +19,11 @@ from aetheris.protocol.base import sealed
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.words import SECRET_BYTES, TryWord, TryWords
 from aetheris.protocol.fold.provenance import Standing
-from aetheris.protocol.messages.commands import FreezeBarrier, ToolGrant, ToolRequest
+from aetheris.protocol.messages.commands import PartitionBarrier, ToolGrant, ToolRequest
 from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed, ToolInvocationStarted
 from aetheris.protocol.plan.graph import EffectKind
 from aetheris.runtime.keys.records import RecordKeys
+from aetheris.testkit.simulation.actors.ledger import SimulatedLedger
 from aetheris.testkit.simulation.checks import Broken
 from aetheris.testkit.simulation.installation import SimRecords
 from aetheris.testkit.simulation.log import Entry, SimLog
@@ -53,7 +54,8 @@ class Prefix:
     live: Sequence[tuple[str, int]]
     keys: RecordKeys
     reach: int
-    policies: PolicyInForce
+    ledger: SimulatedLedger
+    """One that has read what is activated."""
 
     def records(self) -> SimRecords:
         """What a process that starts there judges records with."""
@@ -101,7 +103,7 @@ def _same(who: str, one: object, other: object) -> None:
 
 
 def _check_ledgers(prefix: Prefix, scenario: Scenario) -> None:
-    whole, cut, lived = (_ledger(scenario, prefix.policies) for _ in range(3))
+    whole, cut, lived = (_ledger(scenario, prefix.ledger.policies) for _ in range(3))
     _fold(whole, prefix.whole, prefix.records())
     whole.restored(_now(0.0))
     records = prefix.records()
@@ -144,7 +146,7 @@ def _fold(ledger: LedgerPartition, entries: Iterable[Entry], records: SimRecords
             ledger.needs_upgrade(entry.body.job_id, entry.record.offset, is_birth=True)
         elif standing is Standing.VOID:
             ledger.pass_over(entry.record.offset)
-        elif isinstance(entry.body, FreezeBarrier):
+        elif isinstance(entry.body, PartitionBarrier):
             ledger.passed(entry.body, entry.record.offset)
         elif isinstance(entry.body, EffectConfirmed | ConfirmationFailed):
             ledger.confirm(entry.body, entry.record.offset, now)
@@ -194,7 +196,13 @@ def _now(mono_s: float) -> Now:
 def _executor_says(prefix: Prefix, worker: Worker, *, whole: bool) -> Said:
     """What becomes of every grant that can be judged there, and which tries of its life nobody awaits."""
     unread = _all_of(prefix, worker)
-    core = ExecutorPartition(worker, lambda _: None, lambda call: EffectKind(call.entry.node.kind), unread)
+    core = ExecutorPartition(
+        worker,
+        lambda _: None,
+        lambda call: EffectKind(call.entry.node.kind),
+        unread,
+        activations=prefix.ledger.policy_lines.activations,
+    )
     start, records = 0 if whole else prefix.start, prefix.records()
     _follow(core, () if whole else prefix.below, records)
     core.pass_over(start - 1)

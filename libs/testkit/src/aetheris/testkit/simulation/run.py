@@ -9,7 +9,7 @@ from functools import partial
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.fold.workers import LOCK
-from aetheris.protocol.messages.commands import FreezeAnswer, FreezeBarrier, FreezeOrder, JobIndexEntry
+from aetheris.protocol.messages.commands import FreezeAnswer, FreezeBarrier, FreezeOrder, JobIndexEntry, PolicyBarrier
 from aetheris.protocol.messages.events import WorkerEnded
 from aetheris.runtime.keys.records import UNSIGNED
 from aetheris.testkit.simulation.ablations import NONE, Ablation, replaced
@@ -271,8 +271,12 @@ class SimulationRun:
         for entry in entries:
             if isinstance(entry.body, FreezeBarrier):
                 self.observer.freezes.passed(number, entry.body, entry.record.offset)
+            elif isinstance(entry.body, PolicyBarrier):
+                self.around.activations.passed(number, entry.body, entry.record.offset)
             elif topic is Topic.POLICIES:
-                self.around.activations.told(entry.id, entry.body)
+                strange = self.around.activations.told(entry.id, entry.body)
+                if strange is not None:
+                    raise Broken("an_answer_has_its_barrier", strange)
             elif isinstance(entry.body, FreezeOrder | FreezeAnswer):
                 self.observer.freezes.told(entry.body)
             elif topic is Topic.JOBS_EVENTS:
@@ -391,10 +395,10 @@ def simulate(
             run.go()
             if seed % LOOKED_BACK == 0 or (activates and seed % PASSED_ON == ACTIVATES):
                 logs, keys = (part.log for part in run.parts), keys_of() if rooted else UNSIGNED
-                policies = run.processes.ledgers[-1].policies
+                last = run.processes.ledgers[-1]
                 with run.in_reach():
                     called = run.observer.called
-                    check_restarts(logs, run.around.scenario, called, seed=seed, keys=keys, policies=policies)
+                    check_restarts(logs, run.around.scenario, called, seed=seed, keys=keys, ledger=last)
     except Broken as error:
         broken, rule = str(error), error.rule
     except Exception as error:  # noqa: BLE001  a core that raises is what is looked for

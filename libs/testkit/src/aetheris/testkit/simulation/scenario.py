@@ -107,6 +107,16 @@ POLICY_TEXTS = (
 
 POLICIES: tuple[Policy, ...] = tuple(map(parse, POLICY_TEXTS))
 
+ACTIVATED_TEXTS = (
+    *POLICY_TEXTS,
+    *(
+        f'[[rules]]\nname = "no"\ntools = {tools}\neffect = "deny"\n'
+        '[[rules]]\nname = "rest"\ntools = ["*"]\neffect = "allow"'
+        for tools in (["mail", "pay"], ["book", "close"], ["put", "read"])
+    ),
+)
+"""What is activated: also what denies the later steps of a run that was granted before."""
+
 
 class Lasting(Enum):
     """What is not mended."""

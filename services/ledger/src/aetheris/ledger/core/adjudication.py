@@ -123,6 +123,9 @@ def again(
         return _ask_anew(job_key, context=context, facts=facts, now=now)
     if job_key.job.paused is not None or is_frozen(job_key.job, _entry(job_key).node.tool, context.freezes):
         return TimedDecision((), float("inf"))  # its end hurries it
+    refused = None if job_key.state.unresolved else _refused_now(job_key, context, facts, again_s)
+    if refused is not None:
+        return refused
     held = hold(job, job_key, (job_key.state.node_id,), context, now)
     if held is not None:
         return held
@@ -135,6 +138,24 @@ def again(
     rules = (rule,) if rule is not None else ()
     granted = _grant((job_key.state.node_id,), rules, job_key, context, None)
     return TimedDecision((granted,), now.mono_s + _rarer(context, free.grants))
+
+
+def _refused_now(job_key: JobKey, context: DecisionContext, facts: Facts, again_s: float) -> TimedDecision | None:
+    """What certainly took no effect starts only where the policy in force lets it; what may have acted is settled."""
+    entry = _entry(job_key)
+    if any(ref.sha256 not in facts.blobs for ref in blobs_needed(job_key.job, entry)):
+        return TimedDecision((), again_s)
+    verdict = context.rules.verdict(
+        entry.node.tool_name,
+        entry.irreversible,
+        lambda: policy_facts(job_key.job, invocation(job_key.job, entry, facts.blobs)),
+    )
+    if verdict.effect is PolicyEffect.ALLOW or (
+        verdict.effect is PolicyEffect.APPROVAL and job_key.state.decision is not None
+    ):
+        return None
+    asks = " asks for an approval" if verdict.effect is PolicyEffect.APPROVAL else ""
+    return TimedDecision((settlement.failed(job_key, f"{RejectReason.POLICY.value}: {verdict.detail}{asks}"),), again_s)
 
 
 def _ask_anew(job_key: JobKey, *, context: DecisionContext, facts: Facts, now: Now) -> TimedDecision:
@@ -391,6 +412,7 @@ def _grant(
         plan_hash=job.plan_hash,
         nodes=nodes,
         rules=rules,
+        activation=context.policies.number,
         idempotency_key=job_key.key,
         token=job_key.state.fencing_token,
         lease_id=derived("lease", job.job_id, job_key.key, str(job_key.state.fencing_token)),

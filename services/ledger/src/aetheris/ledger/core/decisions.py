@@ -11,8 +11,8 @@ from typing import Any
 from aetheris.protocol.messages.commands import (
     ContentRecord,
     FreezeAnswer,
-    FreezeBarrier,
     LedgerRecord,
+    PartitionBarrier,
     PolicyAnswer,
     ToolGrant,
     Verification,
@@ -97,9 +97,9 @@ class DuplicateLine:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """A partition's barrier: every live job concerned carries what is ordered."""
+    """A partition's barrier: whatever has to lie in front of it does."""
 
-    message: FreezeBarrier
+    message: PartitionBarrier
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,7 @@ def _fetch_blobs(job: LiveJob, node_id: str, wanted: ToFetch) -> None:
 
 def _fetch_for_key(job: LiveJob, item: Item, wanted: ToFetch) -> None:
     state, held = job.state.keys[item.name], job.keys[item.name]
-    if state.needs_yes and state.requested is None:
+    if (state.needs_yes and state.requested is None) or (isinstance(held, Reopened) and not state.unresolved):
         _fetch_blobs(job, state.node_id, wanted)
     if state.unresolved:
         wanted.effects.append((item.job_id, item.name))

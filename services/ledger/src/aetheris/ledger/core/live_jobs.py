@@ -59,8 +59,8 @@ class DecisionContext:
         return {"policy_hash": self.rules.hash, "activation": self.policies.number}
 
     def may_judge(self, job: "LiveJob") -> bool:
-        """Whether it can be used, and none that is activated later has decided about this job before."""
-        return self.policies.unusable is None and job.activation <= self.policies.number
+        """Whether it can be used, and none that is activated later decides elsewhere, or has about this job before."""
+        return self.policies.unusable is None and max(job.activation, self.policies.barred) <= self.policies.number
 
     def verifies(self, name: str, version: str) -> bool:
         """Whether what a tool did can be compared with the external system."""

@@ -35,6 +35,8 @@ from aetheris.protocol.messages.commands import (
     ContentRecord,
     FreezeBarrier,
     FreezeOrder,
+    PartitionBarrier,
+    PolicyBarrier,
     StepCommand,
     ToolRequest,
 )
@@ -177,17 +179,28 @@ class Partition:
 
     @property
     def unknown_activation(self) -> int:
-        """The highest that a live job's decisions name and this process has not read; 0: none. They are held."""
-        live_jobs = self._live_jobs
-        number = live_jobs.context.policies.number
-        if live_jobs.activation <= number:
-            return 0
-        return max((job.activation for job in self.jobs.values() if job.activation > number), default=0)
+        """The highest that a barrier, or a live job's decisions name, and this process has not read; 0: none.
 
-    def passed(self, barrier: FreezeBarrier, offset: int) -> None:
-        """The partition's barrier was read: everything that is ordered lies in front of it."""
+        What it concerns is held.
+        """
+        live_jobs = self._live_jobs
+        policies = live_jobs.context.policies
+        barred = policies.barred if policies.barred > policies.number else 0
+        if live_jobs.activation <= policies.number:
+            return barred
+        return max((job.activation for job in self.jobs.values() if job.activation > policies.number), default=barred)
+
+    def activations_known(self, now: Now) -> None:
+        """Everything that was activated before now was read."""
+        self._policies.known(now)
+
+    def passed(self, barrier: PartitionBarrier, offset: int) -> None:
+        """A barrier of the partition was read: everything that is ordered lies in front of it."""
         self._live_jobs.folded = offset
-        self._freezes.passed(barrier)
+        if isinstance(barrier, FreezeBarrier):
+            self._freezes.passed(barrier)
+        elif isinstance(barrier, PolicyBarrier):
+            self._policies.passed(barrier)
 
     @property
     def unknown_freezes(self) -> Set[Numbered]:

@@ -1,9 +1,9 @@
-"""A partition's answer to who activated a policy: what it decides behind that goes by it (docs/policy.md)."""
+"""A partition's barrier of a policy, and its answer to who activated it (docs/policy.md)."""
 
-from aetheris.ledger.core.decisions import Now, PolicyTaken
+from aetheris.ledger.core.decisions import Barrier, Now, PolicyTaken
 from aetheris.ledger.core.due_times import DueTimes
 from aetheris.ledger.core.live_jobs import LiveJobs
-from aetheris.protocol.messages.commands import PolicyAnswer
+from aetheris.protocol.messages.commands import PolicyAnswer, PolicyBarrier
 
 
 class PolicyAnswers:
@@ -12,11 +12,29 @@ class PolicyAnswers:
     def __init__(self, live_jobs: LiveJobs, due: DueTimes) -> None:
         self._live_jobs = live_jobs
         self._due = due
-        self._is_owed = False
+        self._is_open = False
+        """Whether the barrier of the policy in force is not read yet, and its answer owed."""
+        self._is_unsaid = False
+        self._is_passed = False
 
     def activated(self, now: Now) -> None:
         """Another policy decides: what waited for one is judged, and who activated it is to be told."""
-        self._is_owed = True
+        self._is_open, self._is_unsaid, self._is_passed = True, True, False
+        self._go_on(now)
+
+    def passed(self, barrier: PolicyBarrier) -> None:
+        """A barrier of this partition was folded."""
+        policies = self._live_jobs.context.policies
+        policies.barred = max(policies.barred, barrier.number)
+        if self._is_open and barrier.number == policies.number:
+            self._is_open, self._is_unsaid, self._is_passed = False, False, True
+
+    def known(self, now: Now) -> None:
+        """All that is activated was read: nothing waits any more for a barrier that is forged."""
+        self._live_jobs.context.policies.known()
+        self._go_on(now)
+
+    def _go_on(self, now: Now) -> None:
         for job in self._live_jobs.jobs.values():
             self._due.go_on(job, now)
 
@@ -24,12 +42,16 @@ class PolicyAnswers:
     def is_due(self) -> bool:
         """Whether something is to be written now."""
         policies = self._live_jobs.context.policies
-        return self._is_owed and self._live_jobs.is_restored and policies.unusable is None
+        is_owed = self._is_unsaid or self._is_passed
+        return is_owed and self._live_jobs.is_restored and policies.unusable is None
 
-    def decided(self) -> list[PolicyTaken]:
-        """The answer, once; none while the policy can't be used."""
+    def decided(self) -> list[Barrier | PolicyTaken]:
+        """The barrier, and when it was read the answer, each once; none while the policy can't be used."""
         if not self.is_due:
             return []
-        self._is_owed = False
         number = self._live_jobs.context.policies.number
+        if self._is_unsaid:
+            self._is_unsaid = False
+            return [Barrier(PolicyBarrier(number=number))]
+        self._is_passed = False
         return [PolicyTaken(PolicyAnswer(number=number, partition=self._live_jobs.number))]

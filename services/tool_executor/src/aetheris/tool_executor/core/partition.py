@@ -16,7 +16,7 @@ from aetheris.protocol.fold.start import is_stopped, start_is_void
 from aetheris.protocol.fold.state import JobState, KeyStatus, PlanEntry, create_job
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import FreezeBarrier, ToolGrant
+from aetheris.protocol.messages.commands import FreezeBarrier, PartitionBarrier, PolicyBarrier, ToolGrant
 from aetheris.protocol.messages.event_values import After, BlobRef, Outcome
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import RUNNABLE, EffectKind
@@ -32,12 +32,16 @@ from aetheris.protocol.planning.invocation import (
     uses,
 )
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
+from aetheris.protocol.tables.policy_activations import PolicyActivations
 from aetheris.tool_executor.core.grants import ReceivedGrant
 from aetheris.tool_executor.core.partition_freezes import PartitionFreezes
+from aetheris.tool_executor.core.partition_policies import PartitionPolicies
 from aetheris.tool_executor.core.turns import Turns
 from aetheris.tool_executor.core.unread_tries import UnreadTries
 
 _NOTHING: Mapping[str, Any] = {}
+
+EARLIER_POLICY = "it was granted by an earlier policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,7 @@ class Partition:
         unread: UnreadTries | None = None,
         *,
         freezes: FreezeOrders | None = None,
+        activations: PolicyActivations | None = None,
     ) -> None:
         """`unread`: those of the process, which outlive its partitions."""
         self.jobs: dict[str, JobState] = {}
@@ -146,6 +151,7 @@ class Partition:
         self._refuses = refuses
         self._kind_of = kind_of
         self._freezes = PartitionFreezes(freezes or FreezeOrders())
+        self._policies = PartitionPolicies(activations or PolicyActivations())
         self._waiting: list[tuple[int, int, ReceivedGrant]] = []
         self._due = Turns()
         self._declared: dict[str, DeclaredInvocation] = {}
@@ -176,15 +182,20 @@ class Partition:
             self._forget(event.job_id)
         return self._read_back(event) if isinstance(event, ev.ToolInvocationStarted) else None
 
-    def passed(self, barrier: FreezeBarrier, offset: int) -> bool:
-        """The partition's barrier was read: what it freezes is not called behind it. Whether its order is known."""
+    def passed(self, barrier: PartitionBarrier, offset: int) -> bool:
+        """A barrier of the partition was read: what it keeps is not called behind it. Whether its order is known."""
         self.folded = offset
+        if isinstance(barrier, PolicyBarrier):
+            return self._policies.hear(barrier)
+        if not isinstance(barrier, FreezeBarrier):
+            return True
         self._freezes.hear(barrier)
         return self._freezes.is_known(barrier)
 
-    def freezes_known(self) -> None:
+    def orders_known(self) -> None:
         """Every order with a barrier or an answer below what is read here is among those that it was made with."""
         self._freezes.known()
+        self._policies.known()
 
     def needs_upgrade(self, job_id: str, offset: int, *, is_birth: bool = False) -> None:
         """A record of the job that this version can't read: the job pauses here."""
@@ -292,6 +303,8 @@ class Partition:
             return "superseded before the call"
         if not self._freezes.may_call(job, invocation.call.entry.node.tool):
             return "it is frozen"
+        if not self._policies.lets(invocation.run.taken.grant.activation):
+            return EARLIER_POLICY
         return "the job waits for a newer version" if job.needs_upgrade else None
 
     def strays(
@@ -350,6 +363,8 @@ class Partition:
             return Drop("the job is stopping, or has ended, or has no such node")
         if not self._freezes.may_begin(job, entry.node.tool):
             return Drop("it is frozen")  # it is granted again
+        if not self._policies.lets(grant.activation):
+            return Drop(EARLIER_POLICY)  # it is judged again
         if job.revision != grant.revision or job.plan_hash != grant.plan_hash:
             return Drop("the revision is not the one in force")
         return job

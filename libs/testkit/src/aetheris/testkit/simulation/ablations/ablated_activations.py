@@ -32,10 +32,16 @@ ACTIVATIONS: tuple[Ablation, ...] = (
         {f"{_EDGE}._activated": _answers_first},
     ),
     Ablation(
-        "with a partition taken over unread",
-        "who takes a partition over has read what is activated",
-        1000,
-        {f"{_EDGE}._learn": always(None)},
+        "with calls by an earlier policy",
+        "behind a partition's barrier of a policy no call is made that was granted by an earlier one",
+        2000,
+        {"aetheris.tool_executor.core.partition_policies.PartitionPolicies.lets": always(value=True)},
+    ),
+    Ablation(
+        "with tries again that no policy is asked about",
+        "what certainly took no effect starts again only where the policy in force lets it",
+        2000,
+        {"aetheris.ledger.core.adjudication._refused_now": always(None)},
     ),
     Ablation(
         "with activations of any number",

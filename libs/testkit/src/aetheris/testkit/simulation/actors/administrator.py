@@ -11,7 +11,7 @@ from aetheris.runtime.keys.records import RecordKeys
 from aetheris.testkit.simulation.activated import FORGED
 from aetheris.testkit.simulation.installation import keys_of, line
 from aetheris.testkit.simulation.log import again
-from aetheris.testkit.simulation.scenario import POLICY_TEXTS
+from aetheris.testkit.simulation.scenario import ACTIVATED_TEXTS, POLICY_TEXTS
 from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulationSurroundings
 
 UNREADABLE = 'rules = "of a later version"\n'
@@ -49,12 +49,12 @@ class Administrator:
         """Another policy, or now and then one that this version can't read."""
         tape = self._around.tape
         unreadable = tape.chance(0.1)
-        number = self._activate(UNREADABLE if unreadable else tape.pick(POLICY_TEXTS))
+        number = self._activate(UNREADABLE if unreadable else tape.pick(ACTIVATED_TEXTS))
         return f"activation {number} is ordered{', which nobody can read' if unreadable else ''}"
 
     def two_activate_at_once(self) -> str:
         """By way of two gateways: one counts."""
-        number = self._activate(self._around.tape.pick(POLICY_TEXTS))
+        number = self._activate(self._around.tape.pick(ACTIVATED_TEXTS))
         self._around.log.adrift(line(Topic.POLICIES, self._id(), self._activation("another's"), self._keys))
         return f"two order activation {number} at once"
 

@@ -11,13 +11,14 @@ from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.provenance import Standing
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import FreezeBarrier
+from aetheris.protocol.messages.commands import PartitionBarrier
 from aetheris.protocol.messages.event_values import Outcome
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectKind
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
+from aetheris.testkit.simulation.actors.policy_lines import PolicyLines
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
 from aetheris.testkit.simulation.external_system import CallFate, ExternalCall, call_of
 from aetheris.testkit.simulation.log import Entry, WholeBatch
@@ -112,13 +113,15 @@ class SimulatedExecutor:
         self.sent: list[ExternalCall] = []
         self._freezes = FreezeOrders()
         self._table = SimulatedReader(around, {Topic.FREEZES: 0})
-        self._read_freezes()
+        self._policy_lines = PolicyLines(around)
+        self._read_orders()
         self.core = Partition(
             worker,
             lambda _: REFUSAL if self._refuses() else None,
             lambda call: EffectKind(call.entry.node.kind),
             self.memory.unread_tries,
             freezes=self._freezes,
+            activations=self._policy_lines.activations,
         )
         self.writer = around.log.writer(self.name)
         self._ends = ends
@@ -221,7 +224,7 @@ class SimulatedExecutor:
             self.has_ended = True
         if self.has_ended:
             return None
-        if isinstance(body, FreezeBarrier):
+        if isinstance(body, PartitionBarrier):
             self.core.passed(body, offset)
             return None
         return self.core.evolve(body, offset)
@@ -238,13 +241,15 @@ class SimulatedExecutor:
             return False
         return (end.worker_id, end.incarnation) == (self.worker.worker_id, self.worker.incarnation)
 
-    def _read_freezes(self) -> None:
+    def _read_orders(self) -> None:
+        self._policy_lines.read()
         for one in self._table.read_all(Topic.FREEZES):
             self._freezes.hear(one.body)
 
     def _round(self) -> None:
-        if self._table.has_more and (self.around.calm or self.around.tape.chance(0.5)):
-            self._read_freezes()
+        has_more = self._table.has_more or self._policy_lines.has_more
+        if has_more and (self.around.calm or self.around.tape.chance(0.5)):
+            self._read_orders()
         batch = self.reader.read()
         returned = self._fold(batch[Topic.JOBS_EVENTS])
         if self.has_ended:

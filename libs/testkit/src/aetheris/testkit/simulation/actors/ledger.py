@@ -27,10 +27,9 @@ from aetheris.protocol.base.writers import Party
 from aetheris.protocol.fold.provenance import Standing
 from aetheris.protocol.fold.workers import Ended, Names
 from aetheris.protocol.messages.commands import (
-    POLICY_KEY,
     CancelContract,
-    FreezeBarrier,
     FreezeOrder,
+    PartitionBarrier,
     PolicyActivation,
     PolicyAnswer,
     StepCommand,
@@ -39,11 +38,11 @@ from aetheris.protocol.messages.commands import (
 )
 from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
-from aetheris.protocol.tables.policy_activations import PolicyActivations
 from aetheris.protocol.tables.signed_messages import SignedMessages
+from aetheris.testkit.simulation.actors.policy_lines import PolicyLines
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
 from aetheris.testkit.simulation.checks import Broken
-from aetheris.testkit.simulation.installation import installation, keys_of, line
+from aetheris.testkit.simulation.installation import keys_of, line
 from aetheris.testkit.simulation.log import Entry, WholeBatch
 from aetheris.testkit.simulation.scenario import TENANT, TOOLS
 from aetheris.testkit.simulation.stores import Holders
@@ -82,10 +81,8 @@ class SimulatedLedger:
         self._facts: Facts | None = None
         self._freezes = FreezeOrders()
         self.policies = PolicyInForce()
-        self._activations = PolicyActivations()
         self._answered = around.activations.answered.get(around.number, 0)
         """The activation that its partition had answered when it took over, or that it has answered since."""
-        self._messages = SignedMessages((installation(),) if around.rooted else ())
         scenario = around.scenario
         self.core = Partition(
             DecisionContext(
@@ -105,11 +102,11 @@ class SimulatedLedger:
         self._tables = SimulatedReader(
             around, dict.fromkeys((Topic.WORKERS, Topic.LEDGER_CONTENTS, Topic.TOOLS_REGISTRY, Topic.FREEZES), 0)
         )
-        self._policy_lines = SimulatedReader(around, {Topic.POLICIES: 0})
+        self.policy_lines = PolicyLines(around)
         self.released: dict[str, int] = {}
         """Tool → where its last release that was read says that the partition ended."""
         self._read_tables(announce=False)
-        self._learn()
+        self._read_policies()
         commands = {topic: group.start(topic) for topic in (Topic.TOOLS_REQUESTS, Topic.JOBS_COMMANDS)}
         self._checkpoints = SimCheckpoints(around, Topic.LEDGER_CHECKPOINTS)
         start, below = self._checkpoints.load(start)
@@ -135,7 +132,7 @@ class SimulatedLedger:
             return ()
         if self._facts is not None:
             return self._decides
-        if self.reader.has_more or self._tables.has_more or self._policy_lines.has_more:
+        if self.reader.has_more or self._tables.has_more or self.policy_lines.has_more:
             return self._takes_a_round
         due_s = self.due_s()
         return self._finds_due if due_s is not None and due_s <= self.around.now_s else ()
@@ -170,7 +167,7 @@ class SimulatedLedger:
             self.core.needs_upgrade(body.job_id, offset, is_birth=True)
         elif standing is Standing.VOID:
             self.core.pass_over(offset)
-        elif isinstance(body, FreezeBarrier):
+        elif isinstance(body, PartitionBarrier):
             self.core.passed(body, offset)
         elif isinstance(body, EffectConfirmed | ConfirmationFailed):
             self.core.confirm(body, offset, now)
@@ -277,16 +274,9 @@ class SimulatedLedger:
         counting = [one.body for one in self._tables.read_all(Topic.FREEZES) if self._freezes.hear(one.body)]
         return [body for body in counting if isinstance(body, FreezeOrder)]
 
-    def _learn(self) -> None:
-        """Who had the partition before may have answered an activation: it decides here, too."""
-        self._read_policies()
-
     def _read_policies(self) -> None:
-        for one in self._policy_lines.read_all(Topic.POLICIES):
-            key, value = one.record.key or b"", one.record.value
-            name, place = one.body.type_name, POLICY_KEY.encode() if value else key
-            if self._messages.counts(Topic.POLICIES, name, place, value) and self._activations.hear(one.body):
-                self._activated(one.body)
+        for one in self.policy_lines.read():
+            self._activated(one)
 
     def answers(self, number: int) -> None:
         """That its partition decides by an activation."""
@@ -301,7 +291,7 @@ class SimulatedLedger:
         if not isinstance(record, PolicyActivation):
             return
         self.policies.take(record)
-        if self.around.number not in self._activations.answers(record.key):
+        if self.around.number not in self.policy_lines.activations.answers(record.key):
             self.core.policy_activated(self._now())
 
     def quarantined(self) -> list[str]:
