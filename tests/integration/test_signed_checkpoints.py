@@ -38,14 +38,14 @@ Sign = Callable[[Draft], Draft]
 
 
 @dataclass(frozen=True)
-class Installation:
+class SigningInstallation:
     """A root, and the keys of its services."""
 
     folder: Path
     id: str
 
     @classmethod
-    def made(cls, folder: Path) -> "Installation":
+    def made(cls, folder: Path) -> "SigningInstallation":
         now = datetime.now(UTC)
         times = (now - timedelta(hours=1), now + timedelta(days=1))
         return cls(folder, make_installation(folder, [Party.PLANNER, Party.LEDGER, Party.AUDITOR], *times))
@@ -65,13 +65,13 @@ class Installation:
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    return Installation.made(tmp_path_factory.mktemp("ours"))
+def ours(tmp_path_factory: pytest.TempPathFactory) -> SigningInstallation:
+    return SigningInstallation.made(tmp_path_factory.mktemp("ours"))
 
 
 @pytest.fixture(scope="module")
-def others(tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    return Installation.made(tmp_path_factory.mktemp("others"))
+def others(tmp_path_factory: pytest.TempPathFactory) -> SigningInstallation:
+    return SigningInstallation.made(tmp_path_factory.mktemp("others"))
 
 
 class Heard:
@@ -104,7 +104,7 @@ class LeftBehind:
 
 
 @pytest.fixture
-async def waiting(bench: CheckpointBench, ours: Installation) -> AsyncIterator[LeftBehind]:
+async def waiting(bench: CheckpointBench, ours: SigningInstallation) -> AsyncIterator[LeftBehind]:
     own = Heard(ours.keys(Party.LEDGER), bench)
     async with running(bench, pieces=own.signatures) as run:
         job = await left_behind(bench, run, "tool_invocation_started", "tool_invocation_finished", "job_waiting")
@@ -153,7 +153,7 @@ def of_another_topic(keys: RecordKeys) -> Sign:
     return lambda draft: replace(keys.piece(replace(draft, topic=str(Topic.PLANNER_CHECKPOINTS))), topic=draft.topic)
 
 
-FORGERS: dict[str, Callable[[Installation, Installation], Sign]] = {
+FORGERS: dict[str, Callable[[SigningInstallation, SigningInstallation], Sign]] = {
     "nobody has signed": lambda _ours, _others: lambda draft: draft,
     "another service has signed": lambda ours, _: ours.keys(Party.LEDGER, Party.AUDITOR).piece,
     "another root's ledger has signed": lambda _, others: others.keys(Party.LEDGER).piece,
@@ -166,7 +166,7 @@ FORGERS: dict[str, Callable[[Installation, Installation], Sign]] = {
 
 @pytest.mark.parametrize("forger", FORGERS)
 async def test_a_piece_that_leaves_out_a_call_is_none(
-    bench: CheckpointBench, ours: Installation, others: Installation, waiting: LeftBehind, forger: str
+    bench: CheckpointBench, ours: SigningInstallation, others: SigningInstallation, waiting: LeftBehind, forger: str
 ) -> None:
     sign = FORGERS[forger](ours, others)
     forged = [sign(laid(piece)) for piece in without(waiting.pieces, b"tool_invocation")]
@@ -186,7 +186,7 @@ async def test_a_piece_that_leaves_out_a_call_is_none(
 
 
 async def test_what_its_own_key_has_signed_is_believed(
-    bench: CheckpointBench, ours: Installation, waiting: LeftBehind
+    bench: CheckpointBench, ours: SigningInstallation, waiting: LeftBehind
 ) -> None:
     """So the tests of forgers show that it is the signature that is missed."""
     sign = ours.keys(Party.LEDGER).piece
@@ -198,7 +198,7 @@ async def test_what_its_own_key_has_signed_is_believed(
 
 
 async def test_what_a_revoked_key_has_signed_is_none(
-    bench: CheckpointBench, ours: Installation, waiting: LeftBehind
+    bench: CheckpointBench, ours: SigningInstallation, waiting: LeftBehind
 ) -> None:
     own = Heard(ours.keys(Party.LEDGER, revocations=ours.revoking(Party.LEDGER)), bench)
     async with running(bench, inputs=READS, pieces=own.signatures) as run:
@@ -209,7 +209,7 @@ async def test_what_a_revoked_key_has_signed_is_none(
 
 
 async def test_own_older_pieces_laid_there_again_say_what_is_so(
-    bench: CheckpointBench, ours: Installation, waiting: LeftBehind
+    bench: CheckpointBench, ours: SigningInstallation, waiting: LeftBehind
 ) -> None:
     """They are true up to where they reach, and the log is read from there: they cost time, and hide nothing."""
     first = waiting.pieces[0]
@@ -227,7 +227,7 @@ async def test_own_older_pieces_laid_there_again_say_what_is_so(
 
 
 async def test_pieces_of_a_job_that_was_sealed_since_bring_it_back_to_nobody(
-    bench: CheckpointBench, ours: Installation, waiting: LeftBehind
+    bench: CheckpointBench, ours: SigningInstallation, waiting: LeftBehind
 ) -> None:
     keys = ours.keys(Party.LEDGER)
     async with running(bench, pieces=Heard(keys, bench).signatures) as run:
