@@ -29,7 +29,7 @@ class ChainHead:
         """Append a record; the new root, 32 bytes."""
         get = record.named.get
         name, value = event_type(get("ce_type", b"")), b2a_base64(record.value, newline=False)
-        link = b"%b\n%b %b %b" % (self.root, get("ce_id", b""), name, value)
+        link = b"".join((self.root, b"\n", get("ce_id", b""), b" ", name, b" ", value))
         self.root = hashlib.sha256(link).digest()
         self.count += 1
         return self.root
@@ -94,7 +94,7 @@ def record_leaf(record: RawRecord) -> bytes:
     comes more than once.
     """
     headers, value_hash = record.named, hashlib.sha256(record.value).digest()
-    if repeated := record.repeated:
+    if len(headers) < len(record.headers) and (repeated := record.repeated):
         said = b"".join(_REPEATED if name in repeated else _prefixed(headers.get(name)) for name in COVERED)
         return hashlib.sha256(b"\0%b\0\0\0\x20%b" % (said, value_hash)).digest()
     return leaf_of(headers, value_hash)
@@ -103,14 +103,9 @@ def record_leaf(record: RawRecord) -> bytes:
 def leaf_of(headers: Mapping[str, bytes], value_hash: bytes) -> bytes:
     """The leaf of a record that has each of its headers once, from them and the SHA-256 of its value."""
     get = headers.get
-    said = (
-        _prefixed(get("ce_id")),
-        _kept(get("ce_type")),
-        _prefixed(get("ce_time")),
-        _kept(get("ce_source")),
-        value_hash,
-    )
-    return hashlib.sha256(b"\0%b%b%b%b\0\0\0\x20%b" % said).digest()
+    event_id, time = _prefixed(get("ce_id")), _prefixed(get("ce_time"))
+    kind, source = _kept(get("ce_type")), _kept(get("ce_source"))
+    return hashlib.sha256(b"".join((b"\0", event_id, kind, time, source, b"\0\0\0\x20", value_hash))).digest()
 
 
 def event_chain_root(records: Iterable[RawRecord]) -> str:

@@ -4,6 +4,7 @@ No word of a record is taken for what another record says already (docs/verifica
 """
 
 import hashlib
+import marshal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -19,10 +20,13 @@ from aetheris.proofs.value_references import NoSuchPlace, is_blob, pointed, targ
 
 SHOWN_BYTES, SHOWN_DEPTH = 64 * 1024, 64
 """Arguments up to so much stand in a form as they are; of others, what names each."""
+_WITHOUT_REFERENCES = 2
+"""The version of marshal in which equal values have equal bytes."""
+_NONE: frozenset[str] = frozenset()
 SHORT_BYTES, BEGINNING, MOST_SHOWN = 1_000, 900, 30
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, though never changed: that makes the making of each dear
 class RecomputedCall:
     """A call as its plan and what precedes it make it."""
 
@@ -41,7 +45,7 @@ class RecomputedCalls:
         created = validity.history.created
         self._created: Body = created.body if created is not None else {}
         self._adopted = _adopted(self._created)
-        self._calls: dict[tuple[str, int, int], Mapping[str, RecomputedCall]] = {}
+        self._calls: dict[tuple[str, int, int], dict[str, RecomputedCall]] = {}
         self._results: dict[str, Any] = {}
 
     def violations(self) -> Iterator[Violation]:
@@ -63,12 +67,12 @@ class RecomputedCalls:
         if not history.plans.effective:
             return
         plan = history.facts[min(history.plans.effective)]
-        submitted, goal = self._created.get("plan"), self._created.get("goal")
+        submitted, goal, planned = self._created.get("plan"), self._created.get("goal"), plan.body.get("task_graph")
         if submitted is not None:
-            differs = hash_or_empty(submitted) != history.hash_of(plan, "task_graph")
+            same = _is_same(submitted, planned) or hash_or_empty(submitted) == history.hash_of(plan, "task_graph")
         else:
-            differs = isinstance(goal, str) and not _asks(_mapping(plan.body.get("task_graph")), goal, self._created)
-        if differs:
+            same = not isinstance(goal, str) or _asks(_mapping(planned), goal, self._created)
+        if not same:
             yield violation("plan_differs", plan, "the first plan is not the one that was submitted, or asked for")
 
     def _start(self, start: Fact) -> Iterator[Violation]:
@@ -79,10 +83,10 @@ class RecomputedCalls:
             return  # said of the result itself
         if not _is_occurrence(start.body.get("occurrence"), entry.get("occurrence")):
             yield violation("occurrence_differs", start, f"node {start.node} has another occurrence in its plan")
-        if not any(start.text("args_hash") == call.args_hash for call in calls.values()):
+        call, args_hash = calls.get(start.key), start.text("args_hash")
+        if not (call is not None and call.args_hash == args_hash) and args_hash not in _hashes(calls):
             said = f"args_hash is not that of the arguments of node {start.node}, as plan, results and edits make them"
             yield violation("args_differ", start, said)
-        call = calls.get(start.key)
         if call is None:
             yield violation("key_differs", start, f"the key is not that of the call of node {start.node}")
         elif start.text("content_key") != call.content_key:
@@ -91,16 +95,18 @@ class RecomputedCalls:
     def _calls_of(self, start: Fact) -> Mapping[str, RecomputedCall]:
         """By key, the calls that a node may make: the plan's, and those that people's edits have made of it so far."""
         planned = self._validity.planned(start)
-        edits = [edit for edit in self._validity.history.edits.get(start.node, ()) if edit.at < start.at]
+        said = self._validity.history.edits.get(start.node)
+        edits = [edit for edit in said if edit.at < start.at] if said else ()
         known = (start.node, id(planned.entry), len(edits))
-        if known not in self._calls:
+        found = self._calls.get(known)
+        if found is None:
             call = self._planned(start, planned.entry, planned.tool)
             found = {} if call is None else {call.key: call}
             for edit in edits:
                 made = self._edited(edit, planned.entry, planned.tool) if edit.key in found else None
                 found |= {} if made is None else {made.key: made}
             self._calls[known] = found
-        return self._calls[known]
+        return found
 
     def _edited(self, edit: Fact, entry: Body, pinned: Body) -> RecomputedCall | None:
         """What the decision that stands about a call has made of it."""
@@ -114,7 +120,7 @@ class RecomputedCalls:
         """What a node's entry and the results before a record make; None where they make no call."""
         args: Any = entry.get("args") or {}
         try:
-            named = {target: self._value(target, fact.at) for target in targets(args)}
+            named = {target: self._value(target, fact.at) for target in targets(args)} if args else {}
         except NoSuchPlace:
             return None
         found: Any = with_values(args, named) if named else args
@@ -123,7 +129,7 @@ class RecomputedCalls:
     def _call(self, fact: Fact, entry: Body, pinned: Body, args: dict[str, Any]) -> RecomputedCall | None:
         tool, tenant = str(entry.get("tool") or entry.get("kind")), str(self._created.get("tenant"))
         volatile = pinned.get("volatile")
-        names = set(map(str, cast("list[Any]", volatile))) if isinstance(volatile, list) else set[str]()
+        names = set(map(str, cast("list[Any]", volatile))) if isinstance(volatile, list) else _NONE
         meant = args if names.isdisjoint(args) else {name: value for name, value in args.items() if name not in names}
         try:
             canonically = canonical(args) if args else b""
@@ -227,6 +233,18 @@ class RecomputedCalls:
             reference = fact.body.get("result_ref")
             if reference is not None and not (is_blob(reference) and fact.body.get("result") is None):
                 yield violation("bad_reference", fact, "result_ref is no reference, or a result stands beside it")
+
+
+def _is_same(one: object, other: object) -> bool:
+    """Whether two JSON values are the same to the type and the order of each part: then their hashes are, too."""
+    try:
+        return marshal.dumps(one, _WITHOUT_REFERENCES) == marshal.dumps(other, _WITHOUT_REFERENCES)
+    except ValueError:  # too deep
+        return False
+
+
+def _hashes(calls: Mapping[str, RecomputedCall]) -> set[str]:
+    return {call.args_hash for call in calls.values()}
 
 
 def _result_hash(fact: Fact) -> str:

@@ -79,7 +79,10 @@ class RawRecord:
         """Its headers by name, of each name the first. Asked for several times a record, so made once."""
         found = self._named
         if found is None:
-            found = self._named = dict(reversed(self.headers))
+            found = dict(self.headers)
+            if len(found) < len(self.headers):
+                found = dict(reversed(self.headers))
+            self._named = found
         return found
 
     def header(self, name: str) -> bytes:
@@ -176,13 +179,13 @@ def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
     A record that can't be read, or has a header of those twice by which it is known, says nothing: its body is empty
     and its type too.
     """
-    headers, repeated = record.named, record.repeated
-    ce_id, ce_type = headers.get("ce_id", b""), headers.get("ce_type", b"")
-    kind, event_id = _type(ce_type), ce_id.decode(errors="replace")
+    headers = record.named
+    get, repeated = headers.get, record.repeated if len(headers) < len(record.headers) else ()
+    ce_id, kind = get("ce_id", b""), _type(get("ce_type", b""))
     body = None if repeated else body_of(record.value)
     name = kind.name if body is not None and kind.is_readable else ""
-    time = headers.get("ce_time", b"").decode(errors="replace")
-    fact = Fact(at, record.offset, event_id, name, body if body is not None else {}, time)
+    event_id, time = ce_id.decode("utf-8", "replace"), get("ce_time", b"").decode("utf-8", "replace")
+    fact = Fact(at, record.offset, event_id, name, {} if body is None else body, time)
     found: list[Violation] = []
     if repeated:
         found.append(violation("repeated_header", fact, f"it has more than one {' and '.join(repeated)}"))
@@ -191,8 +194,8 @@ def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
     elif not kind.is_readable:
         found.append(violation("unknown_version", fact, f"{kind.name} has a version that can't be judged"))
     else:
-        found.extend(_repeated_fields(record.key, headers.get("ce_subject", b""), fact))
-    if _is_ambiguous(ce_id) or kind.is_ambiguous:
+        found = _repeated_fields(record.key, get("ce_subject", b""), fact)
+    if kind.is_ambiguous or _is_ambiguous(ce_id):
         found.append(
             violation("ambiguous_header", fact, "ce_id or ce_type holds white space, which the chain can't tell")
         )
