@@ -11,10 +11,10 @@ class Hashed(str):
     """A word that counts how often any of them is looked up."""
 
     __slots__ = ()
-    count = 0
+    lookups = 0
 
     def __hash__(self) -> int:
-        Hashed.count += 1
+        Hashed.lookups += 1
         return super().__hash__()
 
 
@@ -33,11 +33,11 @@ def test_a_line_costs_what_it_is_long_however_many_lie_before_it() -> None:
     for number in range(20):
         line = invented(number)
         partly = line.model_copy(update={"ended": line.ended[:-1]})
-        Hashed.count = 0
+        Hashed.lookups = 0
         name.take(line)
         assert name.hides(partly)
         answer = name.entry(NAME, name.live, name.since)
-        costs.append(Hashed.count)
+        costs.append(Hashed.lookups)
         assert (answer.left, answer.ended) == (line.left, line.ended)
     assert max(costs[2:]) == min(costs[2:])
     assert name.live == incarnation_of("a")
