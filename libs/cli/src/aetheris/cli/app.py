@@ -63,6 +63,7 @@ PLACES = {
     "verify": "proofs",
     "export": "proofs",
     "seals": "seals",
+    "witness": "witness",
     "root": "root",
     "key": "keys",
     "dlq": "dlq",

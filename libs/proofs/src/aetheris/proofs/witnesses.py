@@ -7,7 +7,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from cryptography.exceptions import InvalidSignature
@@ -229,19 +229,30 @@ def seen_by(note: str, witnesses: Iterable[NoteKey]) -> Mapping[tuple[str, bytes
     return found
 
 
+def open_logged(note: str, logs: Iterable[NoteKey]) -> Checkpoint:
+    """What a checkpoint says, if one of these logs signed it under its own origin; `note` with those signatures alone.
+
+    Raises:
+        BadNote.
+    """
+    checkpoint, text, signatures = signatures_of(note)
+    known = {(key.name, key.id): key for key in logs if key.name == checkpoint.origin}
+    signed = [(name, one) for name, one in signatures if (name, one[:4]) in known]
+    if not all(_holds(known[name, one[:4]].public_key, one[4:], text) for name, one in signed):
+        raise BadNote("checkpoint_signature", "the checkpoint's signature is not its key's")
+    if not signed:
+        raise BadNote("checkpoint_unknown_log", "signed by no log that is known, under its own origin")
+    lines = "".join(f"— {name} {base64.b64encode(one).decode()}\n" for name, one in signed)
+    return replace(checkpoint, note=f"{text.decode()}\n{lines}")
+
+
 def open_witnessed(note: str, policy: LogPolicy) -> Witnessed:
     """What a checkpoint says, if it is of one of the policy's logs, and its quorum has seen it.
 
     Raises:
         BadNote.
     """
-    checkpoint, text, signatures = signatures_of(note)
-    logs = {(key.name, key.id): key for key in policy.logs if key.name == checkpoint.origin}
-    signed = [(logs[name, one[:4]], one[4:]) for name, one in signatures if (name, one[:4]) in logs]
-    if not all(_holds(key.public_key, signature, text) for key, signature in signed):
-        raise BadNote("checkpoint_signature", "the checkpoint's signature is not its key's")
-    if not signed:
-        raise BadNote("checkpoint_unknown_log", "signed by no log of the policy under its own origin")
+    checkpoint = replace(open_logged(note, policy.logs), note=note)
     times = seen_by(note, (witness.key for witness in policy.witnesses.values()))
     by = {
         name: times[witness.key.name, witness.key.id]

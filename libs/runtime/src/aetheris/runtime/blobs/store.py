@@ -8,12 +8,12 @@ BlobError
 
 import asyncio
 import hashlib
-import os
 import re
-import secrets
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import NamedTuple
+
+from aetheris.runtime.base.whole_file import write_whole
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _S3 = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?P<prefix>(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*)/?")
@@ -152,24 +152,9 @@ class FolderBlobs(Blobs):
         path = self._path(ref.sha256)
         if not path.exists() or path.stat().st_size != ref.size:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write_whole(path, data)
+            write_whole(path, data)
 
 
 def path_of(sha256: str) -> str:
     """Where a blob lies in its store."""
     return f"{sha256[:2]}/{sha256}"
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    """Write beside, flush to disk, rename into place, flush the folder."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    with beside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
