@@ -34,6 +34,7 @@ PURE = frozenset(
             "ipaddress",
             "itertools",
             "json",
+            "marshal",
             "math",
         ),
         *("abc", "operator", "re", "struct", "tomllib", "typing", "urllib.parse", "uuid", "zipfile", "zlib"),
