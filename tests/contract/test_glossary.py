@@ -26,6 +26,7 @@ ALONE = "proofs.standalone.verify"
 NOUNS = {
     "blocking": "an adjective: the client whose calls block",
     "mapping": "a noun: what of a server's tools becomes what of ours",
+    "nesting": "a noun: how deep JSON is nested",
     "partitioning": "Kafka's noun for which partition a key lies in",
     "planning": "a noun: the room of what plans",
     "signing": "a noun, as in code signing",

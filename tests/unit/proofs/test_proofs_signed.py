@@ -84,7 +84,7 @@ def test_about_a_key_that_holds_half_a_pair_nothing_can_be_signed() -> None:
     log = Log(node("a"), tools={"refund": tool("opaque", irreversible=True)})
     log.ask(key="\ud800", **RULE)
     log.decide("approve", key="\ud800", signature=signature(text("ann"), "ann"))
-    assert "not_signed" in rules(log)
+    assert "undecodable" in rules(log)
 
 
 def test_a_signature_is_nobody_elses_yes_whatever_is_recorded_beside_it() -> None:

@@ -2,9 +2,8 @@
 """Check an evidence bundle of Aetheris with this one file and Python 3.8 or newer. It is meant to be read.
 
 In this order: the envelope's signature, before what it signs is parsed; the tree over all sealed records; their seal;
-its place in the log of seals, and who witnessed that; that calls took effect at most once. Ends with 0 if all holds, 1
-if not, 2 on wrong usage. Without --public-key a bundle is only "unchanged since sealed by whoever holds these keys":
-1, unless --self-signed asks for no more.
+its place in the log of seals, and who witnessed it; that calls took effect at most once. Ends with 0 if all holds, 1
+if not, 2 on wrong usage. Without --public-key it is only "unchanged since sealed by whoever holds these keys": 1.
 """
 import argparse, base64, datetime, decimal, functools, hashlib, json, re, struct, sys, zlib
 
@@ -13,7 +12,7 @@ doubts, repeats, revocations; plans, identities; what was undone or adopted. By 
 MAX_BYTES, MAX_VALUES, NOW = 256 << 20, 4_000_000, datetime.datetime.now(datetime.timezone.utc)
 ENVELOPE = rb'\{"payload":"([\w+/=]+)","payloadType":"application/vnd\.in-toto\+json","signatures":(\[.{1,65000}\])\}'
 NAMES = ("node_id", "idempotency_key", "invocation_id", "tool_version", "args_hash")
-ENDS = ("job_completed", "job_failed", "job_cancelled")
+ENDS, INSIDE = ("job_completed", "job_failed", "job_cancelled"), {dict: dict.values, list: iter}
 SIGNED_BY = dict.fromkeys(("job_created", "plan_generated", *ENDS), "planner")
 SIGNED_BY.update(policy_allowed="ledger", approval_decided="ledger")
 class Refused(Exception): pass  # Refused(rule, offset)
@@ -21,12 +20,14 @@ MALFORMED = (Refused, ValueError, LookupError, TypeError, AttributeError, Arithm
 def require(holds, rule, offset=None):
     if not holds: raise Refused(rule, offset)
 def once(pairs): return dict(pairs) if len(dict(pairs)) == len(pairs) else require(False, "undecodable")
-def parse(text): return json.loads(text, object_pairs_hook=once, parse_constant=int)
+def real(text): return (float if set(text) & set(".eE") else int)(text if re.match(r"-?\d{1,4300}(?!\d)", text) else "")
+READ = dict(object_pairs_hook=once, parse_constant=int, parse_int=real, parse_float=real)
+def parse(data): return json.loads(data.decode(), **READ)
+def depth(one): return type(one) in INSIDE and 1 + max(map(depth, INSIDE[type(one)](one)), default=0)
 def sha256(data): return hashlib.sha256(data).digest()
 def unbase64(text): return base64.b64decode(text, validate=True)
 def moment(text): return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(NOW.tzinfo)
 def pae(kind, payload): return b"DSSEv1 %d application/vnd.%b %d %b" % (16 + len(kind), kind, len(payload), payload)
-
 def canonical(value):  # RFC 8785.
     if isinstance(value, list): return "[%s]" % ",".join(map(canonical, value))
     if isinstance(value, dict):
@@ -57,7 +58,6 @@ def point(encoded, sign):
     x = (x if x & 1 == encoded[31] >> 7 else -x) * sign % P
     return x, y, 1, x * y % P
 BASE = point((4 * pow(5, P - 2, P) % P).to_bytes(32, "little"), 1)
-
 @functools.lru_cache(maxsize=None)
 def is_signed(key, signature, message):  # is sB - hA = R? A batch of records has one signature, computed once
     s, hashed = int.from_bytes(signature[32:], "little"), hashlib.sha512(signature[:32] + key + message).digest()
@@ -73,7 +73,6 @@ def tree_root(level):  # RFC 9162, 2.1.1.
     while len(level) > 1:
         level = [sha256(b"\1" + a + b) for a, b in zip(level[::2], level[1::2])] + level[len(level) & ~1:]
     return level[0]
-
 def climb(found, index, size, path):  # the root that a path leads to from a leaf: RFC 9162, 2.1.3
     require(0 <= index < size and (size > 1) == bool(path), "bad_proof")
     if size == 1: return found
@@ -90,8 +89,8 @@ class Key:  # A public key. What it signs counts from its begin on, up to its en
     def counts(self, use, at):
         ended = any(end and moment(end) <= at for end in self.ends)
         return self.use in (None, use) and not ended and (not self.begin or moment(self.begin) <= at)
-def read_keys(text):
-    return {key.id: key for key in map(Key, [{"public_key": text}] if "-----" in text[:9] else parse(text)["keys"])}
+def read_keys(pem):
+    return {key.id: key for key in map(Key, parse(pem.encode())["keys"] if "{" in pem[:9] else [{"public_key": pem}])}
 
 def unzip(data):  # The envelope in a zip of one form, to the last byte; a hundred times as large at most.
     method, crc, packed_size, size = struct.unpack_from("<H", data, 8) + struct.unpack_from("<3I", data, 14)
@@ -127,7 +126,8 @@ class Record:  # as it lies in the log; its leaf of the tree is over four header
         self.leaf = sha256(leaf + b"\0\0\0\x20" + sha256(self.value))
         named = re.fullmatch(rb"io\.aetheris\.([a-z0-9_]+)\.v1", dict(headers).get("ce_type", b""))
         self.body, self.type = parse(self.value), named and named[1].decode()
-        require(isinstance(self.body, dict) and named, "undecodable", self.offset)
+        said = json.dumps(self.body, ensure_ascii=False)
+        require(named and re.match("{[^\ud800-\udfff]+$", said) and depth(self.body) <= 128, "undecodable", self.offset)
 
 def is_signed_by(service, record, root, born, certified):  # by a key that the root certifies, in its place (ADR 9)
     value, _, tail = record.value.rpartition(b',"sig":')

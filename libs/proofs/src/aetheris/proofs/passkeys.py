@@ -13,11 +13,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 
+from aetheris.proofs.records import nests_deeper
+
 _BELOW = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 """The order of the curve."""
 _LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
-_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"?|[][{}]', re.DOTALL)
 _DEEPEST = 8
 _BY_A_PERSON, _REGISTERS, _EXTENDS = 0x05, 0x40, 0x80
 """Flags: somebody was there and was verified; data of a new key; data of extensions."""
@@ -102,20 +103,12 @@ def _point(data: bytes) -> ec.EllipticCurvePublicKey:
 
 
 def _said(client_data: bytes) -> dict[str, Any]:
-    _check_depth(client_data)
+    if nests_deeper(client_data, _DEEPEST):
+        raise ValueError("too deep")
     found = json.loads(client_data.decode(), object_pairs_hook=_pairs, parse_constant=_constant)
     if not isinstance(found, dict) or not client_data.startswith(b"{") or not client_data.endswith(b"}"):
         raise ValueError("no client data")
     return cast("dict[str, Any]", found)
-
-
-def _check_depth(client_data: bytes) -> None:
-    """Before they are parsed: how deep a parser gets is its caller's matter."""
-    depth = 0
-    for token in _STRING_OR_BRACKET.findall(client_data):
-        depth += {b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(token, 0)
-        if depth > _DEEPEST:
-            raise ValueError("too deep")
 
 
 def _pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:

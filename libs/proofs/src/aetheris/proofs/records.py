@@ -1,6 +1,5 @@
 """Raw history: a job's records as they lie in the log, and what each of them says."""
 
-import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,10 @@ import jiter
 
 _TYPE = re.compile(rb"io\.aetheris\.([a-z0-9_]+)\.v([0-9]+)\Z")
 READABLE_VERSION = b"1"
+MAX_DEPTH = 128
+"""Levels of a record, beyond which nobody reads it."""
+_OTHER = bytes(set(range(256)) - set(b"[]{}"))
+_ONE_KIND = bytes.maketrans(b"[]{}", b"()()")
 COVERED = ("ce_id", "ce_type", "ce_time", "ce_source")
 """The headers that a record's leaf covers, in that order."""
 
@@ -190,7 +193,7 @@ def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
     if repeated:
         found.append(violation("repeated_header", fact, f"it has more than one {' and '.join(repeated)}"))
     elif body is None:
-        found.append(violation("undecodable", fact, "the value is not one JSON object without duplicate keys"))
+        found.append(violation("undecodable", fact, "the value is not one JSON object that each reader reads"))
     elif not kind.is_readable:
         found.append(violation("unknown_version", fact, f"{kind.name} has a version that can't be judged"))
     else:
@@ -224,34 +227,30 @@ def _type(ce_type: bytes) -> _Type:
 
 
 def body_of(value: bytes) -> Body | None:
-    """One JSON object without duplicate keys; None for anything else."""
+    """One JSON object without duplicate keys, lone surrogates and too many levels; None for anything else."""
+    if nests_deeper(value, MAX_DEPTH):
+        return None
     try:
-        parsed: object = _parsed(value)
-    except (ValueError, RecursionError):
+        parsed: object = jiter.from_json(value, allow_inf_nan=False, cache_mode="all", catch_duplicate_keys=True)
+    except ValueError:
         return None
     return cast("Body", parsed) if isinstance(parsed, dict) else None
 
 
-def _parsed(value: bytes) -> object:
-    """One JSON value. What jiter refuses, as it does lone surrogates and deep nesting, is for json to judge."""
-    try:
-        return jiter.from_json(value, allow_inf_nan=False, cache_mode="all", catch_duplicate_keys=True)
-    except ValueError:
-        return _STRICT.decode(value.decode())
+def nests_deeper(data: bytes, levels: int) -> bool:
+    """Whether one JSON value, not parsed yet, nests deeper than so many levels; what is no JSON may seem to.
 
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError
-    return found
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(name)
-
-
-_STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+    Linear in its bytes.
+    """
+    if data.count(b"{") + data.count(b"[") <= levels:
+        return False
+    outside = b"".join(data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
+    brackets = outside.translate(_ONE_KIND, _OTHER)
+    for _ in range(levels):
+        if not brackets:
+            return False
+        brackets = brackets.replace(b"()", b"")  # the innermost level of each part
+    return bool(brackets)
 
 
 def _is_ambiguous(header: bytes) -> bool:

@@ -56,6 +56,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 MAX_BYTES = 256 * 1024 * 1024
 MAX_VALUES = 4_000_000  # of a statement, in its lists and objects
 MAX_DEPTH = 256  # of a statement
+MAX_RECORD_DEPTH = 128
 MAX_CONTINUED = 16  # jobs behind one, each continuing the next
 EVENT_TYPES = set(
     "job_created decision_snapshot plan_generated node_finished state_checkpointed tool_invocation_started "
@@ -124,7 +125,14 @@ def refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")
 
 
-STRICT = json.JSONDecoder(object_pairs_hook=once, parse_constant=refuse)
+def fraction(text: str) -> float:
+    """As long before its point as an integer may be."""
+    if len(re.split("[.eE]", text.lstrip("-"))[0]) > 4300:
+        raise ValueError("too long")
+    return float(text)
+
+
+STRICT = json.JSONDecoder(object_pairs_hook=once, parse_constant=refuse, parse_float=fraction)
 
 
 def parse(data: bytes, rule: str) -> dict[str, Any]:
@@ -136,6 +144,28 @@ def parse(data: bytes, rule: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise Bad(rule)
     return found
+
+
+def parse_record(value: bytes) -> dict[str, Any]:
+    """Moreover nested no deeper than any reader goes, and without lone surrogates."""
+    if nests_deeper(value, MAX_RECORD_DEPTH):
+        raise Bad("undecodable")
+    found = parse(value, "undecodable")
+    try:
+        if b"\\u" in value:
+            PLAIN.encode(found).encode()
+    except UnicodeEncodeError:
+        raise Bad("undecodable") from None
+    return found
+
+
+def nests_deeper(data: bytes, levels: int) -> bool:
+    """Before it is parsed: how deep a parser gets is its caller's matter. What is no JSON may seem to."""
+    if data.count(b"{") + data.count(b"[") <= levels:
+        return False
+    outside = re.sub(rb'"(?:[^"\\]|\\.)*+"?', b"", data, flags=re.DOTALL)
+    depths = accumulate((one in b"[{") - (one in b"]}") for one in outside)
+    return max(depths, default=0) > levels
 
 
 def unbase64(text: Any, rule: str, *, exact: bool = False) -> bytes:
@@ -319,7 +349,7 @@ class Record:
         named = re.fullmatch(rb"io\.aetheris\.([a-z0-9_]+)\.v([0-9]+)", self.header("ce_type"))
         self.chained = named[1] if named else self.header("ce_type")
         try:
-            self.body, self.readable = parse(b"" if self.repeated else value, "undecodable"), True
+            self.body, self.readable = parse_record(b"" if self.repeated else value), True
         except Bad:
             self.body, self.readable = {}, False
         name = self.chained.decode(errors="replace")
@@ -1677,9 +1707,7 @@ class PasskeySignature:
         flags = self.flagged[0]  # somebody was there (1) and verified (4); no data of a new key (64); extensions (128)
         if kind != b"webauthn-" + PASSKEY or flags & 0x45 != 0x05 or bool(flags & 0x80) != bool(extensions):
             raise ValueError("not by a passkey, or by nobody")
-        outside = re.sub(rb'"(?:[^"\\]|\\.)*"?', b"", self.client_data, flags=re.DOTALL)
-        depths = accumulate((one in b"[{") - (one in b"]}") for one in outside)
-        if max(depths, default=0) > 8:  # how deep a parser gets is its caller's matter
+        if nests_deeper(self.client_data, 8):
             raise ValueError("too deep")
         said = STRICT.decode(self.client_data.decode())
         if not isinstance(said, dict) or self.client_data[:1] + self.client_data[-1:] != b"{}":

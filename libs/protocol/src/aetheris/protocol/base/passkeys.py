@@ -16,10 +16,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 
+from aetheris.protocol.base.nesting import nests_deeper
+
 POINT_BYTES = 65
 """Of a public key: 4, x, y."""
 MAX_DEPTH = 8
-"""Of client data: a parser that calls itself would else end by how deep its caller is."""
+"""Of client data."""
 
 _PRESENT, _VERIFIED, _ATTESTED, _EXTENDED = 0x01, 0x04, 0x40, 0x80
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
@@ -97,31 +99,13 @@ def _loaded(point: bytes) -> ec.EllipticCurvePublicKey:
 
 def _members(text: bytes) -> Mapping[str, Any] | None:
     """One JSON object, each member once, not too deep, and nothing around it."""
-    if _depth(text) > MAX_DEPTH:
+    if nests_deeper(text, MAX_DEPTH):
         return None
     try:
         found = json.loads(text.decode(), object_pairs_hook=_once, parse_constant=_refuse)
     except ValueError:
         return None
     return cast("dict[str, Any]", found) if isinstance(found, dict) and text[:1] + text[-1:] == b"{}" else None
-
-
-def _depth(text: bytes) -> int:
-    """How many brackets are open at once, at most; those in strings don't count."""
-    depth = most = 0
-    in_string = escaped = False
-    for char in text:
-        if in_string:
-            in_string = escaped or char != 0x22
-            escaped = not escaped and char == 0x5C
-        elif char in b"[{":
-            depth += 1
-            most = max(most, depth)
-        elif char in b"]}":
-            depth -= 1
-        else:
-            in_string = char == 0x22
-    return most
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -15,6 +15,9 @@ from aetheris.protocol.base.canonical import InvalidArgs, canonical
 
 MAX_DEPTH = 64
 """Levels of nesting; every service parses a record again, and none may run out of stack."""
+MAX_RECORD_DEPTH = 128
+"""Levels of a whole record, beyond which nobody reads it: those of a value, what records nest around it, and as much
+again. No parser that reads records ends before (jiter does at 200)."""
 INLINE_LIMIT = 64 * 1024
 """Bytes of a value's JCS up to which it travels in its record; a larger one becomes a blob and a reference."""
 LONGEST_NAME = 1_000

@@ -8,6 +8,8 @@ from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from aetheris.protocol.base.nesting import nests_deeper
+from aetheris.protocol.base.recordable import MAX_RECORD_DEPTH
 from aetheris.protocol.base.records import Draft, Headers, Record
 from aetheris.protocol.messages.commands import MESSAGES, FreezeBarrier, Message, PartitionBarrier, PolicyBarrier
 from aetheris.protocol.messages.events import EVENTS, Event
@@ -129,6 +131,8 @@ def _decode(
         return UnknownRecord(record)
     if version != b"1":
         return NeedsUpgrade(_key_of(record), record)
+    if nests_deeper(record.value, MAX_RECORD_DEPTH):
+        raise Undecodable(f"{model.__name__}: nested deeper than {MAX_RECORD_DEPTH} levels")
     try:
         body = model.__pydantic_validator__.validate_json(record.value)  # `model_validate_json` less its options
     except ValidationError as error:
