@@ -88,11 +88,11 @@ def comes_to_pass(rig: Rig, beside: tuple[str, str]) -> None:
     until(lambda: rig.external.count(tag) == 1, PATIENCE_S)
 
 
-def fill(rig: Rig, number: int) -> None:
-    """More than reach, of records that say nothing of any job that is known."""
+def fill(rig: Rig, number: int, records: int = REACH + 500) -> None:
+    """With more than reach, of records that say nothing of any job that is known."""
     said = StateCheckpointed(job_id="nobody", state_hash="s", as_of=0)
     one = draft(Topic.JOBS_EVENTS, said, key="nobody", id="i", source="/rogue", time="t")
-    rig.system.write([(replace(one, partition=number),) * 500 for _ in range(REACH // 500 + 1)])
+    rig.system.write([(replace(one, partition=number),) * 500 for _ in range(records // 500)])
 
 
 def restart(rig: Rig, *parts: str) -> None:
@@ -136,16 +136,20 @@ def test_a_sealed_job_that_is_written_again_is_none(rig: Rig) -> None:
     tag = fresh("again")
     job = done(rig, tag)
     home = partition_of(job, partitions(rig))
+    end = stream(rig, job)[-1].offset
     for is_far in (False, True):
         if is_far:
             fill(rig, home)
         beside = waits_beside(rig, home)
+        if is_far:
+            until(lambda: least_mark(rig, home) > end, PATIENCE_S)
         restart(rig)
         with rig.system.asleep("planner-0"):
             lay_again(rig, job, home)
             comes_to_pass(rig, beside)
             assert rig.external.count(tag) == 1, f"far: {is_far}"
     other = (home + 1) % partitions(rig)
+    fill(rig, other, REACH // 2)  # by its offset alone it could have been written there
     beside = waits_beside(rig, other)
     with rig.system.asleep("planner-0"):
         lay_again(rig, job, other)
