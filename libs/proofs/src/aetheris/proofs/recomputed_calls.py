@@ -235,7 +235,7 @@ class RecomputedCalls:
                 yield violation("bad_reference", fact, "result_ref is no reference, or a result stands beside it")
 
 
-def _is_same(one: object, other: object) -> bool:
+def _is_same(one: Any, other: Any) -> bool:
     """Whether two JSON values are the same to the type and the order of each part: then their hashes are, too."""
     try:
         return marshal.dumps(one, _WITHOUT_REFERENCES) == marshal.dumps(other, _WITHOUT_REFERENCES)

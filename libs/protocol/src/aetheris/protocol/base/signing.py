@@ -209,7 +209,7 @@ def read_signed(value: bytes) -> tuple[bytes, RecordSignature] | None:
     if form is None:
         return None
     index, key_id, path, size, signed = form.groups()
-    answer, hashes = _bytes(signed.decode()), b"" if path is None else _bytes(path.decode())
+    answer, hashes = _decoded(signed), b"" if path is None else _decoded(path)
     if answer is None or hashes is None or (index is None) != (path is None):
         return None
     if len(hashes) % _HASH_BYTES or len(hashes) > MAX_PATH * _HASH_BYTES:
@@ -289,11 +289,20 @@ def _line(place: SignedPlace) -> bytes:
 
 
 def _tree(leaves: Sequence[bytes]) -> tuple[bytes, list[tuple[bytes, ...]]]:
-    if len(leaves) == 1:
-        return leaves[0], [()]
-    middle = 1 << (len(leaves) - 1).bit_length() - 1
-    (left, first), (right, second) = _tree(leaves[:middle]), _tree(leaves[middle:])
-    return _node(left, right), [*((*path, right) for path in first), *((*path, left) for path in second)]
+    level, paths = list(leaves), [list[bytes]() for _ in leaves]
+    width = 1  # how many leaves are below each node of the level; below its last there may be fewer
+    while len(level) > 1:
+        # an odd one rises as it is until it has a sibling: so do the unequal subtrees of the definition
+        for at in range(0, len(level) - 1, 2):
+            left, right = level[at : at + 2]
+            for path in paths[at * width : (at + 1) * width]:
+                path.append(right)
+            for path in paths[(at + 1) * width : (at + 2) * width]:
+                path.append(left)
+        rest = level[-1:] if len(level) % 2 else []
+        level = [*(_node(left, right) for left, right in zip(level[::2], level[1::2], strict=False)), *rest]
+        width *= 2
+    return level[0], [tuple(path) for path in paths]
 
 
 def _node(left: bytes, right: bytes) -> bytes:
@@ -302,6 +311,15 @@ def _node(left: bytes, right: bytes) -> bytes:
 
 def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
+
+
+def _decoded(text: bytes) -> bytes | None:
+    """From base64 that is written as it must be."""
+    try:
+        data = binascii.a2b_base64(text)
+    except binascii.Error:
+        return None
+    return data if binascii.b2a_base64(data, newline=False) == text else None
 
 
 def _bytes(reported: object, size: int | None = None) -> bytes | None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol
 
-from aetheris.protocol.base.canonical import canonical
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.signing import SignedPlace, born_of
@@ -121,7 +120,7 @@ class RecordSigner:
         if signer is None:
             return None
         place = message_place(signer.certificate.installation, *named, draft.key.decode())
-        return _ToSign(replace(draft, value=_with_certificate(draft.value, signer)), place, signer)
+        return _ToSign(_saying(draft, _with_certificate(draft.value, signer)), place, signer)
 
     def _births(self, groups: Sequence[Group], place: BirthPlace | None) -> list[Draft]:
         """Signed first: what follows them names them by their bytes."""
@@ -160,7 +159,7 @@ class RecordSigner:
             carried.add(signer.key_id)
             named = born_of(birth.value) if birth is not None else job.born if job is not None else None
             place = place_of(installation, name, draft.key.decode(), named)
-            found[at] = _ToSign(replace(draft, value=value), place, signer)
+            found[at] = _ToSign(_saying(draft, value), place, signer)
         return found
 
     def _signed(self, records: "Sequence[_ToSign]") -> list[Draft]:
@@ -170,7 +169,7 @@ class RecordSigner:
         for signer in dict.fromkeys(one.signer for one in records):
             own = [(at, one) for at, one in enumerate(records) if one.signer is signer]
             values = signer.sign([(one.place, one.draft.value) for _, one in own], now)
-            signed |= {at: replace(one.draft, value=value) for (at, one), value in zip(own, values, strict=True)}
+            signed |= {at: _saying(one.draft, value) for (at, one), value in zip(own, values, strict=True)}
         return [signed[at] for at in range(len(records))]
 
     def _signer(self, draft: Draft) -> Signer | None:
@@ -259,7 +258,7 @@ UNSIGNED = RecordKeys()
 """Of a process that knows no root, and signs nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, though never changed: that makes the making of each dear
 class _ToSign:
     draft: Draft
     place: SignedPlace
@@ -276,10 +275,10 @@ def _revoked(signer: Signer) -> SigningKeyRevoked:
 
 def _begun(draft: Draft, signer: Signer, where: BirthPlace) -> _ToSign:
     installation = signer.certificate.installation
-    said = {"as_of": where.as_of, "installation": installation, "partition": where.partition}
-    value = draft.value[:-1] + b"," + canonical(said)[1:]
+    said = where.as_of, installation.encode(), where.partition
+    value = draft.value[:-1] + b',"as_of":%d,"installation":"%b","partition":%d}' % said
     place = place_of(installation, _BIRTH, draft.key.decode(), None)
-    return _ToSign(replace(draft, value=_with_certificate(value, signer)), place, signer)
+    return _ToSign(_saying(draft, _with_certificate(value, signer)), place, signer)
 
 
 def _followed(group: Group, born: Mapping[bytes, Draft], told: Sequence[ToldRevocation]) -> Iterator[Draft]:
@@ -300,6 +299,11 @@ def _carried(birth: Draft, told: ToldRevocation) -> Draft:
     return envelope.draft(
         Topic.JOBS_EVENTS, event, key=event.job_id, id=id_, source=said["ce_source"], time=said["ce_time"]
     )
+
+
+def _saying(draft: Draft, value: bytes) -> Draft:
+    """The same with another value; several times as cheap as `replace`."""
+    return Draft(draft.topic, draft.key, value, draft.headers, draft.partition)
 
 
 def _with_certificate(value: bytes, signer: Signer) -> bytes:
