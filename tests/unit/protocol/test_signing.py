@@ -50,6 +50,17 @@ def test_the_payload_is_what_stands_before_the_last_member(payload: bytes) -> No
     assert signing.read_signed(signing.signed_value(payload, signature)) == (payload, signature)
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_signature_is_written_in_one_way(size: int) -> None:
+    """Another last letter before its padding says the same bytes."""
+    path = (bytes(32),) if size == 2 else ()
+    value = signing.signed_value(b'{"a":1}', RecordSignature("0" * 64, bytes(64), 0, size, path))
+    for mark, padding in ((b'"value"', b"=="), (b'"path"', b"="))[:size]:
+        begin = value.index(b"A" + padding + b'"', value.index(mark))
+        assert signing.read_signed(value[:begin] + b"B" + value[begin + 1 :]) is None
+    assert signing.read_signed(value) is not None
+
+
 def test_no_place_and_payload_read_as_another() -> None:
     one = signing.statement(SignedPlace("i", "t", "x", "k"), b'{"a":1}')
     assert one.count(b"\n") == 1
