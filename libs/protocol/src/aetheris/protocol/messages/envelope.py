@@ -117,13 +117,15 @@ def draft(
 def _decode(
     record: Record, models: Mapping[str, type[M]], unread: Collection[bytes] = ()
 ) -> Envelope[M] | UnknownRecord | NeedsUpgrade:
-    identity, ce_type = record.identity()
+    headers = dict(record.headers)
+    is_plain = len(headers) == len(record.headers)
+    identity, ce_type = (headers.get("ce_id"), headers.get("ce_type")) if is_plain else record.identity()
     if ce_type in unread:
         return UnknownRecord(record)
     named = _named(ce_type)
     if named is None or identity is None:
         raise Undecodable("not a CloudEvent of this system: ce_id or ce_type is missing or malformed")
-    if record.repeated():
+    if not is_plain and record.repeated():
         raise Undecodable("it has more than one ce_id, ce_type, ce_time or ce_source")
     name, version = named
     model = models.get(name)
