@@ -18,10 +18,11 @@ from aetheris.runtime.worker.handler import Cadence, Inputs
 from aetheris.runtime.worker.loop import PartitionWorker
 from aetheris.verifier.handlers import VerifierDependencies, VerifierPartition
 from aetheris.verifier.http import api
-from aetheris.verifier.keys import LISTED, log_key, publish, seal_keys, signing_key
+from aetheris.verifier.keys import LISTED, SealKeys, log_key, publish, seal_keys, signing_key
 from aetheris.verifier.proofs import Proofs
 from aetheris.verifier.seallog import SealLog
 from aetheris.verifier.settings import VerifierSettings
+from aetheris.verifier.witnessed import WitnessedCheckpoints
 
 GROUP = "aetheris.verifier"
 
@@ -39,8 +40,8 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
     """Audit, seal and prove until `stop` is set.
 
     Raises:
-        InternalKeyMissing, SealKeyMissing, LogKeyMissing, SealKeyUnusable, TokenKeyUnusable: what the settings name
-            can't be used.
+        InternalKeyMissing, SealKeyMissing, LogKeyMissing, SealKeyUnusable, TokenKeyUnusable, SealPolicyUnusable: what
+            the settings name can't be used.
         KeyUnusable, CertificateNotInForce: what signs its records can't be used.
         WorkerIdTaken: another process lives under this name.
         Exception: whatever escaped; the next process restores from the log.
@@ -48,6 +49,7 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
     own = signing_key(settings.seal_key, settings.seal_key_uri, settings.data, dev=settings.dev)
     log = log_key(settings.seal_log_key, settings.data, dev=settings.dev)
     keys = seal_keys(own, log, settings.seal_keys or settings.data / "keys" / LISTED)
+    witnessed = _witnessed(settings, keys)
     if settings.dev:
         publish(keys, settings.data / "keys")
     records = record_keys(settings, Party.AUDITOR)
@@ -65,7 +67,8 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
         worker = PartitionWorker.of(parts, inputs, handler, group=GROUP, tenure=tenure, keys=records)
         worker.show(parts.health, parts.metrics)
         history = JobLogReader(parts.log)
-        seals = SealLog(parts.log, keys, settings.seal_log, settings.data / "keys" / "checkpoint", settings.read_s)
+        signed = settings.data / "keys" / "checkpoint"
+        seals = SealLog(parts.log, keys, settings.seal_log, signed, settings.read_s, witnessed=witnessed)
         proofs = Proofs(parts, worker.tables[Topic.JOBS_INDEX], history, keys, seals, settings.read_s)
         http = HttpServer.of(settings, api(proofs, internal, parts.clock))
         tasks.create_task(http.run())
@@ -75,3 +78,10 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
         finally:
             http.stop()
             await history.close()
+
+
+def _witnessed(settings: VerifierSettings, keys: SealKeys) -> WitnessedCheckpoints | None:
+    if settings.seal_policy is None:
+        return None
+    folder = settings.seal_witnessed or settings.data / "witnessed"
+    return WitnessedCheckpoints.load(settings.seal_policy, folder, settings.seal_log, keys.log)

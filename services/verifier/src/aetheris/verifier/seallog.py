@@ -17,6 +17,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.interface import Log, LogUnreachable, Place
 from aetheris.runtime.log.replay import replay
 from aetheris.verifier.keys import SealKeys
+from aetheris.verifier.witnessed import WitnessedCheckpoints
 
 PLACE: Place = (Topic.JOBS_SEALS, 0)
 
@@ -36,12 +37,22 @@ class NotLogged(Exception):
 class SealLog:
     """Read on demand, each record once. What is signed is remembered on disk, and never contradicted."""
 
-    def __init__(self, log: Log, keys: SealKeys, origin: str, signed: Path, read_s: float) -> None:
+    def __init__(
+        self,
+        log: Log,
+        keys: SealKeys,
+        origin: str,
+        signed: Path,
+        read_s: float,
+        *,
+        witnessed: WitnessedCheckpoints | None = None,
+    ) -> None:
         self._log = log
         self._keys = keys
         self._origin = origin
         self._signed = signed
         self._read_s = read_s
+        self._witnessed = witnessed
         self._tree = Tree()
         self._index: dict[bytes, int] = {}
         self._naming: dict[str, Stretches] = {}
@@ -66,6 +77,8 @@ class SealLog:
     async def inclusion(self, seal: bytes) -> str:
         """A tlog-proof that the log has a record with exactly these bytes.
 
+        Its checkpoint is the smallest that enough witnesses have seen and the record is in; without any, the newest.
+
         Raises:
             NotLogged, SealLogForked, LogError.
         """
@@ -73,6 +86,8 @@ class SealLog:
         index = self._index.get(line_leaf(seal))
         if index is None:
             raise NotLogged("the log of seals has no such seal")
+        if self._witnessed is not None:
+            checkpoint = await asyncio.to_thread(self._seen, self._witnessed, index) or checkpoint
         path = self._tree.inclusion(index, checkpoint.size)
         return InclusionProof(index, tuple(path), checkpoint.note).dumps()
 
@@ -137,6 +152,14 @@ class SealLog:
                 found += [one for line in lines if (one := read_claim(line.offset, line.value, keys)) is not None]
         self._claims[job_id] = (*self._claims.get(job_id, ()), *found)
         del self._naming[job_id]
+
+    def _seen(self, witnessed: WitnessedCheckpoints, index: int) -> Checkpoint | None:
+        """One of another tree says nothing of this one: the signature of its log is a matter of who audits."""
+        grown = len(self._tree)
+        return next(
+            (one for one in witnessed.covering(index) if one.size <= grown and self._tree.root(one.size) == one.root),
+            None,
+        )
 
     async def _catch_up(self) -> None:
         end = (await self._log.end_offsets([PLACE]))[PLACE]

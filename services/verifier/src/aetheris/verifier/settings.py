@@ -26,4 +26,11 @@ class VerifierSettings(HttpSettings, SigningSettings):
         None, description="Ed25519 private key (PEM) of the log of seals, another than the seal's; dev makes one"
     )
     seal_log: str = Field("aetheris.local/seals", description="Origin of the log of seals: a URL without scheme, yours")
+    seal_policy: Path | None = Field(
+        None, description="Logs and witnesses (tlog-policy): proofs come with checkpoints that its quorum has seen"
+    )
+    seal_witnessed: Path | None = Field(
+        None,
+        description="Folder of `aetheris seals relay`, with those checkpoints; default: witnessed in the data folder",
+    )
     read_s: float = Field(10.0, gt=0, description="Deadline for reading a job's stream from Kafka")

@@ -1,6 +1,7 @@
 """`aetheris seals …`: the log of all seals, in which a dropped or replaced job is missed (docs/evidence.md)."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,9 +13,11 @@ from aetheris.cli import judgement, keyfiles, local, seal_audit
 from aetheris.cli.commands.jobs import JobId
 from aetheris.cli.console import CommandError, Exit, Json, end, errors_as_exits, out, print_json, progress, shown
 from aetheris.cli.embedded import lifecycle
+from aetheris.cli.embedded.errors import EmbeddedError
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import read_bytes
 from aetheris.cli.job_ids import of_job
+from aetheris.cli.seal_relay import SealRelay, post
 from aetheris.cli.source import is_file
 from aetheris.proofs import record_proof
 from aetheris.proofs.evidence import BadEvidence
@@ -91,6 +94,47 @@ def consistency(
         if to is not None:
             to.write_text(grown.note)
         _say({"ok": True, "old_size": before.size, "size": grown.size, "root": grown.root.hex()}, as_json=as_json)
+
+
+@seals.command()
+def relay(
+    *,
+    policy: Annotated[Path, typer.Option(help="The log, its witnesses with their URLs, and the quorum (tlog-policy).")],
+    folder: Annotated[Path | None, typer.Option("--to", help="Default: witnessed in the data folder.")] = None,
+    every_s: Annotated[float, typer.Option("--every", min=1, help="Seconds between two rounds.")] = 60,
+    once: Annotated[bool, typer.Option("--once", help="One round; ends with 1 where the quorum is missing.")] = False,
+    data: local.Data = local.DEFAULT_DATA,
+) -> None:
+    """Carry the log's checkpoints to witnesses; the folder gets those that enough of them have cosigned."""
+    with errors_as_exits():
+        carrier = SealRelay(judgement.read_policy_file(policy), folder or data / "witnessed", post)
+        if not carrier.witnesses:
+            raise CommandError(Exit.BAD_INPUT, "bad_log_policy", f"{policy} says of no witness where it is")
+        while True:
+            try:
+                seen = _round(carrier, data)
+            except (CommandError, EmbeddedError) as error:
+                if once:
+                    raise
+                progress("no checkpoint", str(error))
+                seen = False
+            if once:
+                end(Exit.HOLDS if seen else Exit.FAILED)
+                return
+            time.sleep(every_s)
+
+
+def _round(carrier: SealRelay, data: Path) -> bool:
+    with connected(data) as client:
+        try:
+            found, missing = carrier.carry(client)
+        except BadNote as error:
+            raise CommandError(Exit.FAILED, error.rule, error.message) from None
+    for name, why in missing.items():
+        progress("not seen", f"by {name}: {why}")
+    if found is not None:
+        progress("seen", f"{found.checkpoint.size} leaves, by {', '.join(found.by)}")
+    return found is not None
 
 
 @seals.command()

@@ -1,0 +1,160 @@
+"""What carries checkpoints of a log of seals to witnesses, and their cosignatures back; it holds no key."""
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import httpx
+
+from aetheris.proofs.notes import MAX_SIGNATURES, BadNote, Checkpoint, parse_consistency
+from aetheris.proofs.witnesses import LogPolicy, Witness, Witnessed, open_logged, open_witnessed, seen_by
+from aetheris.runtime.base.whole_file import write_whole
+from aetheris.verifier.witnessed import file_name
+
+WITHIN_S = 10.0
+MAX_BODY = 64 * 1024
+_SIZE = re.compile(r"(0|[1-9][0-9]{0,18})\n")
+_TRIES = 5
+_OK, _CONFLICT = 200, 409
+
+
+class SealLogSource(Protocol):
+    """Who answers for the log: its checkpoint now, and what it has grown by, as `add-checkpoint` takes it."""
+
+    def checkpoint(self) -> str: ...
+
+    def consistency(self, old: int) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WitnessAnswer:
+    """A status, or why there is none; `text` is the witness's word, not judged."""
+
+    status: int
+    text: str
+
+
+Post = Callable[[str, bytes], WitnessAnswer]
+
+
+@dataclass(slots=True)
+class SealRelay:
+    """Remembers what each witness has seen; a folder has what a quorum has seen, a file of each size."""
+
+    policy: LogPolicy
+    folder: Path
+    post: Post
+    seen: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def witnesses(self) -> Sequence[Witness]:
+        """Those of the policy that say where they are."""
+        return [one for one in self.policy.witnesses.values() if one.url]
+
+    def carry(self, source: SealLogSource) -> tuple[Witnessed | None, Mapping[str, str]]:
+        """Ask all witnesses once for the log as it is; the checkpoint if it has its quorum, and why others are missing.
+
+        Raises:
+            BadNote: the log's own checkpoint is not what the policy asks for.
+        """
+        checkpoint = open_logged(source.checkpoint(), self.policy.logs)
+        known = self._kept(checkpoint)
+        if known is not None:
+            return known, {}
+        known_sizes = {one.name: self.seen.get(one.name, 0) for one in self.witnesses}
+        wanted = {name: size if size <= checkpoint.size else 0 for name, size in known_sizes.items()}
+        checkpoint, bodies = self._bodies(source, set(wanted.values()))
+        answers = self._ask({name: bodies[old] for name, old in wanted.items()})
+        said = {name: size for name, one in answers.items() if (size := _size(one)) is not None}
+        others = {name: size for name, size in said.items() if size <= checkpoint.size}
+        self.seen |= others
+        if others:
+            again, bodies = self._bodies(source, set(others.values()))
+            if again.note == checkpoint.note:  # else in the next round
+                answers |= self._ask({name: bodies[size] for name, size in others.items()})
+        return self._taken(checkpoint, answers)
+
+    def _taken(
+        self, checkpoint: Checkpoint, answers: Mapping[str, WitnessAnswer]
+    ) -> tuple[Witnessed | None, Mapping[str, str]]:
+        note, missing = checkpoint.note, dict[str, str]()
+        for one in self.witnesses:
+            answer = answers[one.name]
+            line = cosignature(checkpoint.note, one, answer.text) if answer.status == _OK else None
+            if line is None:
+                missing[one.name] = _why(answer, checkpoint.size)
+                continue
+            note += line
+            self.seen[one.name] = checkpoint.size
+        try:
+            found = open_witnessed(note, self.policy)
+        except BadNote:
+            return None, missing
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(self.folder / file_name(checkpoint.size), note.encode())
+        return found, missing
+
+    def _kept(self, checkpoint: Checkpoint) -> Witnessed | None:
+        """What the folder has of the same tree, by the same key."""
+        try:
+            found = open_witnessed((self.folder / file_name(checkpoint.size)).read_text(), self.policy)
+        except (OSError, UnicodeDecodeError, BadNote):
+            return None
+        return found if found.checkpoint.note.startswith(checkpoint.note) else None
+
+    def _bodies(self, source: SealLogSource, olds: set[int]) -> tuple[Checkpoint, dict[int, bytes]]:
+        """What is posted to who has seen so much: of one checkpoint for all, where the log lets us."""
+        for _ in range(_TRIES):
+            bodies = {old: source.consistency(old).encode() for old in olds}
+            notes = {parse_consistency(body.decode()).checkpoint for body in bodies.values()}
+            if len(notes) == 1:
+                return open_logged(notes.pop(), self.policy.logs), bodies
+        raise BadNote("log_too_fast", "the log of seals grew with each question")
+
+    def _ask(self, bodies: Mapping[str, bytes]) -> dict[str, WitnessAnswer]:
+        urls = {one.name: f"{one.url.rstrip('/')}/add-checkpoint" for one in self.witnesses}
+        with ThreadPoolExecutor(max_workers=max(1, len(bodies))) as pool:
+            asked = {name: pool.submit(self.post, urls[name], body) for name, body in bodies.items()}
+        return {name: one.result() for name, one in asked.items()}
+
+
+def cosignature(note: str, witness: Witness, text: str) -> str | None:
+    """The line of an answer that this witness has signed under this checkpoint; None where none is."""
+    for line in text.splitlines(keepends=True)[:MAX_SIGNATURES]:
+        try:
+            if seen_by(note + line, [witness.key]):
+                return line
+        except BadNote:
+            continue
+    return None
+
+
+def post(url: str, body: bytes) -> WitnessAnswer:
+    """Ask a witness; it has so many bytes and seconds to answer."""
+    deadline, text = time.monotonic() + WITHIN_S, bytearray()
+    try:
+        with httpx.Client(timeout=WITHIN_S) as client, client.stream("POST", url, content=body) as answer:
+            for part in answer.iter_bytes():
+                text += part
+                if len(text) > MAX_BODY or time.monotonic() > deadline:
+                    return WitnessAnswer(0, "it says too much, or too slowly")
+            return WitnessAnswer(answer.status_code, text.decode(errors="replace"))
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        return WitnessAnswer(0, f"no answer: {type(error).__name__}")
+
+
+def _size(answer: WitnessAnswer) -> int | None:
+    return int(answer.text) if answer.status == _CONFLICT and _SIZE.fullmatch(answer.text) else None
+
+
+def _why(answer: WitnessAnswer, size: int) -> str:
+    seen = _size(answer)
+    if seen is not None and seen > size:
+        return f"it has seen {seen} leaves, and the log has {size}: the log was shown to it otherwise, or has lost some"
+    if answer.status == 0:
+        return answer.text
+    return "its answer has no cosignature of its key" if answer.status == _OK else f"it answers {answer.status}"

@@ -1,0 +1,92 @@
+"""A whole system, its relay and a witness: a bundle holds under a policy that asks for the witness, and not before."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.testkit.attempts import fresh
+from tests.testkit.external_server import running_outside, until
+from tests.testkit.standalone import SCRIPT
+from tests.testkit.system import REPOSITORY
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+WITHIN_S = 120
+CHECK_BUNDLE = REPOSITORY / "libs/bundle_check/src/aetheris_check/check_bundle.py"
+UP = ("up", "--tools", "tests.testkit.external_tools")
+
+
+def aetheris(env: dict[str, str], *argv: str, ends: int | None = 0) -> subprocess.CompletedProcess[str]:
+    """`aetheris`, as a process; `ends`: the exit code that it must have, None for any."""
+    command = [sys.executable, "-m", "aetheris.cli", *argv]
+    done = subprocess.run(
+        command, env=env, cwd=REPOSITORY, capture_output=True, text=True, timeout=WITHIN_S, check=False
+    )
+    assert ends is None or done.returncode == ends, f"{argv}: {done.stdout}{done.stderr}"
+    return done
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> Generator[dict[str, str]]:
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("AETHERIS_") and not name.lower().endswith("_proxy")
+    }
+    (tmp_path / "outside").mkdir()
+    with running_outside(tmp_path / "outside") as outside:
+        made = {**inherited, **outside.env, "AETHERIS_DATA": str(tmp_path / "data"), "PYTHONPATH": str(REPOSITORY)}
+        try:
+            yield made
+        finally:
+            aetheris(made, "down", ends=None)
+
+
+def test_a_bundle_holds_under_a_policy_when_its_witness_has_seen_it(env: dict[str, str], tmp_path: Path) -> None:
+    plan, policy, bundle = tmp_path / "plan.json", tmp_path / "policy", tmp_path / "job.zip"
+    node = {"id": "one", "tool": "poke_probeable", "args": {"tag": fresh("seen")}, "depends_on": []}
+    plan.write_text(json.dumps({"nodes": [node]}))
+    aetheris(env, *UP)
+    vkey = aetheris(env, "seals", "vkey").stdout.strip()
+    made = ("--key", str(tmp_path / "w.pem"), "--state", str(tmp_path / "state"))
+    witness = aetheris(env, "witness", "init", "--name", "witness.example/w", *made).stdout.strip()
+    argv = [sys.executable, "-m", "aetheris.cli", "witness", "serve", *made, "--log", vkey, "--port", "0"]
+    serving = subprocess.Popen(argv, env=env, stderr=subprocess.PIPE, text=True)
+    assert serving.stderr is not None
+    try:
+        url = serving.stderr.readline().split(" at ")[1].strip()
+        policy.write_text(f"log {vkey}\nwitness w {witness} {url}\nquorum w\n")
+        aetheris(env, "down")
+        env["AETHERIS_SEAL_POLICY"] = str(policy)
+        aetheris(env, *UP)
+        job_id = json.loads(aetheris(env, "run", str(plan), "--json").stdout)["job_id"]
+        until(lambda: _verified(env, job_id)["seal"]["ok"], WITHIN_S)
+
+        checked = ("verify", str(bundle), "--policy", str(policy), "--json")
+        aetheris(env, "export", job_id, "--out", str(bundle))
+        assert "no_quorum" in aetheris(env, *checked, ends=1).stdout
+        aetheris(env, "seals", "relay", "--policy", str(policy), "--once")
+        aetheris(env, "export", job_id, "--out", str(bundle))
+        aetheris(env, *checked)
+    finally:
+        serving.kill()
+        serving.wait()
+        serving.stderr.close()
+    keys = Path(env["AETHERIS_DATA"]) / "keys" / "seal.pub"
+    for script, asked in ((CHECK_BUNDLE, ("--witness", witness, "--quorum", "1")), (SCRIPT, ())):
+        command = [sys.executable, str(script), str(bundle), "--public-key", str(keys), *asked]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{script}: {done.stdout}{done.stderr}"
+    anew = ("--to", str(tmp_path / "anew"))
+    refused = aetheris(env, "seals", "relay", "--policy", str(policy), *anew, "--once", ends=1)
+    assert "no answer: ConnectError" in refused.stderr
+
+
+def _verified(env: dict[str, str], job_id: str) -> Any:
+    return json.loads(aetheris(env, "verify", job_id, "--json", ends=None).stdout)
