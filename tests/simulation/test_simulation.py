@@ -30,6 +30,8 @@ from aetheris.testkit.simulation.tape import Tape
 SEEDS = 500
 TABLE = Path(__file__).parents[2] / "docs/simulation.md"
 PART = 100
+FOUND = (71000980,)
+"""Seeds beyond those that have broken a promise, or a check of one, before: a copy of a birth, too far to be one."""
 
 
 @pytest.mark.parametrize("start", range(0, SEEDS, PART))
@@ -38,6 +40,12 @@ def test_the_promises_hold(start: int) -> None:
         outcome = simulate(seed)
         assert not outcome.broken, explained(outcome)
         assert outcome.faults >= LEAST_FAULTS
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_found_once_holds(seed: int) -> None:
+    outcome = simulate(seed)
+    assert not outcome.broken, outcome.broken
 
 
 @pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda ablation: ablation.name)

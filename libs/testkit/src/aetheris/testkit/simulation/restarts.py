@@ -14,7 +14,7 @@ from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.provenance import Standing
 from aetheris.protocol.messages.commands import JobBehind, JobIndexEntry
-from aetheris.protocol.messages.events import TERMINAL, JobStopping, ToolInvocationStarted
+from aetheris.protocol.messages.events import TERMINAL, BirthRepeated, JobCreated, JobStopping, ToolInvocationStarted
 from aetheris.runtime.keys.records import RecordKeys
 from aetheris.testkit.simulation.actors.ledger import SimulatedLedger
 from aetheris.testkit.simulation.checks import Broken
@@ -51,6 +51,8 @@ class ShadowPlanner:
     known: Known
     records: SimRecords
     core: PlannerPartition = field(init=False)
+    births_in_vain: set[int] = field(default_factory=set[int])
+    """The offsets of births that are void by where they lie, to who does not know their jobs."""
 
     def __post_init__(self) -> None:
         lines, behind = self.known
@@ -66,6 +68,8 @@ class ShadowPlanner:
                 self.core.evolve(entry)
             elif standing is Standing.UNKNOWN_ROOT:
                 self.core.needs_upgrade(entry.body.job_id, entry.record.offset)
+            elif isinstance(entry.body, JobCreated):
+                self.births_in_vain.add(entry.record.offset)
             self.core.lies(entry.body.job_id, entry.record.offset)
 
     def said(self, outputs: Iterable[Output]) -> list[Word]:
@@ -133,8 +137,8 @@ class Restart:
     def __str__(self) -> str:
         return f"a planner from {self.prefix}, with checkpoints up to {self.mark},"
 
-    def lived(self) -> tuple[list[Word], list[Word]]:
-        """What it says at its start, and from there to the end of the history."""
+    def lived(self) -> tuple[list[Word], list[Word], Container[int]]:
+        """What it says at its start, and from there to the end of the history; the births that it finds void."""
         life = self.life
         lines, behind = life.known[self.seen]
         planner = ShadowPlanner((dict(lines), dict(behind)), SimRecords(life.keys))
@@ -146,7 +150,7 @@ class Restart:
         for entry in life.entries[self.prefix :]:
             planner.fold((entry,))
             later += planner.said(planner.core.decide())
-        return first, later
+        return first, later, planner.births_in_vain
 
     def check(self, called: Container[str]) -> None:
         """It says nothing else than one who lived through it, and all that was still to be said.
@@ -154,14 +158,14 @@ class Restart:
         Raises:
             Broken: it does not.
         """
-        first, later = self.lived()
+        first, later, in_vain = self.lived()
         own, before, after = {*first, *later}, self.before(), self._after()
         ending = {word.job_id for word in before if word.kind in _ENDS}
         for word in sorted(own.difference(before, after)):
             # who has written the end of a job passes over what comes in before it
             if word.job_id not in ending:
                 raise Broken("a_restart_says_nothing_else", f"{self} says {word}")
-        for word in sorted({*after} - own | {*self._under_way()} - {*first}):
+        for word in sorted({*self._after(in_vain)} - own | {*self._under_way(in_vain)} - {*first}):
             raise Broken("a_restart_says_all", f"{self} does not say {word}")
         for node in sorted(self._unanswered(before, called) - _requested(own)):
             raise Broken("a_restart_says_all", f"{self} does not request {node}")
@@ -170,14 +174,20 @@ class Restart:
         """What the other had said there."""
         return [word for words in self.life.said[: self.prefix] for word in words]
 
-    def _after(self) -> list[Word]:
-        return [word for words in self.life.said[self.prefix :] for word in words]
+    def _after(self, in_vain: Container[int] = ()) -> list[Word]:
+        return [word for place in range(self.prefix, len(self.life.said)) for word in self._needed(place, in_vain)]
 
-    def _under_way(self) -> Iterator[Word]:
+    def _under_way(self, in_vain: Container[int]) -> Iterator[Word]:
         """What had been said of each job behind the last that lies there of it: nothing of that is in the log."""
         last = {entry.body.job_id: place for place, entry in enumerate(self.life.entries[: self.prefix])}
         for job_id, place in last.items():
-            yield from (one for one in self.life.said[place] if one.job_id == job_id and one.kind not in TABLE)
+            words = self._needed(place, in_vain)
+            yield from (one for one in words if one.job_id == job_id and one.kind not in TABLE)
+
+    def _needed(self, place: int, in_vain: Container[int]) -> Iterator[Word]:
+        """What was said behind a record; a birth that is void where it lies is none to anybody, and needs no word."""
+        is_void = self.life.entries[place].record.offset in in_vain
+        return (one for one in self.life.said[place] if not (is_void and one.kind == BirthRepeated.event_type))
 
     def _unanswered(self, before: Iterable[Word], called: Container[str]) -> set[Node]:
         """Requests that had been made, and of which nothing had come; a call did later."""
