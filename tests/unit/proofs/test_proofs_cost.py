@@ -22,12 +22,44 @@ def other_ends(log: Log, count: int) -> None:
         log.finish("n1", via=("executor", "probe")[number % 2], result={"n": number})
 
 
+def other_calls(log: Log, count: int) -> None:
+    """Each of a node of its own."""
+    for number in range(count):
+        log.start(f"n{number}", f"x{number}", key=f"k{number}")
+
+
+def pauses(log: Log, count: int) -> None:
+    """As many as calls, which come last: each is held against all of them."""
+    for number in range(1, count + 1):
+        log.add("job_paused", number=number, by="me")
+        log.add("job_resumed", number=number, by="me")
+    other_calls(log, count)
+
+
+def freezes(log: Log, count: int) -> None:
+    """As many as calls, which come last, each of a tool of its own; half of them end."""
+    for number in range(1, count + 1):
+        said: dict[str, Any] = {"scope": {"tool": f"t{number}"}, "number": number, "by": "me"}
+        log.add("job_frozen", **said)
+        if number % 2:
+            log.add("job_unfrozen", **said)
+    other_calls(log, count)
+
+
+def checkpoints(log: Log, count: int) -> None:
+    for number in range(count):
+        log.add("state_checkpointed", as_of=10 * number, state_hash="x")
+
+
 READERS: dict[str, Callable[[Log], object]] = {
     "proofs": lambda log: verify(log.records),
     "verify.py": lambda log: standalone.judged(log.records),
 }
 STREAMS: dict[str, Callable[[Log, int], None]] = {
     "other ends of one try": other_ends,
+    "pauses before calls": pauses,
+    "freezes before calls": freezes,
+    "checkpoints": checkpoints,
 }
 
 

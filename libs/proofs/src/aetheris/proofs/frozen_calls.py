@@ -1,5 +1,6 @@
 """Whether a freeze keeps a call from starting, at a position of a job's history."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -12,30 +13,46 @@ Scope = tuple[str | None, str | None, str | None]
 NAME_LIMIT = 256
 
 
-def is_frozen(history: History, at: int, tool: object) -> bool:
-    """Each freeze of a scope has a higher number than those before it, and ends by its own or with the job.
+class FrozenCalls:
+    """The freezes in force, asked about from place to place through a job's history, never back.
 
-    The end of one that nobody had ordered says up to which number they were: the next one has a higher.
+    Each freeze of a scope has a higher number than those before it, and ends by its own or with the job. The end of
+    one that nobody had ordered says up to which number they were: the next one has a higher.
     """
-    in_force: dict[Scope, int] = {}
-    last: dict[Scope, int] = {}
-    created: Body = history.created.body if history.created is not None else {}
-    for fact in history.freezes:
-        if fact.at >= at:
-            break
-        scope, number = _scope(fact), fact.body.get("number")
+
+    def __init__(self, history: History) -> None:
+        self._created: Body = history.created.body if history.created is not None else {}
+        self._ahead = iter(history.freezes)
+        self._next = next(self._ahead, None)
+        self._in_force: dict[Scope, int] = {}
+        self._last: dict[Scope, int] = {}
+        self._tools: Counter[str | None] = Counter()
+        """How many of those in force name a tool; None: any."""
+        self._ended = False
+
+    def hold(self, tool: object, at: int) -> bool:
+        """Whether one keeps a tool's call from starting at a place, which is no lower than at the last question."""
+        while self._next is not None and self._next.at < at:
+            self._take(self._next)
+            self._next = next(self._ahead, None)
+        return not self._ended and (self._tools[None] > 0 or (isinstance(tool, str) and self._tools[tool] > 0))
+
+    def _take(self, fact: Fact) -> None:
         if fact.type not in ("job_frozen", "job_unfrozen"):
-            return False
+            self._ended = True
+            return
+        scope, number = _scope(fact), fact.body.get("number")
         if scope is None or isinstance(number, bool) or not isinstance(number, int):
-            continue
+            return
         if fact.type == "job_unfrozen":
             ordered = fact.body.get("ordered")
-            if in_force.get(scope) == number and (ordered is None or _is_below(ordered, number)):
-                del in_force[scope]
-                last[scope] = number if ordered is None else ordered
-        elif number > last.get(scope, 0) and _concerns(scope, created):
-            in_force[scope] = last[scope] = number
-    return any(scope[2] in (None, tool) for scope in in_force)
+            if self._in_force.get(scope) == number and (ordered is None or _is_below(ordered, number)):
+                del self._in_force[scope]
+                self._tools[scope[2]] -= 1
+                self._last[scope] = number if ordered is None else ordered
+        elif number > self._last.get(scope, 0) and _concerns(scope, self._created):
+            self._tools[scope[2]] += scope not in self._in_force
+            self._in_force[scope] = self._last[scope] = number
 
 
 def _is_below(ordered: object, number: int) -> bool:

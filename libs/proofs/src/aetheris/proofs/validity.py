@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
-from aetheris.proofs.frozen_calls import is_frozen
+from aetheris.proofs.frozen_calls import FrozenCalls
 from aetheris.proofs.history import PERMANENT, SUCCESSES, History
 from aetheris.proofs.phases import OPEN, ApprovalToken, Handover, Phase, Planned, Settlement
 from aetheris.proofs.plans import entries_of, is_declared
@@ -40,6 +40,8 @@ class Validity:
         self._settlements: dict[str, Settlement] = {}
         self._refuted: dict[str, int] = {}
         self._void: set[tuple[str, str, str]] = set()
+        self._pauses = _pause_steps(history.pauses)
+        self._frozen = FrozenCalls(history)
         for fact in sorted((*history.starts, *history.late_plans), key=lambda fact: fact.at):
             if fact.type == "plan_generated":
                 self._admit(fact)
@@ -189,7 +191,7 @@ class Validity:
             yield "stopped"
         if self._paused(at):
             yield "paused"
-        if self.history.freezes and is_frozen(self.history, at, planned.entry.get("tool")):
+        if self.history.freezes and self._frozen.hold(planned.entry.get("tool"), at):
             yield "frozen"
         if self.history.end is not None and self.history.end.at < at:
             yield "ended"
@@ -213,19 +215,8 @@ class Validity:
             yield "content_guard"
 
     def _paused(self, at: int) -> bool:
-        """Whether a pause stands at a position: each has the next number, and ends by its own or for good."""
-        paused, number = False, 0
-        for fact in self.history.pauses:
-            if fact.at >= at:
-                break
-            if fact.type == "job_paused":
-                counts = not paused and is_number(fact.body.get("number"), number + 1)
-                paused, number = paused or counts, number + counts
-            elif fact.type == "job_resumed":
-                paused = paused and not is_number(fact.body.get("number"), number)
-            else:
-                return False
-        return paused
+        before = bisect_left(self._pauses, at, key=lambda step: step[0])
+        return before > 0 and self._pauses[before - 1][1]
 
     def _find_handover(self, start: Fact) -> Handover | None:
         named = (start.key, start.invocation_id)
@@ -464,6 +455,22 @@ def _first_within(facts: Iterable[Fact], asking: ApprovalToken, at: int) -> Fact
     return next(
         (fact for fact in facts if asking.since < fact.at < at and is_number(token_of(fact), asking.token)), None
     )
+
+
+def _pause_steps(pauses: Iterable[Fact]) -> list[tuple[int, bool]]:
+    """By place, whether a pause stands behind it: each has the next number, and ends by its own or for good."""
+    steps: list[tuple[int, bool]] = []
+    paused, number = False, 0
+    for fact in pauses:
+        if fact.type == "job_paused":
+            counts = not paused and is_number(fact.body.get("number"), number + 1)
+            paused, number = paused or counts, number + counts
+        elif fact.type == "job_resumed":
+            paused = paused and not is_number(fact.body.get("number"), number)
+        else:
+            return [*steps, (fact.at, False)]
+        steps.append((fact.at, paused))
+    return steps
 
 
 def token_of(fact: Fact) -> object:

@@ -32,6 +32,7 @@ import struct
 import sys
 import uuid
 import zlib
+from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -467,11 +468,14 @@ def leads(word: str, steps: int, nonce: str) -> bool:
 def check_checkpoints(records: list[Record], roots: list[bytes]) -> list[Finding]:
     """What is said of a checkpoint is the chain's root over what lay below its `as_of`."""
     found: list[Finding] = []
-    for record in (one for one in records if one.type == "state_checkpointed"):
-        as_of = record.body.get("as_of")
-        held = sum(one.offset <= as_of for one in records[: record.at]) if isinstance(as_of, int) else 0
-        root = roots[held - 1].hex() if held else None
-        found += broken(record, checkpoint_differs=record.text("state_hash") != root)
+    before: list[int] = []
+    for record in records:
+        if record.type == "state_checkpointed":
+            as_of = record.body.get("as_of")
+            held = bisect_right(before, as_of) if isinstance(as_of, int) else 0
+            root = roots[held - 1].hex() if held else None
+            found += broken(record, checkpoint_differs=record.text("state_hash") != root)
+        insort(before, record.offset)
     return found
 
 
