@@ -9,7 +9,7 @@ import pytest
 
 from aetheris.proofs import verify
 from tests.testkit import standalone
-from tests.testkit.proof_histories import Log
+from tests.testkit.proof_histories import Log, node
 
 FEW = 60
 """Twice as many must cost no more than twice as much, and a little."""
@@ -51,6 +51,15 @@ def checkpoints(log: Log, count: int) -> None:
         log.add("state_checkpointed", as_of=10 * number, state_hash="x")
 
 
+def undone_steps(log: Log, count: int) -> None:
+    """Of a plan that grows by as many steps."""
+    for number in range(count):
+        log.revise(number + 1, node(f"b{number}"))
+    for number in range(count):
+        log.add("step_compensated", node_id=f"b{number}.undo", compensates=f"b{number}")
+        log.add("node_finished", node_id=f"b{number}", result_type="compensated")
+
+
 READERS: dict[str, Callable[[Log], object]] = {
     "proofs": lambda log: verify(log.records),
     "verify.py": lambda log: standalone.judged(log.records),
@@ -60,6 +69,7 @@ STREAMS: dict[str, Callable[[Log, int], None]] = {
     "pauses before calls": pauses,
     "freezes before calls": freezes,
     "checkpoints": checkpoints,
+    "steps that nothing has undone": undone_steps,
 }
 
 

@@ -36,6 +36,12 @@ def _undone_by(validity: Validity, at: int) -> dict[str, str]:
     return {plans.compensates(undo, revision): undo for undo in undoing if _is_whole(succeeded(validity, undo, at))}
 
 
+def _has_undone(validity: Validity, undo: str, node: str, at: int) -> bool:
+    plans = validity.history.plans
+    names_it = bool(node) and plans.compensates(undo, plans.in_force(at)) == node
+    return names_it and _is_whole(succeeded(validity, undo, at))
+
+
 def _is_whole(settled: Settlement | None) -> bool:
     """What took effect in part has not undone its node."""
     return settled is not None and settled.fact.outcome == "success"
@@ -49,14 +55,14 @@ def _nodes(validity: Validity) -> Iterator[Violation]:
         first = body.setdefault(fact.node, fact.event_id)
         if fact.event_id != first:
             yield violation("node_finished_twice", fact, f"node {fact.node} was compensated by event {first}")
-        elif fact.node not in _undone_by(validity, fact.at):
+        elif not _has_undone(validity, f"{fact.node}.undo", fact.node, fact.at):  # no other may (`is_declared`)
             yield violation("unfounded_compensation", fact, f"nothing has undone node {fact.node} before it")
 
 
 def _steps(validity: Validity) -> Iterator[Violation]:
     for fact in validity.history.steps_compensated:
         undone = fact.text("compensates")
-        if _undone_by(validity, fact.at).get(undone) != fact.node:
+        if not _has_undone(validity, fact.node, undone, fact.at):
             yield violation("unfounded_compensation", fact, f"node {fact.node} has not undone node {undone} before it")
 
 

@@ -831,6 +831,10 @@ class Job:
         ends = {name: self.success(name) for name in self.entries if self.entry(name).undoes}
         return {self.entry(name).undoes: name for name, end in ends.items() if end and end.outcome == "success"}
 
+    def has_undone(self, undo: str, node: str) -> bool:
+        end = self.success(undo) if node and self.entry(undo).undoes == node else None
+        return end is not None and end.outcome == "success"
+
     # Plans.
 
     def plan_generated(self, plan: Record, _call: Call) -> None:
@@ -1319,7 +1323,7 @@ class Job:
         unfounded = False
         if compensated:
             again = self.compensated.setdefault(finished.node, finished.id) != finished.id
-            unfounded = not again and finished.node not in self.undone_by()
+            unfounded = not again and not self.has_undone(f"{finished.node}.undo", finished.node)
         self.replay += broken(finished, node_finished_twice=again, unfounded_compensation=unfounded)
         if first is finished:
             self.check_node(finished)
@@ -1342,7 +1346,7 @@ class Job:
             self.replay += broken(finished, unfounded_node=not given, injected_result_differs=given and not same)
 
     def step_compensated(self, step: Record, _call: Call) -> None:
-        self.replay += broken(step, unfounded_compensation=self.undone_by().get(step.text("compensates")) != step.node)
+        self.replay += broken(step, unfounded_compensation=not self.has_undone(step.node, step.text("compensates")))
 
     # Its end.
 
