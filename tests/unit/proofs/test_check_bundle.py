@@ -1,6 +1,7 @@
 """check_bundle.py, the verifier to read: short, of the standard library alone, on every Python that is here."""
 
 import ast
+import base64
 import hashlib
 import importlib
 import importlib.util
@@ -24,6 +25,7 @@ from tests.testkit import standalone
 from tests.testkit.evidence import OTHER_KEY, TRUSTED, bundle_of, sealed
 from tests.testkit.golden import FOLDER
 from tests.testkit.proof_histories import clean
+from tests.testkit.tamperings import Records, drop, edit, forged, history, kind_of, sealed_anew
 
 spec = importlib.util.find_spec("aetheris_check.check_bundle")
 assert spec is not None
@@ -168,9 +170,85 @@ def test_of_the_corpus_it_refuses_what_needs_no_rules_of_a_job(tmp_path: Path, p
         answer = checked(saved(tmp_path, tampering.bundle), "--public-key", str(pem))
         refused |= {name} if answer.returncode == 1 else set()
         assert answer.stderr.startswith("refused: ") if answer.returncode else "not checked here" in answer.stdout
+        assert ("holds" in answer.stdout) == (answer.returncode == 0), "nothing is said to hold before all does"
     assert len(refused) >= 110
     strangers = {name for name, tampering in CORPUS.items() if tampering.power == "stranger"}
     assert strangers - refused == {"a_statement_is_nested_deep"}, "who has no key gets nothing past it"
+
+
+def approved_by_nobody(node: str) -> Records:
+    """A call that can't be undone succeeds; nobody permitted it, and what started is said to be another node's."""
+    records = history("approved")
+    for kind in ("approval_requested", "approval_decided"):
+        while any(kind_of(one) == kind and json.loads(one.value)["node_id"] == "a" for one in records):
+            drop(records, kind, 0, node_id="a")
+    job = json.loads(records[0].value)["job_id"]
+    about = {"node_id": node, "external_key": f"aetheris:{job}:{node}:0"}
+    edit(records, "tool_invocation_started", 0, {"node_id": "a"}, **about)
+    return records
+
+
+@pytest.mark.parametrize("node", ["a", "d", "nobodys"])
+def test_what_can_not_be_undone_needs_a_permission_whatever_its_start_names(
+    node: str, tmp_path: Path, pem: Path
+) -> None:
+    data = forged(sealed_anew(approved_by_nobody(node)))
+    answer = checked(saved(tmp_path, data), "--public-key", str(pem))
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert answer.stderr.split()[1] == "success_without_valid_start"
+
+
+def test_how_a_report_was_learnt_says_nothing_of_who_may_plan() -> None:
+    signed_by = load().SIGNED_BY
+    assert signed_by["plan_generated"] == signed_by["job_completed"] == signed_by["job_created"] == "planner"
+    assert {signed_by["tool_invocation_finished", via] for via in ("probe", "human", "ledger")} == {"ledger"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"key_id": [1]},
+        {"key_id": {}},
+        {"key_id": TRUSTED[0].key_id, "event_count": 1},
+        {"key_id": TRUSTED[0].key_id, "event_count": "x", "signature": 1},
+    ],
+)
+@pytest.mark.parametrize("kind", ["job_sealed", "decision_snapshot"])
+def test_what_a_stranger_appended_refuses_nothing(kind: str, body: dict[str, Any], tmp_path: Path, pem: Path) -> None:
+    log = clean()
+    log.add(kind, **body)
+    answer = checked(saved(tmp_path, forged(sealed(log).records)), "--public-key", str(pem))
+    assert (answer.returncode, answer.stderr) == (0, "")
+
+
+def test_a_key_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
+    key, keys = TRUSTED[0].to_json(), tmp_path / "keys.json"
+    keys.write_text(json.dumps({"keys": [key | {"revoked_at": "2020-01-01T00:00:00+00:00"}, key]}))
+    answer = checked(saved(tmp_path, bundle_of(sealed(clean()).records)), "--public-key", str(keys))
+    assert answer.returncode == 1
+
+
+WITNESS = "w.example/1+00000000+" + base64.b64encode(b"\4" + bytes(32)).decode()
+ITS_KEY_AGAIN = WITNESS.replace("1+", "2+", 1)
+OF_ITS_NAME = "w.example/1+00000000+" + base64.b64encode(b"\4" + bytes(31) + b"\1").decode()
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        (("--witness", WITNESS), "no_quorum"),
+        (("--witness", WITNESS, "--quorum", "2"), "bad_witnesses"),
+        (("--witness", WITNESS, "--quorum", "-1"), "bad_witnesses"),
+        (("--witness", WITNESS, "--witness", ITS_KEY_AGAIN), "bad_witnesses"),
+        (("--witness", WITNESS, "--witness", OF_ITS_NAME), "undecodable"),
+    ],
+)
+def test_witnesses_are_several_and_as_many_as_asked_for(
+    options: tuple[str, ...], rule: str, tmp_path: Path, pem: Path
+) -> None:
+    path = saved(tmp_path, bundle_of(sealed(clean()).records))
+    answer = checked(path, "--public-key", str(pem), *options)
+    assert (answer.returncode, answer.stderr.split()[1]) == (1, rule)
 
 
 @pytest.mark.parametrize("script", [SCRIPT, standalone.SCRIPT], ids=lambda path: path.name)

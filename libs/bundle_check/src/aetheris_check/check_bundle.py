@@ -1,28 +1,25 @@
 #!/usr/bin/env python3
 """Check an evidence bundle of Aetheris with this one file and Python 3.8 or newer. It is meant to be read.
 
-In this order: the envelope's signature, before what it signs is parsed; the tree over all sealed records; their seal;
-its place in the log of seals, and who witnessed it; that calls took effect at most once. Ends with 0 if all holds, 1
-if not, 2 on wrong usage. Without --public-key it is only "unchanged since sealed by whoever holds these keys": 1.
+In this order: the envelope, before it is parsed; the tree over all sealed records; their seal; its place in the log
+of seals, and who witnessed that; that calls took effect at most once. Ends with 0 if all holds, 1 if not, 2 if misused.
 """
 import argparse, base64, datetime, decimal, functools, hashlib, json, re, struct, sys, zlib
-
 NOT_CHECKED = """not checked here, but by `aetheris verify`: who may approve; policies, freezes, pauses, cancels;
-doubts, repeats, revocations; plans, identities; what was undone or adopted. By nobody: that no other call was made."""
+doubts, repeats, revocations; plans, identities; what was undone, adopted, continued. By nobody: that this is all."""
 MAX_BYTES, MAX_VALUES, NOW = 256 << 20, 4_000_000, datetime.datetime.now(datetime.timezone.utc)
 ENVELOPE = rb'\{"payload":"([\w+/=]+)","payloadType":"application/vnd\.in-toto\+json","signatures":(\[.{1,65000}\])\}'
 NAMES = ("node_id", "idempotency_key", "invocation_id", "tool_version", "args_hash")
 ENDS, INSIDE = ("job_completed", "job_failed", "job_cancelled"), {dict: dict.values, list: iter}
 SIGNED_BY = dict.fromkeys(("job_created", "plan_generated", *ENDS), "planner")
-SIGNED_BY.update(policy_allowed="ledger", approval_decided="ledger")
+SIGNED_BY.update(policy_allowed="ledger", approval_decided="ledger", job_sealed="auditor")
+SIGNED_BY.update({("tool_invocation_finished", via): "ledger" for via in ("probe", "human", "ledger")})
 class Refused(Exception): pass  # Refused(rule, offset)
 MALFORMED = (Refused, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, struct.error)
 def require(holds, rule, offset=None):
     if not holds: raise Refused(rule, offset)
 def once(pairs): return dict(pairs) if len(dict(pairs)) == len(pairs) else require(False, "undecodable")
-def real(text): return (float if set(text) & set(".eE") else int)(text if re.match(r"-?\d{1,4300}(?!\d)", text) else "")
-READ = dict(object_pairs_hook=once, parse_constant=int, parse_int=real, parse_float=real)
-def parse(data): return json.loads(data.decode(), **READ)
+def parse(data): return json.loads(data.decode(), object_pairs_hook=once, parse_constant=int)
 def depth(one): return type(one) in INSIDE and 1 + max(map(depth, INSIDE[type(one)](one)), default=0)
 def sha256(data): return hashlib.sha256(data).digest()
 def unbase64(text): return base64.b64decode(text, validate=True)
@@ -31,14 +28,13 @@ def pae(kind, payload): return b"DSSEv1 %d application/vnd.%b %d %b" % (16 + len
 def canonical(value):  # RFC 8785.
     if isinstance(value, list): return "[%s]" % ",".join(map(canonical, value))
     if isinstance(value, dict):
-        ordered = sorted(value.items(), key=lambda item: item[0].encode("utf-16-be"))
-        return "{%s}" % ",".join(canonical(name) + ":" + canonical(inner) for name, inner in ordered)
+        names = sorted(value, key=lambda name: name.encode("utf-16-be"))
+        return "{%s}" % ",".join(canonical(name) + ":" + canonical(value[name]) for name in names)
     if isinstance(value, float):  # as JavaScript prints it
         exact = decimal.Decimal(repr(value or 0.0)).normalize()
         return "{:{}}".format(exact, "f" if -6 <= exact.adjusted() < 21 else "e")
     require(not isinstance(value, int) or abs(value) < 2**53, "not_canonical")
     return json.dumps(value, ensure_ascii=False)
-
 # Ed25519 (RFC 8032): a point is (x, y, z, t) with x/z and y/z on the curve and t = xy/z.
 P, ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
 D, ROOT_OF_MINUS_1 = -121665 * pow(121666, P - 2, P) % P, pow(2, (P - 1) // 4, P)
@@ -79,7 +75,6 @@ def climb(found, index, size, path):  # the root that a path leads to from a lea
     half = 1 << (size - 1).bit_length() - 1
     if index < half: return sha256(b"\1" + climb(found, index, half, path[:-1]) + path[-1])
     return sha256(b"\1" + path[-1] + climb(found, index - half, size - half, path[:-1]))
-
 class Key:  # A public key. What it signs counts from its begin on, up to its ends.
     def __init__(self, entry):
         der = unbase64("".join(entry["public_key"].split("-----")[2].split()))
@@ -90,8 +85,8 @@ class Key:  # A public key. What it signs counts from its begin on, up to its en
         ended = any(end and moment(end) <= at for end in self.ends)
         return self.use in (None, use) and not ended and (not self.begin or moment(self.begin) <= at)
 def read_keys(pem):
-    return {key.id: key for key in map(Key, parse(pem.encode())["keys"] if "{" in pem[:9] else [{"public_key": pem}])}
-
+    entries = parse(pem.encode())["keys"] if "{" in pem[:9] else [{"public_key": pem}]
+    return once([(key.id, key) for key in map(Key, entries)])
 def unzip(data):  # The envelope in a zip of one form, to the last byte; a hundred times as large at most.
     method, crc, packed_size, size = struct.unpack_from("<H", data, 8) + struct.unpack_from("<3I", data, 14)
     about, packed = (0, method, 0, 33, crc, packed_size, size, 16, 0), data[46:46 + packed_size]
@@ -103,7 +98,6 @@ def unzip(data):  # The envelope in a zip of one form, to the last byte; a hundr
     found = inflater.decompress(packed, size + 1) if method else packed
     require(len(found) == size and zlib.crc32(found) == crc and (not method or inflater.eof), "bad_zip")
     return found
-
 def open_envelope(data, keys):  # the statement that one of the keys signed, or else one of those in it; and the keys
     found = re.fullmatch(ENVELOPE, data)
     require(found, "bad_envelope")
@@ -114,7 +108,6 @@ def open_envelope(data, keys):  # the statement that one of the keys signed, or 
     require(any(key.counts("seal", NOW) for key, _ in ours), "envelope_unknown_key")
     require(all(is_signed(key.raw, one, pae(b"in-toto+json", payload)) for key, one in ours), "envelope_signature")
     return parse(payload), keys
-
 class Record:  # as it lies in the log; its leaf of the tree is over four headers and the value
     def __init__(self, one):
         headers, self.offset = [(name, unbase64(value)) for name, value in one["headers"]], one["offset"]
@@ -125,9 +118,9 @@ class Record:  # as it lies in the log; its leaf of the tree is over four header
             leaf += struct.pack(">I", len(values[0])) + values[0] if values else b"\xff\xff\xff\xff"
         self.leaf = sha256(leaf + b"\0\0\0\x20" + sha256(self.value))
         named = re.fullmatch(rb"io\.aetheris\.([a-z0-9_]+)\.v1", dict(headers).get("ce_type", b""))
-        self.body, self.type = parse(self.value), named and named[1].decode()
-        said = json.dumps(self.body, ensure_ascii=False)
-        require(named and re.match("{[^\ud800-\udfff]+$", said) and depth(self.body) <= 128, "undecodable", self.offset)
+        self.body, self.type = parse(self.value), named[1].decode() if named else ""
+        text = json.dumps(self.body, ensure_ascii=False).encode()  # no half of a surrogate pair
+        require(text[:1] == b"{" and depth(self.body) <= 128, "undecodable", self.offset)
 
 def is_signed_by(service, record, root, born, certified):  # by a key that the root certifies, in its place (ADR 9)
     value, _, tail = record.value.rpartition(b',"sig":')
@@ -163,8 +156,8 @@ def check_logged(proof, seal, keys, witnesses, quorum):  # a checkpoint (C2SP) h
     top = climb(sha256(b"\0" + sha256(seal)), int(index), int(size), list(map(unbase64, path)))
     require(top == unbase64(root), "not_included")
 
-def check_calls(records, blobs):  # what took effect had started, was permitted, was so once, and gave its result
-    tools, nodes, permitted, starts, done, plans = {}, {}, set(), {}, {}, 0
+def check_calls(records, blobs):  # what took effect had started, was allowed, was so once, and gave its result
+    tools, nodes, allowed, starts, done, plans = {}, {}, set(), {}, {}, 0
     for record in records:
         said, kind, at = record.body, record.type, record.offset
         node, key, nonce, version, args = (str(said.get(name)) for name in NAMES)
@@ -173,44 +166,49 @@ def check_calls(records, blobs):  # what took effect had started, was permitted,
             tools.update(part.get("tools", {}))
             nodes.update({node["id"]: node for node in part["nodes"]})
         elif kind == "policy_allowed" or (kind == "approval_decided" and said["decision"] == "approve"):
-            permitted.add((key, version, None if kind == "policy_allowed" else args))
-        elif kind == "tool_invocation_started":
-            external, node = "aetheris:%s:%s:%s" % (said["job_id"], node, said.get("attempt_id")), nodes.get(node, {})
-            tool = tools.get(node.get("tool"), {})
-            may = {(key, version, None), (key, version, args)} & permitted or not (
-                node.get("irreversible") or tool.get("irreversible"))
-            if may and said.get("external_key") == external:
-                same = {"pure": "", "idempotent": external}.get(tool.get("effect_class"), nonce)
-                starts.setdefault((key, nonce), same if node.get("kind", "tool") == "tool" else "")
+            allowed.add((key, version) if kind == "policy_allowed" else (key, version, args))
+        elif kind == "tool_invocation_started" and node in nodes:
+            own, entry = "aetheris:%s:%s:%s" % (said["job_id"], node, said.get("attempt_id")), nodes[node]
+            tool = tools.get(entry.get("tool"), {})
+            final = entry.get("irreversible") or tool.get("irreversible")
+            if said.get("external_key") == own and (not final or {(key, version), (key, version, args)} & allowed):
+                same = {"pure": "", "idempotent": own}.get(tool.get("effect_class"), nonce)
+                starts.setdefault((node, key, nonce), same if entry.get("kind", "tool") == "tool" else "")
         elif kind == "tool_invocation_finished" and said.get("outcome") in ("success", "compensatable_failure"):
             word = said.get("word") if re.fullmatch("[0-9a-f]{64}", str(said.get("word"))) else ""
             name = sha256(b"nonce1\0" + sha256(b"nonce1\0" + sha256(b"nonce1\0" + bytes.fromhex(word)))).hex()
             if said.get("via") not in ("probe", "human") and name != nonce:
                 continue  # without its try's word (ADR 9) a report is nobody's
-            require((key, nonce) in starts, "success_without_valid_start", at)
+            same = starts.get((node, key, nonce))
+            require(same is not None, "success_without_valid_start", at)
             large = (said.get("result_ref") or {}).get("sha256")
             require(not large or sha256(blobs[large]).hex() == large, "blob_mismatch", at)
             result = parse(blobs[large]) if large else said.get("result")
             require(sha256(canonical(result).encode()).hex() == said["output_hash"], "output_hash_mismatch", at)
-            require(done.setdefault(key, starts[key, nonce]) == starts[key, nonce], "second_success", at)
+            require(done.setdefault(key, same) == same, "second_success", at)
+
+def is_seal(said, keys, leaves):  # a key signed it that counts at its time, and it is over these records
+    try:
+        key, stated = keys[said["key_id"]], {name: said[name] for name in {*said} - {"signature", "certificate", "sig"}}
+        signed = is_signed(key.raw, unbase64(said["signature"]), pae(b"aetheris.seal+json", canonical(stated).encode()))
+        over = leaves[:said["event_count"]] if signed and key.counts("seal", moment(said["sealed_at"])) else []
+        return (said["chain"], said["tree"], said["event_count"]) == (2, tree_root(over).hex(), len(over))
+    except MALFORMED:
+        return False
 
 def check_job(one, root, keys, witnesses, quorum):  # its records up to the seal, or the last that amends that
     records, born, certified, seal, count, counted = list(map(Record, one.pop("records"))), None, {}, None, 0, []
     for at, record in enumerate(records):
         said, creates = record.body, record.type == "job_created"
         root = root or (said.get("installation") if creates else None)
-        by = "ledger" if said.get("via") in ("probe", "human", "ledger") else SIGNED_BY.get(record.type)
+        by = SIGNED_BY.get(record.type) or SIGNED_BY.get((record.type, str(said.get("via"))))
         if by and root and not is_signed_by(by, record, root, None if creates else born, certified):
             continue  # nobody's word
         born = born or (sha256(record.value).hex() if creates else None)
         counted.append((at, record))
-        amends, key, upto = seal and sha256(seal.value).hex(), keys.get(said.get("key_id")), said.get("event_count", 0)
-        if record.type == "job_sealed" and key and said.get("amends") == amends and count < upto <= at:
-            stated = {name: value for name, value in said.items() if name not in ("signature", "certificate", "sig")}
-            same = (said["chain"], said["tree"]) == (2, tree_root([each.leaf for each in records[:upto]]).hex())
-            if same and key.counts("seal", moment(said["sealed_at"])) and is_signed(
-                    key.raw, unbase64(said["signature"]), pae(b"aetheris.seal+json", canonical(stated).encode())):
-                seal, count = record, upto
+        follows = record.type == "job_sealed" and said.get("amends") == (seal and sha256(seal.value).hex())
+        if follows and is_seal(said, keys, [each.leaf for each in records[:at]]) and said["event_count"] > count:
+            seal, count = record, said["event_count"]
     require(seal, "not_sealed")
     offsets, sealed = [each.offset for each in records], [record for at, record in counted if at < count]
     require(offsets == sorted(set(offsets)) and {*map(type, offsets)} == {int} and offsets[0] >= 0, "out_of_order")
@@ -220,8 +218,8 @@ def check_job(one, root, keys, witnesses, quorum):  # its records up to the seal
     require(any(record.type in ENDS for record in sealed), "sealed_unfinished", seal.offset)
     check_logged(one["inclusion"], seal.value, keys, witnesses, quorum)
     check_calls(sealed, {name: unbase64(blob) for name, blob in one["blobs"].items()})
-    print("holds: %s, %d records, sealed %s" % (one["job_id"], count, seal.body["sealed_at"]))
-    return {"aetherisEventChain": seal.body["root"], "aetherisEventTree": seal.body["tree"]}
+    line = "holds: %s, %d records, sealed %s" % (one["job_id"], count, seal.body["sealed_at"])
+    return line, {"aetherisEventChain": seal.body["root"], "aetherisEventTree": seal.body["tree"]}
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -233,17 +231,19 @@ def main():
     parser.add_argument("--quorum", metavar="N", type=int, help="how many of them; else all")
     given = parser.parse_args()
     try:
-        witnesses = {name: unbase64(raw)[1:] for name, _, raw in (one.split("+", 2) for one in given.witness)}
+        witnesses = once([(name, unbase64(raw)[1:]) for name, _, raw in (one.split("+", 2) for one in given.witness)])
+        quorum = len(given.witness) if given.quorum is None else given.quorum
+        require(len(set(witnesses.values())) == len(witnesses) >= quorum >= 0, "bad_witnesses")
         trusted = read_keys(given.public_key.read()) if given.public_key else None
         statement, keys = open_envelope(unzip(given.bundle.read()), trusted)
         kinds = statement["_type"], statement["predicateType"]
         require(kinds == ("https://in-toto.io/Statement/v1", "urn:aetheris:job-evidence:v1"), "bad_statement")
         jobs = [statement["predicate"], *statement["predicate"].get("continued", [])]
-        found = [check_job(one, given.installation, keys, witnesses, given.quorum or len(witnesses)) for one in jobs]
-        require(statement["subject"] == [{"name": jobs[0]["job_id"], "digest": found[0]}], "subject_differs")
+        lines, digests = zip(*(check_job(one, given.installation, keys, witnesses, quorum) for one in jobs))
+        require(statement["subject"] == [{"name": jobs[0]["job_id"], "digest": digests[0]}], "subject_differs")
     except (*MALFORMED, zlib.error) as error:
         return "refused: %s (offset %s)" % error.args if isinstance(error, Refused) else "refused: malformed"
-    print(NOT_CHECKED)
+    print(*lines, NOT_CHECKED, sep="\n")
     return 0 if trusted or given.self_signed else "unchanged since sealed by whoever holds these keys: no --public-key"
 
 if __name__ == "__main__":
