@@ -24,8 +24,16 @@ _NAMED = re.compile(r'(?:violation|UnreadableResult|_finding)\(\s*"([a-z_]+)"')
 _SAID = re.compile(
     r'(?:violation|UnreadableResult|_finding|BadEvidence|BadNote|_at_the_end)\(\s*(?:records, )?"([a-z_]+)"'
 )
-NOT_OF_A_JOB = {"truth_bytes_differ", "too_large", "other_log", "not_consistent"}
-"""A note; what can't be exported; what a proof of consistency breaks."""
+NOT_OF_A_JOB = {
+    "truth_bytes_differ",
+    "too_large",
+    "other_log",
+    "not_consistent",
+    "unknown_log",
+    "old_beyond",
+    "other_size",
+}
+"""A note; what can't be exported; what a proof of consistency breaks, and what a witness refuses."""
 OF_THE_FILE = {"records_missing", "other_job", "not_sealed"}
 """Rules about the file, not about the history in it."""
 BEHIND = {"after_seal"}
