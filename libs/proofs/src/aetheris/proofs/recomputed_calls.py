@@ -46,6 +46,7 @@ class RecomputedCalls:
         self._created: Body = created.body if created is not None else {}
         self._adopted = _adopted(self._created)
         self._calls: dict[tuple[str, int, int], dict[str, RecomputedCall]] = {}
+        self._edited_calls: dict[tuple[str, int], dict[str, tuple[Fact, RecomputedCall]]] = {}
         self._results: dict[str, Any] = {}
 
     def violations(self) -> Iterator[Violation]:
@@ -218,15 +219,25 @@ class RecomputedCalls:
             return False
         if hashlib.sha256(canonically).hexdigest() == request.text("args_hash"):
             return request.key == _digest(f"{request.job}\0{request.node}\0{tool}\0", canonically)
-        plans = self._validity.history.plans
-        revision = plans.in_force(request.at)
-        entry, pinned = plans.node(request.node, revision), plans.tool_of(request.node, revision)
         try:
-            call = self._planned(request, entry, pinned)
+            call = self._asked_about(request)
         except UnreadableResult:
             return True  # said of the result itself
         same = call is not None and (call.args_hash, call.key) == (request.text("args_hash"), request.key)
         return same and call is not None and hash_or_empty(_shown(call.args)) == hash_or_empty(arguments)
+
+    def _asked_about(self, request: Fact) -> RecomputedCall | None:
+        """The call with a request's key that an edit before it has made; else its node's, as planned."""
+        plans = self._validity.history.plans
+        revision = plans.in_force(request.at)
+        entry, pinned = plans.node(request.node, revision), plans.tool_of(request.node, revision)
+        known = (request.node, plans.since(request.node, revision))
+        if known not in self._edited_calls:
+            edits = self._validity.history.edits.get(request.node, ())
+            made = [(edit, self._edited(edit, entry, pinned)) for edit in edits]
+            self._edited_calls[known] = {call.key: (edit, call) for edit, call in reversed(made) if call is not None}
+        edit, call = self._edited_calls[known].get(request.key, (None, None))
+        return call if edit is not None and edit.at < request.at else self._planned(request, entry, pinned)
 
     def _references(self) -> Iterator[Violation]:
         for fact in self._validity.history.facts:

@@ -1407,6 +1407,7 @@ class Identity:
         self.edits: dict[str, list[Record]] = defaultdict(list)  # node → those that stand
         self.found: set[tuple[str, str, str]] = set()  # key, external key and result that probes have found
         self.made: dict[tuple[str, int, int], dict[str, tuple[str, str]]] = {}  # what calls_made has found
+        self.made_by_edits: dict[tuple[str, int], tuple[dict[str, Any], int]] = {}  # by key, and of how many edits
 
     def is_another_plan(self, graph: dict[str, Any]) -> bool:
         """Than what was submitted; of a goal, than one node that asks the brief's model for just that."""
@@ -1508,12 +1509,23 @@ class Identity:
             return request.key != sha256(as_bytes("\0".join((*about[:2], tool, ""))) + given).hex()
         entry = self.job.entry(request.node)  # they are too large to be shown, or too deep
         try:
-            whole = self.arguments(entry.says)
+            whole = self.edited(request, entry) or self.arguments(entry.says)
         except Bad:
             return False
         found = self.call(request, entry, whole) if isinstance(whole, dict) else {}
         same = request.key in found and found[request.key][0] == request.text("args_hash")
         return not same or json_hash(beginnings(whole)) != json_hash(args)
+
+    def edited(self, request: Record, entry: Entry) -> Any:
+        """What an edit has made the arguments of the call that is asked about; None where none has made that call."""
+        edits = self.edits.get(request.node, [])
+        made, taken = self.made_by_edits.get((request.node, entry.since), ({}, 0))
+        for edit in edits[taken:]:
+            if isinstance(edit.body.get("data"), dict):
+                for key in self.call(edit, entry, edit.body["data"]):
+                    made.setdefault(key, edit.body["data"])
+        self.made_by_edits[request.node, entry.since] = made, len(edits)
+        return made.get(request.key)
 
 
 HANDLED = {
