@@ -125,18 +125,23 @@ class Surroundings:
 class Ledger:
     """A process: folds the world's log, carries decisions out until nothing more follows from them."""
 
-    def __init__(self, surroundings: Surroundings, activated: tuple[int, str] | None = None) -> None:
-        """`activated`: number and policy that it knows before it reads the log."""
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        activated: tuple[int, str] | None = None,
+        context: DecisionContext | None = None,
+    ) -> None:
+        """`activated`: number and policy that it knows before it reads the log; `context`: its process's."""
         self.surroundings = surroundings
         fresh = count()
         tools = surroundings.tools
         ids = (lambda: f"id-{id(self)}-{next(fresh)}", lambda: 1.0)
-        self.freezes = FreezeOrders()
-        self.policies = PolicyInForce(surroundings.signers)
+        self.freezes = context.freezes if context is not None else FreezeOrders()
+        self.policies = context.policies if context is not None else PolicyInForce(surroundings.signers)
         if activated is not None:
             self.policies.take(_activation(*activated))
         self.policy_answers: list[PolicyAnswer] = []
-        context = DecisionContext(
+        self.context = context or DecisionContext(
             surroundings.policy,
             surroundings.limits,
             *ids,
@@ -146,7 +151,7 @@ class Ledger:
             revocations=surroundings.revocations,
             policies=self.policies,
         )
-        self.core = Partition(context, surroundings.ended)
+        self.core = Partition(self.context, surroundings.ended)
         for order in surroundings.orders:
             self.freezes.take(order)
         for order in self.freezes.all():

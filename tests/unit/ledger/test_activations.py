@@ -196,7 +196,7 @@ def test_who_reads_the_barrier_of_an_activation_that_he_has_not_read_decides_not
     ledger = ledger_of()
     ledger.core.passed(PolicyBarrier(number=1), 1)
     ledger.request("a", offset=1)
-    assert (decisions(ledger), ledger.grants, ledger.core.unknown_activation) == ([], [], 1)
+    assert (decisions(ledger), ledger.grants, ledger.core.unknown_barriers) == ([], [], 1)
     ledger.activate(1, DENY_ALL)
     assert [number for _, _, number in decisions(ledger)] == [1]
 
@@ -205,9 +205,23 @@ def test_a_barrier_of_what_nobody_has_activated_holds_nothing_once_all_is_read()
     ledger = ledger_of()
     ledger.core.passed(PolicyBarrier(number=9), 1)
     ledger.request("a", offset=1)
-    ledger.core.activations_known(ledger.surroundings.now())
+    assert ledger.core.activations_known(1, ledger.surroundings.now())
     ledger.settle()
-    assert (ledger.core.unknown_activation, len(ledger.grants)) == (0, 1)
+    assert (ledger.core.unknown_barriers, len(ledger.grants)) == (0, 1)
+
+
+def test_a_barrier_that_is_read_while_the_topic_is_holds_until_that_was_read_again() -> None:
+    ledger = ledger_of()
+    ledger.core.passed(PolicyBarrier(number=9), 1)
+    ledger.core.passed(PolicyBarrier(number=1), 1)
+    ledger.request("a", offset=1)
+    assert not ledger.core.activations_known(1, ledger.surroundings.now())
+    ledger.settle()
+    assert (ledger.core.unknown_barriers, ledger.grants) == (2, [])
+    ledger.activate(1, DENY_ALL)
+    assert ledger.core.activations_known(2, ledger.surroundings.now())
+    ledger.settle()
+    assert [number for _, _, number in decisions(ledger)] == [1]
 
 
 @pytest.mark.parametrize("rule", ['effect = "deny"', 'effect = "approval"', "effect = 'allow'\nwhen = 'false'"])

@@ -25,12 +25,13 @@ from aetheris.ledger.core.partition import Partition
 from aetheris.ledger.core.quarantine import TenantTool
 from aetheris.ledger.duplicate_table import DuplicateTable
 from aetheris.ledger.ended_workers import EndedWorkers
-from aetheris.ledger.operator_log import OperatorLog, report_activation, report_missing
+from aetheris.ledger.operator_log import OperatorLog, report_activation
 from aetheris.ledger.outbox import Outbox
 from aetheris.ledger.quarantines import ProcessQuarantines
 from aetheris.ledger.reconciler import Reconciler
 from aetheris.ledger.releases import Releases
 from aetheris.ledger.stores import Stores
+from aetheris.ledger.unread_activations import UnreadActivations
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.job_log import text_of
@@ -154,8 +155,15 @@ class LedgerHandler(PartitionHandler):
             self._tool_released(release)
         for line in deps.duplicates.index.open_lines():
             self._line_read(line)
-        self._asking_policies: asyncio.Task[None] | None = None
         self._policies, self._configured = context.policies, context.policy
+        self._unread = UnreadActivations(
+            self._partition,
+            context.policies,
+            deps.policies,
+            metrics=deps.metrics,
+            clock=deps.clock,
+            wake_up=self._wake_up,
+        )
         deps.policies.listen(self._policy_activated)
         for activation in deps.policies.orders.all():
             self._policy_activated(activation)
@@ -221,11 +229,10 @@ class LedgerHandler(PartitionHandler):
         self._operators.close()
         for late in tuple(self._late):
             late.cancel()
-        self._policies.missing.pop(self._number, None)
-        asking = [task for task in (self._asking, self._asking_policies) if task is not None]
+        asking = [self._asking] if self._asking is not None else []
         for task in asking:
             task.cancel()
-        await asyncio.gather(*self._late, *asking, return_exceptions=True)
+        await asyncio.gather(*self._late, *asking, self._unread.close(), return_exceptions=True)
         await self._reconciler.close()
 
     # in
@@ -357,7 +364,7 @@ class LedgerHandler(PartitionHandler):
             self._confirm([one.message for one in decisions if isinstance(one, Confirm)])
         if self._partition.unknown_freezes and self._asking is None:
             self._asking = asyncio.create_task(self._ask_for_orders())
-        self._look_for_activation()
+        self._unread.look()
         if self._partition.waits_for_fold or any(isinstance(decision, Emit | Barrier) for decision in decisions):
             self._deps.wake_ups.wake()
         due_s = self._partition.next_due()
@@ -375,29 +382,6 @@ class LedgerHandler(PartitionHandler):
         else:
             self._partition.orders_known(asked)
         self._asking = None
-        self._wake_up()
-
-    def _look_for_activation(self) -> None:
-        unknown = self._partition.unknown_activation
-        if not unknown:
-            self._policies.missing.pop(self._number, None)
-        elif unknown > self._policies.missing.get(self._number, 0) and self._asking_policies is None:
-            self._asking_policies = asyncio.create_task(self._ask_for_activation(unknown))
-
-    async def _ask_for_activation(self, named: int) -> None:
-        """It lies in its topic before any decision names it: what is not there now, nobody has activated."""
-        try:
-            await self._deps.policies.caught_up()
-        except LogError as error:
-            _log.warning("what is activated is not known yet", error=str(error))
-            await self._deps.clock.sleep(_RETRY_PAUSE_S)
-        else:
-            if self._partition.unknown_activation == named:  # else a later one was named since the end was asked for
-                self._partition.activations_known(self._now())
-            if self._partition.unknown_activation >= named:
-                self._policies.missing[self._number] = named
-                report_missing(self._number, named, self._policies, self._deps.metrics)
-        self._asking_policies = None
         self._wake_up()
 
     async def _carry_out(self, decisions: Sequence[Decision], now: Now) -> None:

@@ -85,6 +85,15 @@ def report_activation(activation: PolicyActivation, policies: PolicyInForce, con
         _log.warning(warning, configured=configured.hash, activated=activation.policy_hash)
 
 
+def report_forged_barrier(partition: int, policies: PolicyInForce) -> None:
+    """Somebody with a ledger's key wrote it, or its activation's root is not told here any more."""
+    _log.warning(
+        "a barrier names an activation that the topic of policies does not have: it holds nothing",
+        partition=partition,
+        known=policies.number,
+    )
+
+
 def report_missing(partition: int, activation: int, policies: PolicyInForce, metrics: Metrics) -> None:
     """Jobs whose decisions name an activation that is not in its topic are held until it is."""
     _log.error(

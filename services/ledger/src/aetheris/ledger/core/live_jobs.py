@@ -1,7 +1,7 @@
 """What the ledger remembers of a live job beside its fold; all of it is made again from the log."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
@@ -10,6 +10,7 @@ from aetheris.ledger.core.decisions import Decision, Grant
 from aetheris.ledger.core.duplicate_index import DuplicateIndex
 from aetheris.ledger.core.limits import LedgerLimits
 from aetheris.ledger.core.policy_in_force import PolicyInForce
+from aetheris.ledger.core.unknown_barriers import UnknownBarriers
 from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
 from aetheris.protocol.fold.state import JobState, PlanEntry
@@ -47,6 +48,8 @@ class DecisionContext:
     """Keys of services that count no more in jobs which carry that."""
     policies: PolicyInForce = field(default_factory=PolicyInForce)
     """What is activated, as far as this process has read it."""
+    barriers: UnknownBarriers = field(default_factory=UnknownBarriers)
+    """Of a policy, in the partition."""
 
     @property
     def rules(self) -> Policy:
@@ -60,7 +63,11 @@ class DecisionContext:
 
     def may_judge(self, job: "LiveJob") -> bool:
         """Whether it can be used, and none that is activated later decides elsewhere, or has about this job before."""
-        return self.policies.unusable is None and max(job.activation, self.policies.barred) <= self.policies.number
+        return self.policies.unusable is None and max(job.activation, self.barriers.number) <= self.policies.number
+
+    def of_partition(self) -> "DecisionContext":
+        """The same, with barriers of its own: what is forged in one partition holds no other."""
+        return replace(self, barriers=UnknownBarriers())
 
     def verifies(self, name: str, version: str) -> bool:
         """Whether what a tool did can be compared with the external system."""

@@ -53,7 +53,7 @@ class Partition:
     """
 
     def __init__(self, context: DecisionContext, ended: Mapping[WorkerLife, Ended], number: int = 0) -> None:
-        self._live_jobs = live_jobs = LiveJobs(context, ended, number)
+        self._live_jobs = live_jobs = LiveJobs(context.of_partition(), ended, number)
         self._due = DueTimes(live_jobs)
         self._requests = NodeRequests(live_jobs, self._due)
         self._ends = WorkerEnds(live_jobs)
@@ -80,6 +80,11 @@ class Partition:
     def jobs(self) -> dict[str, LiveJob]:
         """The live jobs."""
         return self._live_jobs.jobs
+
+    @property
+    def number(self) -> int:
+        """The partition's."""
+        return self._live_jobs.number
 
     @property
     def folded(self) -> int:
@@ -179,20 +184,22 @@ class Partition:
 
     @property
     def unknown_activation(self) -> int:
-        """The highest that a barrier, or a live job's decisions name, and this process has not read; 0: none.
-
-        What it concerns is held.
-        """
+        """The highest that a live job's decisions name, and this process has not read: that job is held. 0: none."""
         live_jobs = self._live_jobs
-        policies = live_jobs.context.policies
-        barred = policies.barred if policies.barred > policies.number else 0
-        if live_jobs.activation <= policies.number:
-            return barred
-        return max((job.activation for job in self.jobs.values() if job.activation > policies.number), default=barred)
+        number = live_jobs.context.policies.number
+        if live_jobs.activation <= number:
+            return 0
+        return max((job.activation for job in self.jobs.values() if job.activation > number), default=0)
 
-    def activations_known(self, now: Now) -> None:
-        """Everything that was activated before now was read."""
-        self._policies.known(now)
+    @property
+    def unknown_barriers(self) -> int:
+        """How many barriers named an activation that this process had not read; 0: none holds the partition."""
+        context = self._live_jobs.context
+        return context.barriers.heard if context.barriers.number > context.policies.number else 0
+
+    def activations_known(self, heard: int, now: Now) -> bool:
+        """Everything that was activated when so many barriers were unknown was read; whether they were forged."""
+        return self._policies.known(heard, now)
 
     def passed(self, barrier: PartitionBarrier, offset: int) -> None:
         """A barrier of the partition was read: everything that is ordered lies in front of it."""

@@ -24,15 +24,20 @@ class PolicyAnswers:
 
     def passed(self, barrier: PolicyBarrier) -> None:
         """A barrier of this partition was folded."""
-        policies = self._live_jobs.context.policies
-        policies.barred = max(policies.barred, barrier.number)
-        if self._is_open and barrier.number == policies.number:
+        context = self._live_jobs.context
+        if barrier.number > context.policies.number:
+            context.barriers.hear(barrier.number)
+        elif self._is_open and barrier.number == context.policies.number:
             self._is_open, self._is_unsaid, self._is_passed = False, False, True
 
-    def known(self, now: Now) -> None:
-        """All that is activated was read: nothing waits any more for a barrier that is forged."""
-        self._live_jobs.context.policies.known()
+    def known(self, heard: int, now: Now) -> bool:
+        """All that was activated when so many were unknown was read: they hold no more; whether they were forged."""
+        context = self._live_jobs.context
+        is_forged = context.barriers.number > context.policies.number
+        if not context.barriers.known(heard):
+            return False
         self._go_on(now)
+        return is_forged
 
     def _go_on(self, now: Now) -> None:
         for job in self._live_jobs.jobs.values():

@@ -18,17 +18,11 @@ class PolicyInForce:
         """None as long as the configured one holds."""
         self.number = 0
         """Of the activation; 0: the configured one."""
-        self.barred = 0
-        """The highest activation that a barrier names, of whichever partition: others decide by it."""
         self.unusable: str | None = None
         """Why nothing is decided."""
         self.missing: dict[int, int] = {}
-        """Partition → the activation that decisions there name, and that the topic, read to its end, does not have."""
+        """Partition → the activation that jobs' decisions there name, and that the topic, read to its end, lacks."""
         self._signers = signers or AllowedSigners()
-
-    def known(self) -> None:
-        """All that is activated was read: a barrier that names a later one is forged."""
-        self.barred = min(self.barred, self.number)
 
     def take(self, activation: PolicyActivation) -> None:
         """It counts: from here on it decides; taken up again it is the same."""
