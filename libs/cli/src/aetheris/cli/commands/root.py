@@ -111,7 +111,11 @@ def bring(
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
-    """Add a revocation to what services read when they start, with where the log ends now; asks Kafka, no service."""
+    """Add a revocation to what services read when they start, with where the log ends now; asks Kafka, no service.
+
+    Checkpoints that the key signed count no more: jobs are read from their births, and one whose birth was deleted from
+    jobs.events stands still. Delete nothing there above the oldest live job's birth, less 10,000 records.
+    """
     with errors_as_exits(as_json=as_json):
         revocation = read_one(read_bytes(path))
         if revocation is None:
