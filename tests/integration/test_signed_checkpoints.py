@@ -1,5 +1,6 @@
 """A restart loads only what the service itself has signed: whatever lies in the topic, the job is as the log has it."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -20,10 +21,13 @@ from aetheris.runtime.keys.signing import Signer
 from aetheris.runtime.telemetry.metrics import Metrics
 from aetheris.runtime.worker.checkpoints import PieceSignatures
 from aetheris.runtime.worker.unsigned import HeardMessages
+from aetheris.testkit.memory import MemoryLog
 from tests.integration.test_streams_checkpoints import (
+    DEADLINE_S,
     EVENTS,
     EVERY,
     NUMBER,
+    PARTITIONS,
     PIECES,
     READS,
     CheckpointBench,
@@ -205,6 +209,56 @@ async def test_what_a_revoked_key_has_signed_is_none(
         assert run.handler.jobs[waiting.job] == await bench.all_of(waiting.job)
         assert run.handler.begun[0] <= waiting.creation_offset
         assert {one.key for one in waiting.pieces} <= {*own.refused}
+        await run.end()
+
+
+async def left_behind_by_a_cut_log(ours: SigningInstallation) -> tuple[CheckpointBench, bytes]:
+    """A job that waits, of which the log has no more than its checkpoint."""
+    log = MemoryLog(PARTITIONS)
+    appender = log.appender()
+    await log.start()
+    await appender.start()
+    bench = CheckpointBench(log, appender)
+    async with running(bench, pieces=Heard(ours.keys(Party.LEDGER), bench).signatures) as run:
+        job = await left_behind(bench, run, "job_waiting")
+        await grown(bench, run, 4)
+        await run.end()
+    log.delete_below(EVENTS, await bench.committed(f"{bench.prefix}-writes"))
+    return bench, job
+
+
+async def test_a_stranger_s_key_below_where_the_log_was_cut_keeps_nobody_from_starting(
+    ours: SigningInstallation,
+) -> None:
+    bench, job = await left_behind_by_a_cut_log(ours)
+    strange = CheckpointSpan(f"{bench.prefix}-x", 0, -1, 1).key
+    await bench.appender.append([(Draft(PIECES[0], strange, b"-", (("ce_type", TYPE),), NUMBER),)])
+    own = Heard(ours.keys(Party.LEDGER), bench)
+    async with running(bench, pieces=own.signatures) as run:
+        assert own.refused == [strange]
+        assert run.handler.jobs[job][0].offset < run.handler.begun[0], "from its checkpoint"
+        await run.end()
+
+
+async def test_who_revokes_a_key_whose_pieces_are_all_that_is_left_starts_and_takes_nothing_away(
+    ours: SigningInstallation,
+) -> None:
+    """The job stands still; it goes on where its pieces count again, as after a root that was left out by mistake."""
+    bench, job = await left_behind_by_a_cut_log(ours)
+    pieces = await bench.pieces()
+    revoked = ours.keys(Party.LEDGER, revocations=ours.revoking(Party.LEDGER))
+    signatures = replace(Heard(revoked, bench).signatures, sign=ours.keys(Party.LEDGER).piece)
+    async with running(bench, pieces=signatures) as run:
+        assert job not in run.handler.jobs
+        other = await left_behind(bench, run, "job_waiting")
+        await bench.say(other, "job_sealed")
+        await run.until(lambda: other not in run.handler.jobs)
+        async with asyncio.timeout(DEADLINE_S):
+            while await bench.pieces() != pieces:  # noqa: ASYNC110 - what a log holds has no event
+                await asyncio.sleep(0.05)
+        await run.end()
+    async with running(bench, pieces=Heard(ours.keys(Party.LEDGER), bench).signatures) as run:
+        assert job in run.handler.jobs
         await run.end()
 
 

@@ -133,7 +133,7 @@ async def restored(records: Sequence[Record], end: int, context: DecisionContext
     for piece in pieces:
         await log.write(PLACE, (Draft(*PLACE[:1], piece.span.key, write(piece), headers, 0),))
     mark = min([end, *bare])
-    loaded = await Checkpoints(log, PLACE, AUTHORITY).load(0, len(pieces), mark, end)
+    loaded = await Checkpoints(log, PLACE, AUTHORITY).load(0, len(pieces), mark, (0, end))
     assert loaded.start <= mark
     cores = Cores(context)
     for history in loaded.histories:

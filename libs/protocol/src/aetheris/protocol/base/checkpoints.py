@@ -175,25 +175,37 @@ class Chain:
     creation_offset: int
     _pieces: dict[CheckpointSpan, _Known] = field(default_factory=dict[CheckpointSpan, _Known])
     _unreadable: set[CheckpointSpan] = field(default_factory=set[CheckpointSpan])
+    _strange: set[CheckpointSpan] = field(default_factory=set[CheckpointSpan])
+
+    @property
+    def is_own(self) -> bool:
+        """Whether there is a piece of who may write it, readable or not; else not even the birth in its key is sure."""
+        return bool(self._pieces or self._unreadable)
 
     def put(self, piece: Piece) -> None:
         """A piece was read."""
-        self._unreadable.discard(piece.span)
+        self.drop(piece.span)
         self._pieces[piece.span] = _Known(piece.before, piece.root, not piece.records)
 
     def distrust(self, span: CheckpointSpan) -> None:
         """A piece can't be read: it counts as none."""
-        self._pieces.pop(span, None)
+        self.drop(span)
         self._unreadable.add(span)
+
+    def disown(self, span: CheckpointSpan) -> None:
+        """A piece is anybody's: it counts as none."""
+        self.drop(span)
+        self._strange.add(span)
 
     def drop(self, span: CheckpointSpan) -> None:
         """A piece was deleted."""
         self._pieces.pop(span, None)
         self._unreadable.discard(span)
+        self._strange.discard(span)
 
     def spans(self) -> list[CheckpointSpan]:
-        """The pieces that there are, readable or not."""
-        return [*self._pieces, *self._unreadable]
+        """The pieces that there are, whatever they are worth."""
+        return [*self._pieces, *self._unreadable, *self._strange]
 
     def reached(self, end: int | None = None) -> Reached | None:
         """How far the pieces lead from the birth, below offset `end`; None: nowhere, or they contradict each other."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from aetheris.protocol.base import sealed
 from aetheris.protocol.base.checkpoints import BadPiece, Chain, CheckpointSpan, Piece, Reached, read
 from aetheris.protocol.base.records import Draft, Record
 from aetheris.runtime.log.interface import Log, Place
@@ -43,7 +44,7 @@ class Loaded:
     histories: Iterator[Sequence[Record]]
     """The records of one job at a time, in the order of their births."""
     live: frozenset[tuple[str, int]] = frozenset()
-    """Jobs that have pieces, each with its birth, of which nothing lies below `start`."""
+    """Jobs that have pieces of the service's own, each with its birth, of which nothing lies below `start`."""
 
 
 class Checkpoints:
@@ -56,10 +57,13 @@ class Checkpoints:
         authority: Place,
         read: Callable[[Record, str], Piece] = read,
         counts: Callable[[Record], bool] = UNSIGNED_PIECES.counts,
+        *,
+        reach: int = 0,
     ) -> None:
-        """`read`: how a piece is read, and checked; `counts`: whether it is at all."""
+        """`read`: how a piece is read, and checked; `counts`: whether it is at all; `reach`: of births (`sealed`)."""
         self.place = place
         self._counts = counts
+        self._reach = reach
         self._read = read
         self._log = log
         self._authority = authority
@@ -70,28 +74,33 @@ class Checkpoints:
     def __len__(self) -> int:
         return len(self._chains)
 
-    async def load(self, begin: int, end: int, mark: int, log_end: int) -> Loaded:
+    async def load(self, begin: int, end: int, mark: int, log: tuple[int, int]) -> Loaded:
         """Read all pieces, from offset `begin` to `end`; what is of use to who would start at `mark`.
 
-        Nothing may be known beyond `log_end`. A job whose pieces don't lead from its birth is read from there.
+        `log`: the authority's first offset, and where it ends; nothing may be known beyond. A job whose pieces don't
+        lead from its birth is read from there. Where none of them is the service's own, what its key says is anybody's
+        word: then as much is read as shows whether that birth is a copy, and a birth that is gone is passed over.
 
         Raises:
             LogGap: the topic doesn't have `begin`.
         """
         values: dict[CheckpointSpan, Record] = {}
         async for records in replay(self._log, self.place, begin, end):
-            self.take(records)
-            values.update(_named(records))
+            for span, record in _named(records):
+                if self._take(span, record):
+                    values[span] = record
+                else:
+                    values.pop(span, None)
             await asyncio.sleep(0)
-        return self.loaded(values, mark, log_end)
+        return self.loaded(values, mark, log)
 
-    def loaded(self, values: Mapping[CheckpointSpan, Record], mark: int, log_end: int) -> Loaded:
+    def loaded(self, values: Mapping[CheckpointSpan, Record], mark: int, log: tuple[int, int]) -> Loaded:
         """As `load`, of the pieces that were taken; `values` are their records."""
-        start, found = mark, dict[str, Reached]()
-        for job_id, creation_offset in sorted(self._chains, key=lambda one: one[1]):
-            if creation_offset >= min(mark, log_end) or job_id in found:
+        start, found = self._start_of_strange(mark, log), dict[str, Reached]()
+        for (job_id, creation_offset), chain in sorted(self._chains.items(), key=lambda one: one[0][1]):
+            if not chain.is_own or creation_offset >= min(mark, log[1]) or job_id in found:
                 continue
-            reached = self._chains[job_id, creation_offset].reached(log_end)
+            reached = chain.reached(log[1])
             if reached is None:
                 _log.warning(
                     "no whole checkpoint: the job is read from its birth", job_id=job_id, birth=creation_offset
@@ -100,22 +109,13 @@ class Checkpoints:
             else:
                 start = min(start, reached.as_of + 1)
                 found[job_id] = reached
-        live = frozenset(place for place in self._chains if start <= place[1])
+        live = frozenset(place for place, chain in self._chains.items() if chain.is_own and start <= place[1])
         return Loaded(start, self._histories(found.values(), values, start), live)
 
     def take(self, records: Iterable[Record]) -> None:
         """Pieces, and deletions of pieces, as they come in the topic; what can't be used counts as none."""
         for span, record in _named(records):
-            place = (span.job_id, span.creation_offset)
-            chain = self._chains.get(place) or self._begin(place)
-            self._reached.pop(place, None)
-            if not record.value:
-                chain.drop(span)
-            else:
-                self._check(chain, span, record)
-            if not chain.spans():
-                del self._chains[place]
-                self._names[span.job_id.encode()] -= 1
+            self._take(span, record)
 
     def mark(self, live: Live) -> int | None:
         """The lowest offset of the authority that is still needed for these jobs; None if nothing is."""
@@ -142,23 +142,58 @@ class Checkpoints:
         """All that there are."""
         return list(self._chains.values())
 
+    def _start_of_strange(self, mark: int, log: tuple[int, int]) -> int:
+        """From where jobs are read that have only strangers' pieces; those whose births are gone are forgotten.
+
+        Their pieces stay in the topic: they count again for who is told another root.
+        """
+        start = mark
+        strange = [place for place, chain in self._chains.items() if not chain.is_own and place[1] < log[1]]
+        for job_id, creation_offset in strange:
+            if creation_offset < log[0]:
+                _log.error("no checkpoint counts, and the birth is gone", job_id=job_id, birth=creation_offset)
+                self._end((job_id, creation_offset))
+            else:
+                start = min(start, max(sealed.in_reach(creation_offset, self._reach), log[0]))
+        return start
+
     def _begin(self, place: tuple[str, int]) -> Chain:
         self._names[place[0].encode()] += 1
         return self._chains.setdefault(place, Chain(*place))
+
+    def _end(self, place: tuple[str, int]) -> None:
+        del self._chains[place]
+        self._names[place[0].encode()] -= 1
 
     def _needed(self, job_id: str, creation_offset: int) -> int:
         reached = self.reached(job_id, creation_offset) if self._chains else None
         return creation_offset if reached is None else reached.as_of + 1
 
-    def _check(self, chain: Chain, span: CheckpointSpan, record: Record) -> None:
+    def _take(self, span: CheckpointSpan, record: Record) -> bool:
+        """Whether it is a piece that can be used."""
+        place = (span.job_id, span.creation_offset)
+        chain = self._chains.get(place) or self._begin(place)
+        self._reached.pop(place, None)
+        is_put = False
+        if record.value:
+            is_put = self._check(chain, span, record)
+        else:
+            chain.drop(span)
+        if not chain.spans():
+            self._end(place)
+        return is_put
+
+    def _check(self, chain: Chain, span: CheckpointSpan, record: Record) -> bool:
         if not self._counts(record):
-            chain.distrust(span)
-            return
+            chain.disown(span)
+            return False
         try:
             chain.put(self._read(record, self._authority[0]))
         except BadPiece as error:
             _log.warning("a checkpoint can't be used", job_id=span.job_id, offset=record.offset, reason=str(error))
             chain.distrust(span)
+            return False
+        return True
 
     def _histories(
         self, found: Iterable[Reached], values: Mapping[CheckpointSpan, Record], start: int

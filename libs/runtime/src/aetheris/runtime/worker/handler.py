@@ -63,7 +63,8 @@ class PartitionHandler(Protocol):
     def begin(self, start: int, live: Collection[tuple[str, int]] = ()) -> None:  # noqa: ARG002  not everyone compares offsets
         """All that lies below `start` and concerns a live job was folded; what is folded from now on lies behind.
 
-        `live`: of jobs that have a checkpoint, each with its birth, which lies behind `start` and below the mark.
+        `live`: of jobs that have a checkpoint of the service's own, each with its birth, of which nothing lies below
+        `start`.
         """
         return
 

@@ -219,7 +219,8 @@ class WorkerPartition:
         loaded = Loaded(starts[self._authority], iter(()))
         if self._checkpoints is not None:
             place = self._checkpoints.place
-            loaded = await self._checkpoints.load(begins[place], ends[place], loaded.start, ends[self._authority])
+            log = (begins[self._authority], ends[self._authority])
+            loaded = await self._checkpoints.load(begins[place], ends[place], loaded.start, log)
             if starts[place] > ends[place] and is_believed:  # cut short: the mark may rest on what is gone
                 _log.error("checkpoints are missing: all is read from the first record", partition=self.number)
                 loaded, starts[place] = Loaded(0, iter(())), ends[place]
@@ -366,7 +367,8 @@ class WorkerPartition:
         topic = around.inputs.checkpoints
         if topic is None:
             return None
-        return Checkpoints(around.log, self._places[topic], self._authority, counts=around.pieces.counts)
+        counts, reach = around.pieces.counts, around.inputs.reach
+        return Checkpoints(around.log, self._places[topic], self._authority, counts=counts, reach=reach)
 
     def _checkpointer_of(self, around: PartitionDependencies) -> Checkpointer | None:
         if self._checkpoints is None or not around.inputs.checkpoint_every:

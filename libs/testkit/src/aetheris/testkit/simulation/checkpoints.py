@@ -36,7 +36,7 @@ class SimCheckpoints:
         self.take()
         values = {CheckpointSpan.of(record.key): record for record in self._pieces}
         events = self._around.log.topics[Topic.JOBS_EVENTS]
-        loaded = self._known.loaded(values, mark, len(events))
+        loaded = self._known.loaded(values, mark, (0, len(events)))
         self.live = loaded.live
         return loaded.start, [events[record.offset] for history in loaded.histories for record in history]
 
