@@ -257,9 +257,9 @@ A = Log().call("a")
 """The call of a node that nothing more is said of."""
 
 
-def clean() -> Log:
+def clean(job: str = JOB) -> Log:
     """A job of two steps that ran well."""
-    log = Log(node("a"), node("b", "refund", "a"))
+    log = Log(node("a"), node("b", "refund", "a"), job=job)
     log.step("n1", "a")
     log.step("n2", "b", after=[{"invocation_id": "n1", "result_hash": log.hashes["a"]}])
     log.complete()

@@ -2,13 +2,13 @@
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from aetheris.proofs import RawRecord, verify
 from aetheris.proofs.seals import seal_payload, sign
 from aetheris.protocol.base.stretches import Stretch
 from tests.testkit.evidence import KEY, SALT, SEALED_AT
-from tests.testkit.proof_histories import JOB, TENANT, clean, raw
+from tests.testkit.proof_histories import TENANT, clean, raw
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,7 @@ class StoredJob:
 def stored_job(drop: int = 0) -> StoredJob:
     """The clean history under a name of its own, sealed, without the last `drop` records."""
     name = f"tail-{uuid.uuid4().hex[:12]}"
-
-    def renamed(record: RawRecord) -> RawRecord:
-        headers = tuple((key, value.replace(JOB.encode(), name.encode())) for key, value in record.headers)
-        return replace(record, headers=headers, value=record.value.replace(JOB.encode(), name.encode()))
-
-    records = [renamed(record) for record in clean().records]
+    records = list(clean(name).records)
     report = verify(records)
     payload = seal_payload(
         tenant=TENANT,
