@@ -61,10 +61,11 @@ RIGS = ("demo", "chaos", "bench")
 TOKENS = ["token add", "token ls", "token revoke"]
 ROOTS = ["root new", "root certify", "root show"]
 COMMANDS = [
-    *PLACES.keys() - {"dlq", "seals", "token", "policy", "root", "passkey"},
+    *PLACES.keys() - {"dlq", "seals", "token", "policy", "root", "passkey", "witness"},
     *RIGS,
     "policy test",
     "passkey add",
+    "witness init",
     "dlq ls",
     "dlq show",
     "dlq redrive",

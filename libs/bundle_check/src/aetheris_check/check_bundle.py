@@ -19,7 +19,8 @@ MALFORMED = (Refused, ValueError, LookupError, TypeError, AttributeError, Arithm
 def require(holds, rule, offset=None):
     if not holds: raise Refused(rule, offset)
 def once(pairs): return dict(pairs) if len(dict(pairs)) == len(pairs) else require(False, "undecodable")
-def parse(data): return json.loads(data.decode(), object_pairs_hook=once, parse_constant=int)
+def real(text): return float(text) if re.match(r"-?\d{1,4300}(?!\d)", text) else require(False, "undecodable")
+def parse(data): return json.loads(data.decode(), object_pairs_hook=once, parse_constant=int, parse_float=real)
 def depth(one): return type(one) in INSIDE and 1 + max(map(depth, INSIDE[type(one)](one)), default=0)
 def sha256(data): return hashlib.sha256(data).digest()
 def unbase64(text): return base64.b64decode(text, validate=True)
@@ -38,7 +39,6 @@ def canonical(value):  # RFC 8785.
 # Ed25519 (RFC 8032): a point is (x, y, z, t) with x/z and y/z on the curve and t = xy/z.
 P, ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
 D, ROOT_OF_MINUS_1 = -121665 * pow(121666, P - 2, P) % P, pow(2, (P - 1) // 4, P)
-
 def add(one, other):
     (x1, y1, z1, t1), (x2, y2, z2, t2) = one, other
     a, b, c, d = (y1 - x1) * (y2 - x2), (y1 + x1) * (y2 + x2), 2 * D * t1 % P * t2, 2 * z1 * z2
