@@ -16,6 +16,8 @@ from aetheris.proofs.trust import NEVER, TrustedKey
 from tests.testkit import standalone
 from tests.testkit.evidence import KEY, TRUSTED, signer
 
+NAME = bundle_zip.ENVELOPE
+
 
 def opinions(
     data: bytes, keys: Sequence[TrustedKey] | None = TRUSTED, now: datetime | None = None
@@ -56,3 +58,30 @@ def resigned(data: bytes, change: Callable[[dict[str, Any]], object], key: Ed255
     payload = dumps(statement)
     signature = dict(signer(key)(seals.pae(bundle.PAYLOAD_TYPE, payload)))
     return bundle_zip.pack(bundle.envelope(payload, [signature]))
+
+
+def repacked(data: bytes, **changed: Any) -> bytes:
+    """The same envelope with other parts, packed as a bundle is."""
+    return bundle_zip.pack(dumps(envelope_of(data) | changed))
+
+
+def zipped(*entries: tuple[str, bytes], **options: Any) -> bytes:
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries:
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content, **options)
+    return target.getvalue()
+
+
+def envelope_bytes(data: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return archive.read(NAME)
+
+
+def payload_of(data: bytes) -> bytes:
+    return base64.b64decode(envelope_of(data)["payload"])
+
+
+def signed(payload: bytes) -> bytes:
+    """By the key that is trusted, whatever it is."""
+    return bundle_zip.pack(bundle.envelope(payload, [dict(signer(KEY)(seals.pae(bundle.PAYLOAD_TYPE, payload)))]))

@@ -1,10 +1,12 @@
 """The corpus of tamperings, of an operator: what people were asked, what was planned, and what was undone."""
 
-import json
 from typing import Any
 
 from tests.testkit.proof_histories import digest
 from tests.testkit.tamperings import (
+    COMMITTED,
+    FINISHED,
+    ZERO,
     Records,
     again,
     at,
@@ -15,25 +17,6 @@ from tests.testkit.tamperings import (
     put_behind,
     with_body,
 )
-
-STARTED, FINISHED, COMMITTED = "tool_invocation_started", "tool_invocation_finished", "command_committed"
-ZERO = "0" * 64
-
-
-def success(records: Records, node: str) -> int:
-    """The place of the end by which a node succeeded."""
-    return at(records, FINISHED, 0, node_id=node, outcome="success")
-
-
-def other_result(records: Records, node: str, result: Any) -> None:
-    """Everywhere it is recorded, with its hash."""
-    old = body_at(records, success(records, node))["output_hash"]
-    for place, record in enumerate(records):
-        body = json.loads(record.value)
-        if body.get("node_id") == node and body.get("output_hash") == old:
-            body |= {"output_hash": digest(result)} | ({"result": result} if "result" in body else {})
-            records[place] = with_body(record, body)
-
 
 # What people are asked.
 

@@ -1,52 +1,19 @@
 """The corpus of tamperings, of a stranger: the zip and its envelope."""
 
-import base64
-import io
 import struct
 import zipfile
 import zlib
-from typing import Any
 
 from aetheris.proofs import bundle, bundle_zip, seals
 from aetheris.proofs.evidence import dumps
 from aetheris.proofs.trust import TrustedKey
 from tests.testkit.evidence import KEY, OTHER_KEY, signer
-from tests.testkit.forged_bundles import envelope_of
+from tests.testkit.forged_bundles import NAME, envelope_bytes, envelope_of, payload_of, repacked, signed, zipped
 from tests.testkit.tamperings import (
     base64_of,
     by_stranger,
     honest,
 )
-
-NAME = bundle_zip.ENVELOPE
-
-
-def repacked(data: bytes, **changed: Any) -> bytes:
-    """The same envelope with other parts, packed as a bundle is."""
-    return bundle_zip.pack(dumps(envelope_of(data) | changed))
-
-
-def zipped(*entries: tuple[str, bytes], **options: Any) -> bytes:
-    target = io.BytesIO()
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in entries:
-            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content, **options)
-    return target.getvalue()
-
-
-def envelope_bytes(data: bytes) -> bytes:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        return archive.read(NAME)
-
-
-def payload_of(data: bytes) -> bytes:
-    return base64.b64decode(envelope_of(data)["payload"])
-
-
-def signed(payload: bytes) -> bytes:
-    """By the key that is trusted, whatever it is."""
-    return bundle_zip.pack(bundle.envelope(payload, [dict(signer(KEY)(seals.pae(bundle.PAYLOAD_TYPE, payload)))]))
-
 
 # The zip.
 

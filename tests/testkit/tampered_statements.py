@@ -1,15 +1,11 @@
 """The corpus of tamperings, of who signs envelopes: the statement, the seal, the log of seals."""
 
 import base64
-import io
 import json
-import zipfile
-from typing import Any
 
-from aetheris.proofs import bundle, bundle_zip, seals
-from aetheris.proofs.evidence import dumps
-from tests.testkit.evidence import KEY, OTHER_KEY, inclusion, signer
-from tests.testkit.forged_bundles import envelope_of, statement_in
+from aetheris.proofs import seals
+from tests.testkit.evidence import OTHER_KEY, inclusion
+from tests.testkit.forged_bundles import statement_in
 from tests.testkit.tamperings import (
     Records,
     Statement,
@@ -24,36 +20,6 @@ from tests.testkit.tamperings import (
     sealed_anew,
     with_body,
 )
-
-NAME = bundle_zip.ENVELOPE
-
-
-def repacked(data: bytes, **changed: Any) -> bytes:
-    """The same envelope with other parts, packed as a bundle is."""
-    return bundle_zip.pack(dumps(envelope_of(data) | changed))
-
-
-def zipped(*entries: tuple[str, bytes], **options: Any) -> bytes:
-    target = io.BytesIO()
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in entries:
-            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content, **options)
-    return target.getvalue()
-
-
-def envelope_bytes(data: bytes) -> bytes:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        return archive.read(NAME)
-
-
-def payload_of(data: bytes) -> bytes:
-    return base64.b64decode(envelope_of(data)["payload"])
-
-
-def signed(payload: bytes) -> bytes:
-    """By the key that is trusted, whatever it is."""
-    return bundle_zip.pack(bundle.envelope(payload, [dict(signer(KEY)(seals.pae(bundle.PAYLOAD_TYPE, payload)))]))
-
 
 # The statement.
 

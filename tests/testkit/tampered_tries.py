@@ -5,6 +5,10 @@ from typing import Any
 
 from tests.testkit.proof_histories import digest
 from tests.testkit.tamperings import (
+    COMMITTED,
+    FINISHED,
+    STARTED,
+    ZERO,
     Body,
     Records,
     again,
@@ -15,29 +19,11 @@ from tests.testkit.tamperings import (
     edit,
     put_behind,
     retyped,
+    success,
     with_body,
     with_header,
 )
 from tests.testkit.tries import end_word, try_of
-
-STARTED, FINISHED, COMMITTED = "tool_invocation_started", "tool_invocation_finished", "command_committed"
-ZERO = "0" * 64
-
-
-def success(records: Records, node: str) -> int:
-    """The place of the end by which a node succeeded."""
-    return at(records, FINISHED, 0, node_id=node, outcome="success")
-
-
-def other_result(records: Records, node: str, result: Any) -> None:
-    """Everywhere it is recorded, with its hash."""
-    old = body_at(records, success(records, node))["output_hash"]
-    for place, record in enumerate(records):
-        body = json.loads(record.value)
-        if body.get("node_id") == node and body.get("output_hash") == old:
-            body |= {"output_hash": digest(result)} | ({"result": result} if "result" in body else {})
-            records[place] = with_body(record, body)
-
 
 # Tries and their ends.
 

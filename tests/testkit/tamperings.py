@@ -18,7 +18,7 @@ from aetheris.proofs import RawRecord
 from aetheris.proofs.evidence import derived, judge
 from tests.testkit.evidence import TRUSTED, bundle_of, evidence_of, sealed
 from tests.testkit.forged_bundles import resigned
-from tests.testkit.proof_histories import Log
+from tests.testkit.proof_histories import Log, digest
 from tests.testkit.refused import record_json
 
 FOLDER = Path(__file__).parent.parent / "replay" / "tampered"
@@ -26,6 +26,8 @@ BASES = ("run", "crash", "human", "timer", "undone", "approved", "turns")
 """Histories of a real system, and simulated ones where those have no approvals (tests/testkit/golden.py made them all):
 without seal, and of a job whose records nobody signs. They are kept as they are, since tamperings know their places."""
 KEYS = TRUSTED
+STARTED, FINISHED, COMMITTED = "tool_invocation_started", "tool_invocation_finished", "command_committed"
+ZERO = "0" * 64
 
 Body = dict[str, Any]
 Records = list[RawRecord]
@@ -223,3 +225,18 @@ def raw_text(record: RawRecord, old: str, new: str) -> RawRecord:
 
 def base64_of(data: bytes) -> str:
     return base64.b64encode(data).decode()
+
+
+def success(records: Records, node: str) -> int:
+    """The place of the end by which a node succeeded."""
+    return at(records, FINISHED, 0, node_id=node, outcome="success")
+
+
+def other_result(records: Records, node: str, result: Any) -> None:
+    """Everywhere it is recorded, with its hash."""
+    old = body_at(records, success(records, node))["output_hash"]
+    for place, record in enumerate(records):
+        body = json.loads(record.value)
+        if body.get("node_id") == node and body.get("output_hash") == old:
+            body |= {"output_hash": digest(result)} | ({"result": result} if "result" in body else {})
+            records[place] = with_body(record, body)

@@ -61,18 +61,18 @@ class FreezeOrder(NumberedOrder):
         return self.scope.key
 
 
-class PartitionBarrier(Message):
+class PartitionBarrier(Message, ABC):
     """jobs.events, of a partition and no job: something holds for all that lies behind this record."""
 
     @property
+    @abstractmethod
     def cause(self) -> tuple[str, ...]:
         """What tells it from the partition's other ones."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def job_id(self) -> str:
         """The record key, where the log has jobs' names: no job has such a one."""
-        raise NotImplementedError
 
 
 class FreezeBarrier(PartitionBarrier):
