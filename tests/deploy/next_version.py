@@ -1,7 +1,8 @@
-"""A service as its next version would look to this one: `python -m tests.deploy.next_version aetheris.planner`.
+"""A service as its next version would look to this one: `python -m tests.deploy.next_version aetheris.planner [rules]`.
 
 What a minor version may change is changed in all that it writes: every record has a field more, and every group of
-facts a record more, of a type that this version doesn't know.
+facts a record more, of a type that this version doesn't know. With `rules` it creates jobs under rules of its own, too,
+and knows those alone.
 """
 
 import aetheris.runtime.process.lean  # noqa: F401, I001  # pyright: ignore[reportUnusedImport]  before all others
@@ -11,18 +12,23 @@ import runpy
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
+from aetheris.proofs import records
+from aetheris.protocol.messages import event_base
 from aetheris.protocol.messages.commands import MESSAGES
-from aetheris.protocol.messages.events import EVENTS, JobSealed
+from aetheris.protocol.messages.events import EVENTS, JobCreated, JobSealed
 from aetheris.protocol.base.records import Draft, Group
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.kafka.appender import KafkaAppender
 
 FIELD = "field_of_the_next_version"
 TYPE = "type_of_the_next_version"
+RULES = 2
 
 _KNOWN = {f"io.aetheris.{name}.v1".encode() for name in {*EVENTS, *MESSAGES} - {JobSealed.event_type}}  # it is signed
+_BIRTH = f"io.aetheris.{JobCreated.event_type}.v1".encode()
 _append = KafkaAppender.append
 
 
@@ -38,7 +44,10 @@ def _next(group: Group) -> Group:
 def _with_field(draft: Draft) -> Draft:
     if dict(draft.headers).get("ce_type") not in _KNOWN:
         return draft
-    return replace(draft, value=json.dumps(json.loads(draft.value) | {FIELD: {"of": "any kind"}}).encode())
+    added: dict[str, Any] = {FIELD: {"of": "any kind"}}
+    if dict(draft.headers).get("ce_type") == _BIRTH:
+        added["rules"] = max(event_base.KNOWN_RULES)
+    return replace(draft, value=json.dumps(json.loads(draft.value) | added).encode())
 
 
 def _unknown(draft: Draft) -> Draft:
@@ -48,5 +57,7 @@ def _unknown(draft: Draft) -> Draft:
 
 
 if __name__ == "__main__":
+    if "rules" in sys.argv[2:]:
+        event_base.KNOWN_RULES = records.KNOWN_RULES = frozenset({RULES})
     KafkaAppender.append = _append_as_next
     runpy.run_module(sys.argv[1], run_name="__main__")

@@ -38,8 +38,8 @@ class Fleet:
     ports: Ports
     running: dict[tuple[str, int], subprocess.Popen[bytes]] = field(default_factory=dict)
 
-    def start(self, service: str, number: int, *, following: bool) -> None:
-        """Start one, of this version or of the following one, and return once it is ready."""
+    def start(self, service: str, number: int, *, following: bool, rules: bool = False) -> None:
+        """Start one, of this version or of the following one (under rules of its own), and return once it is ready."""
         name = f"{service}-{number}"
         own = {
             "AETHERIS_WORKER_ID": name,
@@ -47,6 +47,7 @@ class Fleet:
             "AETHERIS_HTTP_PORT": str(self.ports.get(f"{name}-http")),
         }
         module = ["tests.deploy.next_version", module_of(service)] if following else [module_of(service)]
+        module += ["rules"] if rules else []
         env = os.environ | dict(self.settings) | withheld_from(service) | own
         log = self.folder / f"{name}.log"
         self.running[service, number] = spawn([sys.executable, "-m", *module], log=log, env=env)
@@ -162,3 +163,28 @@ def test_each_service_is_replaced_while_jobs_run(external: tuple[Fleet, External
     assert TYPE in written
     for kind in ("plan_generated", "tool_invocation_started"):
         assert written[kind] == {True, False}, "both versions wrote it"
+
+
+def test_a_job_under_later_rules_waits_for_each_service_and_runs_once(external: tuple[Fleet, ExternalServer]) -> None:
+    """What this version has of it is its creation, which it can't read; it takes part in nothing that follows."""
+    fleet, external_system = external
+    for service in ("ledger", "tool_executor", "prober", "verifier", "gateway"):
+        fleet.start(service, 0, following=False)
+    fleet.start("planner", 1, following=True, rules=True)
+    with fleet.api(0) as system:
+        job = system.submit(*chain("later"))
+        for service in ("ledger", "tool_executor"):
+            assert external_system.count("later-a") == 0, service
+            fleet.start(service, 1, following=True, rules=True)
+            fleet.stop(service, 0)
+        until(lambda: external_system.count("later-c") == 1, PATIENCE_S)
+    fleet.start("gateway", 1, following=True, rules=True)
+    with fleet.api(1) as system:
+        system.wait_ended([job], PATIENCE_S)
+        assert not {"job_sealed", "violation_found"} & set(system.types(job)), "the verifier has no say in it"
+        fleet.start("verifier", 1, following=True, rules=True)
+        fleet.stop("verifier", 0)
+        system.wait_sealed(job)
+        assert "violation_found" not in system.types(job)
+        assert system.job(job)["status"] == "completed"
+        assert [external_system.count(f"later-{node}") for node in "abc"] == [1, 1, 1]

@@ -100,6 +100,18 @@ def test_a_birth_of_a_later_version_holds_the_mark(name: str) -> None:
     assert mark_of(reader.core) is None
 
 
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_birth_under_later_rules_holds_the_mark_and_nothing_is_judged_by_it(name: str) -> None:
+    reader = Reader(name)
+    reader.read(created().model_copy(update={"rules": 2}), 5)
+    reader.read(planned(graph({"id": "a"})), 6)
+    assert mark_of(reader.core) == 5
+    if name != "verifier":
+        assert getattr(reader.core, "jobs") == {}  # noqa: B009  the protocol names what all have
+    reader.read(SEALED, 7)
+    assert mark_of(reader.core) is None
+
+
 @pytest.mark.parametrize("name", ["ledger", "executor"])
 def test_what_was_born_of_a_later_version_is_not_born_again(name: str) -> None:
     reader = Reader(name)

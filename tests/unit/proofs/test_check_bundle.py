@@ -198,6 +198,14 @@ def test_what_can_not_be_undone_needs_a_permission_whatever_its_start_names(
     assert answer.stderr.split()[1] == "success_without_valid_start"
 
 
+@pytest.mark.parametrize("rules", [0, 2, "1", True, 1.0, [1]])
+def test_a_job_under_rules_that_it_does_not_know_is_refused(rules: object, tmp_path: Path, pem: Path) -> None:
+    records = history("approved")
+    edit(records, "job_created", 0, {}, rules=rules)
+    answer = checked(saved(tmp_path, forged(sealed_anew(records))), "--public-key", str(pem))
+    assert (answer.returncode, answer.stderr.split()[1]) == (1, "not_born")
+
+
 def test_how_a_report_was_learnt_says_nothing_of_who_may_plan() -> None:
     signed_by = load().SIGNED_BY
     assert signed_by["plan_generated"] == signed_by["job_completed"] == signed_by["job_created"] == "planner"

@@ -214,7 +214,7 @@ def check_job(one, root, keys, witnesses, quorum):  # its records up to the seal
     require(offsets == sorted(set(offsets)) and {*map(type, offsets)} == {int} and offsets[0] >= 0, "out_of_order")
     require({each.body["job_id"] for each in sealed} == {one["job_id"]}, "foreign_record")
     require({each.log_key for each in records} <= {one["job_id"].encode(), None}, "key_mismatch")
-    require(sealed[0].type == "job_created", "not_born")
+    require("%s %r" % (sealed[0].type, sealed[0].body.get("rules", 1)) == "job_created 1", "not_born")
     require(any(record.type in ENDS for record in sealed), "sealed_unfinished", seal.offset)
     check_logged(one["inclusion"], seal.value, keys, witnesses, quorum)
     check_calls(sealed, {name: unbase64(blob) for name, blob in one["blobs"].items()})

@@ -58,6 +58,7 @@ MAX_BYTES = 256 * 1024 * 1024
 MAX_VALUES = 4_000_000  # of a statement, in its lists and objects
 MAX_DEPTH = 256  # of a statement
 MAX_RECORD_DEPTH = 128
+KNOWN_RULES = {1}  # by which jobs are judged here
 MAX_CONTINUED = 16  # jobs behind one, each continuing the next
 EVENT_TYPES = set(
     "job_created decision_snapshot plan_generated node_finished state_checkpointed tool_invocation_started "
@@ -354,7 +355,9 @@ class Record:
         except Bad:
             self.body, self.readable = {}, False
         name = self.chained.decode(errors="replace")
-        self.outdated = self.readable and name in EVENT_TYPES and not (named and named[2] == b"1")
+        rules = self.body.get("rules", 1)  # by which a creation has its job judged
+        other = name == "job_created" and not (type(rules) is int and rules in KNOWN_RULES)
+        self.outdated = self.readable and name in EVENT_TYPES and (other or not (named and named[2] == b"1"))
         self.type = name if self.readable and not self.outdated else ""
         self.key, self.nonce, self.node = map(self.text, ("idempotency_key", "invocation_id", "node_id"))
         self.outcome, self.via = self.text("outcome"), self.text("via")

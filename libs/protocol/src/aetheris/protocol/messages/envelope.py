@@ -11,8 +11,9 @@ from pydantic import BaseModel, ValidationError
 from aetheris.protocol.base.nesting import nests_deeper
 from aetheris.protocol.base.recordable import MAX_RECORD_DEPTH
 from aetheris.protocol.base.records import Draft, Headers, Record
+from aetheris.protocol.messages import event_base
 from aetheris.protocol.messages.commands import MESSAGES, FreezeBarrier, Message, PartitionBarrier, PolicyBarrier
-from aetheris.protocol.messages.events import EVENTS, Event
+from aetheris.protocol.messages.events import EVENTS, Event, JobCreated
 
 M = TypeVar("M", bound=BaseModel)
 _TYPE = re.compile(rb"io\.aetheris\.([a-z0-9_]+)\.v([0-9]+)")
@@ -41,7 +42,7 @@ class UnknownRecord:
 
 @dataclass(frozen=True, slots=True)
 class NeedsUpgrade:
-    """A known type in a major version that this version can't read: its job pauses."""
+    """A known type in a major version that this version can't read, or a birth under other rules: its job pauses."""
 
     job_id: str
     record: Record
@@ -143,6 +144,8 @@ def _decode(
     job_id = getattr(body, "job_id", None)
     if job_id is not None and record.key != job_id.encode():
         raise Undecodable("the record key is not the payload's job_id")
+    if name == JobCreated.event_type and getattr(body, "rules", None) not in event_base.KNOWN_RULES:
+        return NeedsUpgrade(_key_of(record), record)
     object.__setattr__(body, "__pydantic_fields_set__", _NO_NAMES)
     return Envelope(identity.decode(errors="replace"), body, record)
 

@@ -1,8 +1,21 @@
 """What every fact of jobs.events has."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+FIRST_RULES = 1
+"""The version of the rules by which a job is judged that names none."""
+KNOWN_RULES = frozenset({1})
+"""Those that this build judges jobs by."""
+
+
+def _version(said: object) -> int:
+    """What is no whole number is a version that nobody knows."""
+    return said if type(said) is int else 0
+
+
+RulesVersion = Annotated[int, BeforeValidator(_version, json_schema_input_type=int)]
 
 
 class Payload(BaseModel):

@@ -15,7 +15,7 @@ from aetheris.protocol.messages.approval_events import (
     PolicyAllowed,
     ResolutionVoted,
 )
-from aetheris.protocol.messages.event_base import Event, KeyEvent, Payload
+from aetheris.protocol.messages.event_base import FIRST_RULES, Event, KeyEvent, Payload, RulesVersion
 from aetheris.protocol.messages.event_values import (
     After,
     Answer,
@@ -66,6 +66,8 @@ class JobCreated(Event):
     options: JobOptions | None = None
     brief: Brief | None = None
     continues: Continues | None = None
+    rules: RulesVersion = FIRST_RULES
+    """By which version of the rules its records are read, for its life."""
     installation: str | None = None
     """The key id of the root under which the job's records are signed, for its life; None: they are not."""
     partition: int | None = None

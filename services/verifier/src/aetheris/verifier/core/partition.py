@@ -78,6 +78,11 @@ class AuditedJob:
             else JobSigners(authors.installation, authors.born, revoked=authors.revoked)
         )
 
+    @property
+    def is_read(self) -> bool:
+        """Whether its creation is of a version, and under rules, that are judged here."""
+        return self.audit.history.created is not None
+
     def untold(self, found: Iterable[Violation]) -> list[Violation]:
         """Violations that nobody has told yet; they count as told from now on."""
         fresh = [one for one in found if (one.rule, one.offset) not in self.reported]
@@ -132,7 +137,7 @@ class Partition:
             return None
         if job.large is None:
             job.large = _large(job.audit.last.body)
-        if event_type in _TELLING:
+        if event_type in _TELLING and job.is_read:
             self.moved[job_id] = job
             if job.looks_odd(event_type):
                 self.odd[job_id] = job
@@ -140,7 +145,7 @@ class Partition:
             del self.jobs[job_id]
             self.moved.pop(job_id, None)
             self._forgotten.add(job_id)
-            if event_type == JobSealed.event_type and job.came_late():
+            if event_type == JobSealed.event_type and job.is_read and job.came_late():
                 self.odd[job_id] = job
         return job
 
@@ -180,8 +185,8 @@ class Partition:
         return [job for job in ended if not job.sealing and self._knows(job)]
 
     def _knows(self, job: AuditedJob) -> bool:
-        """Whether a job is of those whose records are judged here; one under another root waits for who knows it."""
-        return job.audit.history.authors.installation in (self._roots or (None,))
+        """Whether a job is of those whose records are judged here; one under another root, or other rules, waits."""
+        return job.is_read and job.audit.history.authors.installation in (self._roots or (None,))
 
     def _is_void(self, job: AuditedJob) -> bool:
         """Whether its first record creates nothing: it can't be read, or nobody who may has signed it."""
