@@ -187,3 +187,17 @@ def test_what_is_reopened_in_vain_is_not_judged() -> None:
     log.finish("n1")
     reopened(log)
     assert unproven(log) == []
+
+
+def test_what_an_earlier_try_is_found_to_have_done_too_takes_nothing_from_the_probe_before() -> None:
+    """Two tries went out under one external key: the first is asked for again when the second was found long ago."""
+    log = history()
+    probed(log)
+    ended(log)
+    probed(log)
+    reopened(log)
+    log.start("n2", token=2, incarnation="i2")
+    log.about("invocation_probed", "n2", answer="found", external_key=KEY, ask="q", result={"id": "r"})
+    log.finish("n2", via="probe", result={"id": "r"})
+    log.about("invocation_probed", "n1", answer="found", external_key=KEY, ask="q", result={"id": "r"})
+    assert [one.rule for one in verify(log.records).violations] == []

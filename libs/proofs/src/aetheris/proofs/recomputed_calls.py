@@ -186,7 +186,8 @@ class RecomputedCalls:
                     said = f"try {invocation_id} was sent under another external key than the one asked for"
                     yield violation("external_key_differs", answer, said)
                 if answer.text("answer") == "found":
-                    found.setdefault((key, external_key, _result_hash(answer)), answer.at)
+                    what = (key, external_key, _result_hash(answer))
+                    found[what] = min(answer.at, found.get(what, answer.at))
         for (key, invocation_id), reports in self._validity.history.finishes.items():
             for report in reports:
                 if report.text("via") != "probe" or report.outcome not in SUCCESSES:
