@@ -151,10 +151,14 @@ class ToolReleaseBody(RequestModel):
 
 
 class Submitted(ResponseModel):
-    """A submission that was taken, where its job stands, and the job that it `continues`, or `undoes`."""
+    """A submission that was taken, where its job stands, and the job that it `continues`, or `undoes`.
+
+    `receipt` is the gateway's signed word that it lies in the log, to be kept byte for byte (docs/receipts.md).
+    """
 
     job_id: str
     status: str
+    receipt: str | None = None
     continues: str | None = None
     undoes: str | None = None
 

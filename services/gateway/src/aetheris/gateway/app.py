@@ -42,6 +42,7 @@ from aetheris.gateway.reconciliation_scheduler import ReconciliationScheduler
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.routes.edge import Services
 from aetheris.gateway.settings import GatewaySettings
+from aetheris.gateway.submission_writer import SubmissionWriter
 from aetheris.gateway.tokens import Tokens
 from aetheris.gateway.tool_releases import ToolReleases
 from aetheris.gateway.undos import Undos
@@ -275,7 +276,7 @@ def _services(
     intake = Intake(
         reads=reads,
         reader=reader,
-        writer=writer,
+        writer=SubmissionWriter(writer, lambda job_id: feed.place_of(job_id)[0][1], clock),
         waits=waits,
         limits=limits,
         feed=feed,

@@ -1,7 +1,7 @@
 """Commands into the log, and the events that answer them."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 import structlog
@@ -12,8 +12,9 @@ from aetheris.gateway.core.problems import TooLarge, Unavailable
 from aetheris.gateway.feed import FeedClosed, JobFeed
 from aetheris.gateway.message_signer import MessageSigner
 from aetheris.gateway.views import timestamp
+from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.commands import JobCommand, Submit
+from aetheris.protocol.messages.commands import JobCommand, Receipt, Submit
 from aetheris.protocol.messages.envelope import draft
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.fresh_ids import fresh_id
@@ -26,6 +27,8 @@ from aetheris.runtime.telemetry.tracer import Telemetry, whole
 _log = structlog.get_logger(__name__)
 
 SOURCE = "aetheris/gateway"
+_RECEIPT = (("ce_type", b"io.aetheris.receipt.v1"),)
+"""It lies in no topic: who signs it asks for no more."""
 
 
 class CommandWriter:
@@ -55,23 +58,51 @@ class CommandWriter:
         Raises:
             TooLarge, Unavailable, LogError.
         """
-        if self._appender.stuck_s() > self._request_s:  # no use in queueing more behind what nobody takes
-            raise Unavailable("log_unreachable", "Kafka takes no records")
+        self.check()
         ce_id = command_id if command_id is not None else fresh_id()
+        await self._write(command, trace, ce_id)
+        return ce_id
+
+    async def send_with_receipt(self, command: Submit, trace: bool | None, command_id: str, receipt: Receipt) -> str:
+        """Append a submission; the receipt, signed together with it. `check` was called before.
+
+        Raises:
+            TooLarge, LogError; Unavailable: the certificate has ended, and with it this process.
+        """
+        key, value = receipt.job_id.encode(), receipt.model_dump_json(exclude_none=True).encode()
+        (signed,) = await self._write(command, trace, command_id, Draft(Topic.JOBS_COMMANDS, key, value, _RECEIPT))
+        return signed.value.decode()
+
+    def check(self) -> None:
+        """Whether there is use in queueing more; raises Unavailable."""
+        if self._appender.stuck_s() > self._request_s:
+            raise Unavailable("log_unreachable", "Kafka takes no records")
+
+    @property
+    def signs(self) -> bool:
+        """Whether its commands are signed."""
+        return self._signer.signs
+
+    async def _write(self, command: JobCommand, trace: bool | None, command_id: str, *beside: Draft) -> Sequence[Draft]:
+        """Append a command, and sign with it what is `beside` it."""
         with self._traced(command, trace) as span:
-            record = draft(
-                Topic.JOBS_COMMANDS,
-                command,
-                key=command.job_id,
-                id=ce_id,
-                source=SOURCE,
-                time=timestamp(self._clock.now()),
-                traceparent=span.traceparent,
-            )
-            for refusal in await write_all(self._appender, [(await self._signer.signed(record),)]):
+            record = self._draft(command, command_id, span.traceparent)
+            signed, *others = await self._signer.together([record, *beside])
+            for refusal in await write_all(self._appender, [(signed,)]):
                 _log.error("a command is refused", job_id=command.job_id, reason=refusal.why)
                 raise TooLarge
-        return ce_id
+        return others
+
+    def _draft(self, command: JobCommand, command_id: str, traceparent: bytes | None = None) -> Draft:
+        return draft(
+            Topic.JOBS_COMMANDS,
+            command,
+            key=command.job_id,
+            id=command_id,
+            source=SOURCE,
+            time=timestamp(self._clock.now()),
+            traceparent=traceparent,
+        )
 
     async def hear(
         self, news: JobFeed, since: int, settles: Callable[[ObservedEvent], bool], within_s: float | None = None
@@ -100,5 +131,5 @@ class CommandWriter:
             f"command {kind}",
             kind=SpanKind.SERVER,
             attributes=attributes,
-            root=isinstance(command, Submit),
+            root=isinstance(command, Submit) and not command.repeats,
         )

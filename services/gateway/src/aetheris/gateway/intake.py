@@ -1,10 +1,10 @@
 """Submissions, and the continuations of ended jobs: taken, each once for its Idempotency-Key."""
 
 import asyncio
+from dataclasses import dataclass
 
 import structlog
 
-from aetheris.gateway.command_writer import CommandWriter
 from aetheris.gateway.core import bodies, submissions, undo_plans
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import ConflictProblem, TooLarge, Unavailable
@@ -17,9 +17,10 @@ from aetheris.gateway.job_rows import JobRows
 from aetheris.gateway.limiter import Limiter
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.registry import Registry
+from aetheris.gateway.submission_writer import SubmissionWriter
 from aetheris.gateway.views import Row, Views, timestamp
 from aetheris.protocol.api import Submitted
-from aetheris.protocol.base.ids import derived, job_id_of
+from aetheris.protocol.base.ids import job_id_of
 from aetheris.protocol.base.principals import Role
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Submit
@@ -34,6 +35,23 @@ ENDED = frozenset({"completed", "failed", "cancelled"})
 _MOST_DEAD = 16
 """Jobs behind each other that were to continue one, and were created on what is not so."""
 
+_REPEAT_S = 2.0
+"""So long a repeat waits for its receipt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A submission's job, its receipt, and whether it was taken now."""
+
+    row: Row
+    receipt: str | None = None
+    is_new: bool = True
+
+    def answer(self, **said: str) -> Submitted:
+        """What its client gets, and what else is `said` of it."""
+        receipt = {"receipt": self.receipt} if self.receipt is not None else {}
+        return Submitted(**{"job_id": self.row.job_id, "status": self.row.status, **receipt, **said})
+
 
 class Intake:
     """Takes jobs in."""
@@ -43,7 +61,7 @@ class Intake:
         *,
         reads: Reads,
         reader: JobReader,
-        writer: CommandWriter,
+        writer: SubmissionWriter,
         waits: EndWaits,
         limits: Limiter,
         feed: Feed,
@@ -81,14 +99,13 @@ class Intake:
         asked = submissions.SubmissionRequest(job_id, caller.id, caller.tenant, idempotency_key)
         command = submissions.submit_command(raw, asked, self._registry.newest(), self._registry.models())
         if wait is None:
-            row, _ = await self._taken(command)
-            return Submitted(job_id=job_id, status=row.status)
+            return (await self._taken(command)).answer()
         async with self._waits.listening(job_id) as news:
-            row, is_new = await self._taken(command)
-            status = await self._waits.ended(news, row, wait, is_new=is_new)
-        if not is_new:
+            taken = await self._taken(command)
+            status = await self._waits.ended(news, taken.row, wait, is_new=taken.is_new)
+        if not taken.is_new:
             status = (await self._reads.job(caller, job_id))["status"]
-        return Submitted(job_id=job_id, status=status)
+        return taken.answer(status=status)
 
     async def continue_job(self, caller: Principal, job_id: str, raw: bytes) -> Submitted:
         """Continue a failed or cancelled job in a new one; the same request names the same job.
@@ -106,20 +123,20 @@ class Intake:
         registry, models = self._registry.newest(), self._registry.models()
         command = submissions.continue_command(raw, asked, before, registry, models)
         try:
-            taken, _ = await self._taken(command)
+            taken = await self._taken(command)
         except ConflictProblem as standing:
             raise ConflictProblem(
                 "continued", f"job {command.job_id} continues it already", **standing.details
             ) from None
-        return Submitted(job_id=taken.job_id, status=taken.status, continues=job_id)
+        return taken.answer(continues=job_id)
 
-    async def take(self, command: Submit) -> Row:
+    async def take(self, command: Submit) -> Taken:
         """Take a submission of the gateway's own making; the same command names the same job.
 
         Raises:
             BadRequest, Conflict, TooMany, Unavailable.
         """
-        return (await self._taken(command))[0]
+        return await self._taken(command)
 
     async def living_continuation(self, tenant: str, job_id: str) -> Row | None:
         """The job that has not ended among those that continue one, each the one before it; None where all have.
@@ -186,15 +203,22 @@ class Intake:
         state = (await self._reader.fold(row)).state
         return state is not None and isinstance(state.terminal, ev.JobFailed) and bool(state.terminal.unfounded)
 
-    async def _taken(self, command: Submit) -> tuple[Row, bool]:
-        """(the row of a submission's job, whether it was taken now)."""
+    async def _taken(self, command: Submit) -> Taken:
         async with self._deadlines.deadline():
             standing = await self._standing(command) if command.idempotency_key is not None else None
             if standing is not None:
-                return standing, False
+                return Taken(standing, await self._receipt_of_repeat(command, standing), is_new=False)
             await self._limits.take_job(command.tenant, command.by)  # who is refused has claimed nothing
             is_first = command.idempotency_key is not None and await self._claim(command)
-            return await self._take(command, is_first=is_first), True
+            return await self._take(command, is_first=is_first)
+
+    async def _receipt_of_repeat(self, command: Submit, standing: Row) -> str | None:
+        """It is laid into the log without its plan; where that takes nothing, its job is answered all the same."""
+        try:
+            async with asyncio.timeout(_REPEAT_S):
+                return await self._writer.send_again(submissions.repeated(command), standing.trace)
+        except (TooLarge, Unavailable, TimeoutError):
+            return None
 
     async def _standing(self, command: Submit) -> Row | None:
         """The job that an Idempotency-Key already named; None where it must be submitted (again)."""
@@ -216,7 +240,7 @@ class Intake:
         except RedisUnavailable as error:
             _log.warning("a key stays claimed", reason=error.code)
 
-    async def _take(self, command: Submit, *, is_first: bool) -> Row:
+    async def _take(self, command: Submit, *, is_first: bool) -> Taken:
         _, since = self._feed.place_of(command.job_id)
         row = Row(
             job_id=command.job_id,
@@ -229,7 +253,7 @@ class Intake:
             trace=command.options.trace,
         )
         try:
-            await self._writer.send(command, row.trace, derived("command", command.job_id, "submit"))
+            receipt = await self._writer.send(command, row.trace)
         except (TooLarge, Unavailable) as error:  # surely not sent: who asks otherwise next is not in its way
             if is_first:
                 await self._release(command)
@@ -238,7 +262,7 @@ class Intake:
             await self._index.announce(row)
         except RedisUnavailable as error:  # the command is in the log: it is taken, and will be shown
             _log.warning("submitted, not shown yet", reason=error.code)
-        return row
+        return Taken(row, receipt)
 
 
 def _came_otherwise(command: Submit) -> ConflictProblem:

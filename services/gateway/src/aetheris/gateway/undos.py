@@ -156,7 +156,7 @@ class Undos:
             taken = await self._intake.take(command)
         except ConflictProblem as standing:
             raise _under_way(command.job_id) from standing
-        return Submitted(job_id=taken.job_id, status=taken.status, undoes=job_id)
+        return taken.answer(undoes=job_id)
 
     async def _standing(self, last: Undo, request_hash: str, job_id: str) -> Submitted:
         async with self._deadlines.deadline():

@@ -71,6 +71,8 @@ def _row_of(record: Record, messages: SignedMessages) -> Row | None:
     if not messages.counts(record.topic, Submit.type_name, record.key, record.value):
         return None
     command = envelope.body
+    if command.repeats:
+        return None
     return Row(
         job_id=command.job_id,
         tenant=command.tenant,

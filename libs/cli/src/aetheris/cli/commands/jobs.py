@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from aetheris.cli import local
+from aetheris.cli import local, receipts
 from aetheris.cli.commands.approvals import BreakGlass
 from aetheris.cli.console import (
     CommandError,
@@ -42,7 +42,6 @@ from aetheris.sdk.client import (
     JobSummary,
     Level,
     StepView,
-    Submitted,
     Verdict,
 )
 
@@ -76,6 +75,9 @@ Traced = Annotated[
 WaitS = Annotated[
     int | None, typer.Option("--wait", min=0, help="Seconds to wait for the job's end; 1 if it does not complete then.")
 ]
+ReceiptFolder = Annotated[
+    Path | None, typer.Option("--receipt", metavar="FOLDER", help="Keep the signed receipt there, for `seals audit`.")
+]
 IdempotencyKey = Annotated[str | None, typer.Option(help="The same key and plan name the same job.")]
 
 
@@ -93,6 +95,7 @@ def submit(
     on_in_doubt: InDoubt = None,
     confirmation: Confirming = None,
     trace: Traced = None,
+    receipts_to: ReceiptFolder = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
@@ -107,9 +110,11 @@ def submit(
                 idempotency_key=idempotency_key,
                 wait_s=wait_s,
             )
+            if receipts_to is not None:
+                receipts.keep(submitted, receipts_to)
             while wait_s is not None and not submitted.ended and (left_s := until_s - time.monotonic()) > 0:
                 found = client.job(submitted.job_id, wait_s=math.ceil(left_s))
-                submitted = Submitted(job_id=found.job_id, status=found.status)
+                submitted = submitted.model_copy(update={"status": found.status})
         if as_json:
             print_json(submitted.model_dump(mode="json"))
         else:

@@ -112,6 +112,8 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
         (Topic.JOBS_COMMANDS.value, name): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE)
         for name in (
             "submit",
+            "receipt",
+            "receipt_void",
             "cancel",
             "pause",
             "resume",

@@ -28,6 +28,7 @@ from aetheris.protocol.messages.partition_orders import (
     PolicyBarrier,
 )
 from aetheris.protocol.messages.self_named import by_name
+from aetheris.protocol.messages.submission_numbers import SubmissionNumber
 from aetheris.protocol.plan.graph import (
     DuplicateScope,
     DuplicateWindow,
@@ -54,6 +55,7 @@ __all__ = [
     "PolicyActivation",
     "PolicyAnswer",
     "PolicyBarrier",
+    "SubmissionNumber",
 ]
 
 MAX_OPEN_REQUESTS = 50
@@ -92,6 +94,29 @@ class Submit(JobCommand):
     options: JobOptions = JobOptions()
     brief: Brief | None = None
     continues: Continues | None = None
+    receipt: SubmissionNumber | None = None
+    """What its receipt names it by; None of a gateway that signs nothing."""
+    repeats: bool = False
+    """It was taken before, and asks for nothing: it has its number, so that its receipt is answered too."""
+
+
+class Receipt(JobCommand):
+    """What who submits gets, and what no topic has: a gateway's word that it laid a submission into jobs.commands.
+
+    It is signed as a command is, and together with the submission that it is of.
+    """
+
+    type_name: ClassVar[str] = "receipt"
+    request_hash: str
+    receipt: SubmissionNumber
+
+
+class ReceiptVoid(JobCommand):
+    """A number that was taken for a submission which the brokers would not have: nobody was given its receipt."""
+
+    type_name: ClassVar[str] = "receipt_void"
+    request_hash: str
+    receipt: SubmissionNumber
 
 
 class Cancel(JobCommand):

@@ -81,6 +81,18 @@ def submit_command(
     )
 
 
+def repeated(command: Submit) -> Submit:
+    """A submission that was taken before, without what it asks for: its number is all that is new."""
+    return Submit(
+        job_id=command.job_id,
+        by=command.by,
+        tenant=command.tenant,
+        request_hash=command.request_hash,
+        idempotency_key=command.idempotency_key,
+        repeats=True,
+    )
+
+
 def continue_command(
     raw: bytes,
     asked: SubmissionRequest,
