@@ -84,8 +84,8 @@ RIGHTS: Mapping[str, Rights] = {
     "prober": Rights("aetheris.prober", (Topic.VERIFICATIONS,), (Topic.JOBS_EVENTS,), (Topic.VERIFICATIONS,)),
     "verifier": Rights(
         "aetheris.verifier",
-        (Topic.JOBS_EVENTS, Topic.AUDIT_CHECKPOINTS, Topic.JOBS_INDEX, Topic.JOBS_SEALS),
-        (Topic.JOBS_EVENTS, Topic.AUDIT_CHECKPOINTS, Topic.JOBS_SEALS),
+        (Topic.JOBS_EVENTS, Topic.AUDIT_CHECKPOINTS, Topic.JOBS_INDEX, Topic.JOBS_ARCHIVE, Topic.JOBS_SEALS),
+        (Topic.JOBS_EVENTS, Topic.AUDIT_CHECKPOINTS, Topic.JOBS_ARCHIVE, Topic.JOBS_SEALS),
         (Topic.JOBS_EVENTS,),
     ),
     "subscriber": Rights(

@@ -2,12 +2,15 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 
 from aetheris.http_server.internal import InternalKey
 from aetheris.http_server.server import HttpServer
 from aetheris.protocol.base.sealed import REACH
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
+from aetheris.runtime.blobs.archive import JobArchive
+from aetheris.runtime.log.archive_lines import ArchiveLines
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.job_lines import JobLines
 from aetheris.runtime.process.lifecycle import freeze_memory
@@ -16,6 +19,7 @@ from aetheris.runtime.process.record_keys import record_keys
 from aetheris.runtime.process.runtime import runtime
 from aetheris.runtime.worker.handler import Cadence, Inputs
 from aetheris.runtime.worker.loop import PartitionWorker
+from aetheris.verifier.archiver import Archiver
 from aetheris.verifier.handlers import VerifierDependencies, VerifierPartition
 from aetheris.verifier.http import api
 from aetheris.verifier.keys import LISTED, SealKeys, log_key, publish, seal_keys, signing_key
@@ -28,8 +32,8 @@ GROUP = "aetheris.verifier"
 
 INPUTS = Inputs(
     authority_cadence=Cadence.LAZY,
-    tables=(Topic.JOBS_INDEX,),
-    rows={Topic.JOBS_INDEX: JobLines},
+    tables=(Topic.JOBS_INDEX, Topic.JOBS_ARCHIVE),
+    rows={Topic.JOBS_INDEX: JobLines, Topic.JOBS_ARCHIVE: ArchiveLines},
     quarantines=frozenset({Topic.JOBS_EVENTS}),
     reach=REACH,
     checkpoints=Topic.AUDIT_CHECKPOINTS,
@@ -66,17 +70,25 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
         inputs = replace(INPUTS, checkpoint_every=settings.checkpoint_every)
         worker = PartitionWorker.of(parts, inputs, handler, group=GROUP, tenure=tenure, keys=records)
         worker.show(parts.health, parts.metrics)
-        history = JobLogReader(parts.log)
+        archive = JobArchive(parts.blobs, worker.tables[Topic.JOBS_ARCHIVE].get)
+        history = JobLogReader(parts.log, archive=archive)
         signed = settings.data / "keys" / "checkpoint"
         seals = SealLog(parts.log, keys, settings.seal_log, signed, settings.read_s, witnessed=witnessed)
         proofs = Proofs(parts, worker.tables[Topic.JOBS_INDEX], history, keys, seals, settings.read_s)
         http = HttpServer.of(settings, api(proofs, internal, parts.clock))
         tasks.create_task(http.run())
+        archiving = None
+        if settings.archive_after_days is not None:
+            archiver = Archiver(parts, worker, archive, proofs, timedelta(days=settings.archive_after_days))
+            archiver.show(parts.metrics)
+            archiving = tasks.create_task(archiver.run())
         freeze_memory(only_facts=True)
         try:
             await worker.run(stop)
         finally:
             http.stop()
+            if archiving is not None:
+                archiving.cancel()
             await history.close()
 
 

@@ -10,7 +10,16 @@ from pydantic import ValidationError
 from aetheris.proofs import RawRecord, Violation, bundle
 from aetheris.proofs.claims import AGAIN_S, SEAL_WITHIN_S, Claim, against_claims, lacks_seal
 from aetheris.proofs.continued import MAX_CONTINUED, Link
-from aetheris.proofs.evidence import Evidence, Judged, check_exportable, judge, judge_whole, large_results, with_chain
+from aetheris.proofs.evidence import (
+    BadEvidence,
+    Evidence,
+    Judged,
+    check_exportable,
+    judge,
+    judge_whole,
+    large_results,
+    with_chain,
+)
 from aetheris.proofs.records import read, violation
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.provenance import JobSigners
@@ -40,6 +49,16 @@ class StillReading(Exception):
     """The index of jobs is being read: ask again."""
 
     code = "index_loading"
+
+
+@dataclass(frozen=True, slots=True)
+class PackedJob:
+    """A sealed job's bundle; `sealed_at` as the seal says, `until`: the offset behind the last of its records."""
+
+    bundle: bytes
+    tenant: str
+    sealed_at: str
+    until: int
 
 
 @dataclass(frozen=True)
@@ -104,7 +123,34 @@ class Proofs:
         Raises:
             As `inclusion`; BlobMissing, BlobCorrupt.
         """
+        return await self._packed(await self._chain(job_id, tenant))
+
+    async def packed(self, job_id: str) -> PackedJob:
+        """A job as it is archived, whosever it is.
+
+        Raises:
+            As `evidence`.
+        """
+        tenant = _tenant(await self._read(job_id, await self._line(job_id)))
+        if tenant is None:
+            raise UnknownJob(f"no job {job_id}")
         known = await self._chain(job_id, tenant)
+        link, records = known[0]
+        data = await self._packed(known)
+        said = read(records[link.report.seal.at], link.report.seal.at)[0]
+        return PackedJob(data, tenant, said.text("sealed_at"), records[-1].offset + 1)
+
+    async def check(self, data: bytes) -> None:
+        """Whether a bundle proves what it says, as who gets it asks.
+
+        Raises:
+            BadEvidence: naming the first rule that it breaks.
+        """
+        found = await asyncio.to_thread(bundle.judge, data, self.keys.trusted)
+        for broken in found["violations"]:
+            raise BadEvidence(broken["rule"], broken["message"])
+
+    async def _packed(self, known: Sequence[tuple[Link, list[RawRecord]]]) -> bytes:
         chain = [(link, records, await self._inclusion(records, link)) for link, records in known]
         return await asyncio.to_thread(self._pack, chain)
 

@@ -33,4 +33,7 @@ class VerifierSettings(HttpSettings, SigningSettings):
         None,
         description="Folder of `aetheris seals relay`, with those checkpoints; default: witnessed in the data folder",
     )
+    archive_after_days: float | None = Field(
+        None, ge=0, description="Days behind its seal after which a job's bundle is put into the archive; unset: never"
+    )
     read_s: float = Field(10.0, gt=0, description="Deadline for reading a job's stream from Kafka")

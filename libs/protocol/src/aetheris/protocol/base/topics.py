@@ -15,6 +15,7 @@ class Topic(StrEnum):
     LEDGER_CHECKPOINTS = "aetheris.ledger.checkpoints.v1"
     AUDIT_CHECKPOINTS = "aetheris.audit.checkpoints.v1"
     JOBS_INDEX = "aetheris.jobs.index.v1"
+    JOBS_ARCHIVE = "aetheris.jobs.archive.v1"
     WORKERS = "aetheris.workers.v1"
     TOOLS_REGISTRY = "aetheris.tools.registry.v1"
     LEDGER_RECORDS = "aetheris.ledger.records.v1"

@@ -129,6 +129,7 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
     (Topic.VERIFICATIONS.value, "verification"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.JOBS_INDEX.value, "job_index"): WriterRule(Party.PLANNER, KnownBy.SIGNATURE),
     (Topic.JOBS_INDEX.value, "job_behind"): WriterRule(Party.PLANNER, KnownBy.SIGNATURE),
+    (Topic.JOBS_ARCHIVE.value, "archived_job"): WriterRule(Party.AUDITOR, KnownBy.SIGNATURE),
     (Topic.WORKERS.value, "worker"): WriterRule(Party.EXECUTOR, KnownBy.WORD),
     (Topic.WORKERS.value, "worker_end"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
     (Topic.TOOLS_REGISTRY.value, "tool"): WriterRule(Party.EXECUTOR, KnownBy.FOLLOWS),

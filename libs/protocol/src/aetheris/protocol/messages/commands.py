@@ -1,5 +1,6 @@
 """What is asked for: jobs.commands, tools.requests, tools.grants, verifications, and the compacted tables."""
 
+import hashlib
 from abc import ABC, abstractmethod
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -355,6 +356,32 @@ class TableLine(Message, ABC):
         except ValidationError:
             return None
         return line if line.key == key else None
+
+
+class ArchivedJob(TableLine):
+    """jobs.archive: the bundle of a sealed job, in the store of blobs; `until` is the offset behind its last record.
+
+    What is at its path counts with these bytes (`sha256`), and only as far as the job's seal bears it out.
+    """
+
+    type_name: ClassVar[str] = "archived_job"
+    job_id: str = Field(pattern=f"^{NAME.pattern}$")
+    tenant: str
+    month: str = Field(pattern=r"^[0-9]{4}-[0-9]{2}$")
+    sha256: HexDigits
+    until: int = Field(ge=1)
+
+    @property
+    def key(self) -> str:
+        """The record key."""
+        return self.job_id
+
+    @property
+    def path(self) -> str:
+        """Where its bundle lies in the store: by tenant, the month (UTC) that it was sealed in, and job."""
+        plain = NAME.fullmatch(self.tenant) is not None and self.tenant.strip(".")
+        tenant = self.tenant if plain else hashlib.sha256(self.tenant.encode(errors="replace")).hexdigest()
+        return f"archive/{tenant}/{self.month}/{self.job_id}.{self.sha256}.zip"
 
 
 class WorkerEnd(TableLine):

@@ -17,7 +17,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
 from aetheris.runtime.base.refusal import StartRefused
-from aetheris.runtime.blobs.store import BlobMissing, BlobName, Blobs, BlobsUnreachable, S3Place, path_of
+from aetheris.runtime.blobs.store import BlobMissing, Blobs, BlobsUnreachable, S3Place
 
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _CHECK_WITHIN_S = 5
@@ -70,24 +70,23 @@ class S3Blobs(Blobs):
                 raise BlobsRefused(f"{rule}: {_reason(error)}") from None
             _log.warning("the store of blobs does not answer", reason=_reason(error))
 
-    async def _keep(self, ref: BlobName, data: bytes) -> None:
-        path = path_of(ref.sha256)
+    async def _keep(self, path: str, data: bytes) -> None:
         with _asked():
             try:
                 await obstore.put_async(self._store, path, data, mode="create", use_multipart=False)
             except AlreadyExistsError:
                 found = await obstore.head_async(self._store, path)
-                if found["size"] != ref.size:
+                if found["size"] != len(data):
                     await obstore.put_async(self._store, path, data, use_multipart=False)
 
-    def _load(self, sha256: str) -> bytes:
+    def _load(self, path: str) -> bytes:
         with _asked():
             try:
-                return bytes(obstore.get(self._store, path_of(sha256)).bytes())
+                return bytes(obstore.get(self._store, path).bytes())
             except FileNotFoundError as error:
                 if _reason(error) == _NO_BUCKET:
                     raise
-                raise BlobMissing(sha256) from None
+                raise BlobMissing(path) from None
 
 
 @contextmanager

@@ -25,6 +25,11 @@ class BlobName(NamedTuple):
     sha256: str
     size: int
 
+    @classmethod
+    def of(cls, data: bytes) -> "BlobName":
+        """That of these bytes."""
+        return cls(hashlib.sha256(data).hexdigest(), len(data))
+
 
 class BlobError(Exception):
     """A blob that can't be had, or not be kept."""
@@ -78,9 +83,25 @@ class Blobs(ABC):
         Raises:
             BlobsUnreachable: it may or may not be kept.
         """
-        ref = BlobName(hashlib.sha256(data).hexdigest(), len(data))
-        await self._keep(ref, data)
+        ref = BlobName.of(data)
+        await self._keep(path_of(ref.sha256), data)
         return ref
+
+    async def put_at(self, path: str, data: bytes) -> None:
+        """As `put`, under a name that says itself which bytes it has.
+
+        Raises:
+            BlobsUnreachable: it may or may not be kept.
+        """
+        await self._keep(path, data)
+
+    def read_at(self, path: str, sha256: str) -> bytes:
+        """What was put there, which has this hash; blocks.
+
+        Raises:
+            BlobMissing, BlobCorrupt, BlobsUnreachable.
+        """
+        return _checked(self._load(path), sha256, path)
 
     async def get(self, ref: BlobName) -> bytes:
         """The blob's bytes.
@@ -94,16 +115,16 @@ class Blobs(ABC):
 
     def read(self, sha256: str) -> bytes:
         """As `get`, by the hash alone; blocks."""
-        data = self.unchecked(sha256)
-        if hashlib.sha256(data).hexdigest() != sha256:
-            raise BlobCorrupt(sha256)
-        return data
+        return _checked(self.unchecked(sha256), sha256, sha256)
 
     def unchecked(self, sha256: str) -> bytes:
         """As `read`, for whoever checks the hash and has a word of his own for a wrong one; blocks."""
         if not _SHA256.fullmatch(sha256):
             raise BlobMissing(sha256)
-        return self._load(sha256)
+        try:
+            return self._load(path_of(sha256))
+        except BlobMissing:
+            raise BlobMissing(sha256) from None
 
     @abstractmethod
     async def check(self) -> None:
@@ -114,11 +135,11 @@ class Blobs(ABC):
         """
 
     @abstractmethod
-    async def _keep(self, ref: BlobName, data: bytes) -> None:
-        """Write it, unless it is there; raises BlobsUnreachable."""
+    async def _keep(self, path: str, data: bytes) -> None:
+        """Write it, unless something of its size is there; raises BlobsUnreachable."""
 
     @abstractmethod
-    def _load(self, sha256: str) -> bytes:
+    def _load(self, path: str) -> bytes:
         """Its bytes as they are; raises BlobMissing, BlobsUnreachable. Blocks."""
 
 
@@ -131,28 +152,30 @@ class FolderBlobs(Blobs):
     async def check(self) -> None:
         """Nothing to see: it is made when it is first written to."""
 
-    async def _keep(self, ref: BlobName, data: bytes) -> None:
+    async def _keep(self, path: str, data: bytes) -> None:
         try:
-            await asyncio.to_thread(self._write, ref, data)
+            await asyncio.to_thread(self._write, self._folder / path, data)
         except OSError as error:
             raise BlobsUnreachable(f"the folder of blobs can't be written: {type(error).__name__}") from None
 
-    def _load(self, sha256: str) -> bytes:
+    def _load(self, path: str) -> bytes:
         try:
-            return self._path(sha256).read_bytes()
+            return (self._folder / path).read_bytes()
         except FileNotFoundError:
-            raise BlobMissing(sha256) from None
+            raise BlobMissing(path) from None
         except OSError as error:
             raise BlobsUnreachable(f"the folder of blobs can't be read: {type(error).__name__}") from None
 
-    def _path(self, sha256: str) -> Path:
-        return self._folder / path_of(sha256)
-
-    def _write(self, ref: BlobName, data: bytes) -> None:
-        path = self._path(ref.sha256)
-        if not path.exists() or path.stat().st_size != ref.size:
+    def _write(self, path: Path, data: bytes) -> None:
+        if not path.exists() or path.stat().st_size != len(data):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, data)
+
+
+def _checked(data: bytes, sha256: str, name: str) -> bytes:
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise BlobCorrupt(name)
+    return data
 
 
 def path_of(sha256: str) -> str:

@@ -1,4 +1,4 @@
-"""A job's records, read from the authority when somebody asks for them."""
+"""A job's records, read from the authority when somebody asks for them; what is gone there, from the archive."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -9,7 +9,7 @@ from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.stretches import Stretch, in_order
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.job_log import holds_what_was_sealed
-from aetheris.runtime.log.interface import Log, LogUnreachable, Place, Reader
+from aetheris.runtime.log.interface import ArchiveUnusable, Log, LogUnreachable, Place, Reader
 from aetheris.runtime.log.replay import stretch
 
 _STRETCH_WAIT_S = 0.01
@@ -37,12 +37,32 @@ class Lies(Protocol):
         ...
 
 
+class Archive(Protocol):
+    """Where the records of sealed jobs are that are gone from the log."""
+
+    async def records(self, job_id: str, partition: int) -> list[Record]:
+        """The job's records, in log order, as they were archived.
+
+        Raises:
+            ArchiveUnusable: there is no bundle of it, or none that is good.
+        """
+        ...
+
+
+class _NoArchive:
+    async def records(self, job_id: str, partition: int) -> list[Record]:  # noqa: ARG002  there are none
+        raise ArchiveUnusable("not_archived", f"the log no longer has the beginning of job {job_id}")
+
+
 class JobLogReader:
     """A few readers that stay connected, so that a job is read in milliseconds."""
 
-    def __init__(self, log: Log, topic: Topic = Topic.JOBS_EVENTS, readers: int = 2) -> None:
+    def __init__(
+        self, log: Log, topic: Topic = Topic.JOBS_EVENTS, readers: int = 2, *, archive: Archive | None = None
+    ) -> None:
         self._log = log
         self._topic = topic
+        self._archive = archive or _NoArchive()
         self._free: asyncio.LifoQueue[Reader | None] = asyncio.LifoQueue()
         for _ in range(readers):
             self._free.put_nowait(None)
@@ -53,29 +73,41 @@ class JobLogReader:
         """The job's records from offset `start` (its birth) up to, without, `until` (None: the end as it is now).
 
         Raises:
-            LogGap: the log doesn't have `start`.
+            ArchiveUnusable: the log no longer has `start`, and nor has the archive.
+            LogGap: the log doesn't have `start` yet.
             LogUnreachable: not read within the deadline.
         """
         place = (self._topic, partition)
         try:
             async with asyncio.timeout(deadline_s):
                 end = (await self._log.end_offsets([place], deadline_s))[place] if until is None else until
-                while True:
-                    try:
-                        return await self._read(place, job_id.encode(), start, end)
-                    except LogUnreachable:
-                        await asyncio.sleep(_RETRY_PAUSE_S)
+                begin = (await self._log.beginning_offsets([place], deadline_s))[place]
+                if start >= begin:
+                    return await self._read_insisting(place, job_id, start, end)
+                found = await self._archive.records(job_id, partition)
+                following = max(begin, _end_of(found))
+                if following < end:
+                    found += await self._read_insisting(place, job_id, following, end)
+                return [record for record in found if start <= record.offset < end]
         except TimeoutError:
             raise LogUnreachable(f"{self._topic}[{partition}] was not read within {deadline_s} s") from None
+
+    async def _read_insisting(self, place: Place, job_id: str, start: int, end: int) -> list[Record]:
+        while True:
+            try:
+                return await self._read(place, job_id.encode(), start, end)
+            except LogUnreachable:
+                await asyncio.sleep(_RETRY_PAUSE_S)
 
     async def read_all(self, job_id: str, partition: int, lies: Lies, deadline_s: float = 10.0) -> list[Record]:
         """All records of a job, as `read_job`; of a sealed one no more is read than where they lie.
 
         The index is not believed: where what it names does not hold all that the job's seal covers, the log is read.
-        What came behind the seal is there as far as the index tells of it.
+        What came behind the seal is there as far as the index tells of it, or the archive has it.
 
         Raises:
-            LogGap: the log doesn't have its birth.
+            ArchiveUnusable: the log no longer has its birth, and nor has the archive.
+            LogGap: the log doesn't have its birth yet.
             LogUnreachable: not read within the deadline.
         """
         try:
@@ -87,20 +119,29 @@ class JobLogReader:
     async def _read_all(self, job_id: str, partition: int, lies: Lies, deadline_s: float) -> list[Record]:
         place = (str(self._topic), partition)
         end = (await self._log.end_offsets([place], deadline_s))[place]
+        if lies.birth < (await self._log.beginning_offsets([place], deadline_s))[place]:
+            return await self._read_archived(job_id, partition, lies)
         reported = (*lies.stretches, *lies.behind)
         if not lies.stretches or not in_order(lies.birth, end, reported):
             return await self.read_job(job_id, partition, lies.birth, end, deadline_s)
-        records = await self._read_stretches(job_id, partition, lies.stretches, deadline_s)
+        records = await self._read_stretches(job_id, partition, lies.stretches)
         if not await _is_whole(records):
             return await self.read_job(job_id, partition, lies.birth, end, deadline_s)
-        return records + await self._read_stretches(job_id, partition, lies.behind, deadline_s)
+        return records + await self._read_stretches(job_id, partition, lies.behind)
 
-    async def _read_stretches(
-        self, job_id: str, partition: int, stretches: tuple[Stretch, ...], deadline_s: float
-    ) -> list[Record]:
+    async def _read_archived(self, job_id: str, partition: int, lies: Lies) -> list[Record]:
+        """What is archived, and what has come behind that: by then the index tells of it, or nobody does."""
+        found = await self._archive.records(job_id, partition)
+        if not await _is_whole(found):
+            raise ArchiveUnusable("archive_corrupt", f"the bundle of job {job_id} does not hold what its seal covers")
+        covered = _end_of(found)
+        later = tuple((max(begin, covered), end) for begin, end in lies.behind if end > covered)
+        return found + await self._read_stretches(job_id, partition, later)
+
+    async def _read_stretches(self, job_id: str, partition: int, stretches: tuple[Stretch, ...]) -> list[Record]:
         found: list[Record] = []
         for begin, end in stretches:
-            found += await self.read_job(job_id, partition, begin, end, deadline_s)
+            found += await self._read_insisting((self._topic, partition), job_id, begin, end)
         return found
 
     async def close(self) -> None:
@@ -136,6 +177,11 @@ class JobLogReader:
             self._free.put_nowait(reader if usable else None)
             if reader is not None and not usable:
                 await reader.stop()
+
+
+def _end_of(records: list[Record]) -> int:
+    """Behind the last of them."""
+    return records[-1].offset + 1 if records else 0
 
 
 async def _is_whole(records: list[Record]) -> bool:

@@ -7,6 +7,7 @@ Two implementations stand behind it, `kafka.KafkaLog` and the test kit's `Memory
     ├── MixedGroup          a group spans topics or partitions; nothing was written
     ├── AppendRefused       the brokers will not have some groups; all others of the append are written
     ├── LogGap              an offset that the log no longer, or not yet, has
+    ├── ArchiveUnusable     an archived job's records are gone from the log, and its bundle can not be had
     ├── LogUnreachable      a deadline passed; what was asked for is unknown
     └── MembershipLost      a commit came too late: others read these partitions now
 """
@@ -75,6 +76,14 @@ class LogGap(LogError):
     """The log does not have this offset: records are missing, and nothing may be concluded without them."""
 
     code = "log_gap"
+
+
+class ArchiveUnusable(LogError):
+    """A job's records are gone from the log, and no bundle that holds them can be had; `code` says why."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class LogUnreachable(LogError):

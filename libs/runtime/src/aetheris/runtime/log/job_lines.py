@@ -54,7 +54,11 @@ class JobLines(MutableMapping[str, bytes]):
         return found[0]
 
     def __setitem__(self, job_id: str, value: bytes) -> None:
-        self._rows.execute("INSERT OR REPLACE INTO line VALUES (?, ?)", (_name(job_id), _packed(value)))
+        self.keep(job_id, _packed(value))
+
+    def keep(self, job_id: str, packed: bytes) -> None:
+        """Put in what comes out as it is."""
+        self._rows.execute("INSERT OR REPLACE INTO line VALUES (?, ?)", (_name(job_id), packed))
 
     def __delitem__(self, job_id: str) -> None:
         if not self._rows.execute("DELETE FROM line WHERE job = ?", (_name(job_id),)).rowcount:

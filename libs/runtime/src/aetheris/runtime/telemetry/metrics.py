@@ -65,6 +65,12 @@ class Metric(Enum):
         "{record}",
         "Commands and lines of tables that nobody signed who may write them: no service obeys them, by topic and type",
     )
+    ARCHIVE_LATE = ("aetheris.archive.late", "s", "For how long the oldest job waits that should be archived, now")
+    ARCHIVE_REFUSED = (
+        "aetheris.archive.refused",
+        "{job}",
+        "Sealed jobs that can't be archived, as their bundle would prove nothing, now",
+    )
     STUCK_JOBS = ("aetheris.jobs.stuck", "{job}", "Jobs that go on no more and wait for nobody, now")
     LAG = ("aetheris.consumer.lag", "{record}", "Records of the log that were not read yet, now")
 

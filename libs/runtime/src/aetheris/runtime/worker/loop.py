@@ -1,7 +1,7 @@
 """The loop that every service runs: the partitions it is given, restored and then fed (docs/architecture.md)."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,6 +135,11 @@ class PartitionWorker:
     def tables(self) -> Mapping[Topic, Table]:
         """The tables of `Inputs.tables`, loaded before the first handler is made."""
         return self._tables
+
+    @property
+    def numbers(self) -> Collection[int]:
+        """The partitions that the group gives us now."""
+        return tuple(self._partitions)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Join, restore, feed, until `stop` is set; then drain, commit and leave.
