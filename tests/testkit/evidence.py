@@ -8,6 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aetheris.proofs import ProofReport, RawRecord, bundle, verify
 from aetheris.proofs.claims import line_leaf
+from aetheris.proofs.due_amendments import due_amendment
 from aetheris.proofs.evidence import Evidence, judge
 from aetheris.proofs.merkle import Tree
 from aetheris.proofs.notes import InclusionProof, sign_checkpoint
@@ -59,6 +60,14 @@ def sealed(log: Log, key: Ed25519PrivateKey = KEY, sealed_at: str = SEALED_AT) -
     """The log with a seal over all that it has."""
     seal(log, key, sealed_at=sealed_at)
     return log
+
+
+def amend(log: Log, key: Ed25519PrivateKey = KEY, **changed: Any) -> str:
+    """Add the amendment that is due, with these fields changed before it is signed; its event's id."""
+    due = due_amendment(log.records, TRUSTED, None)
+    assert due is not None
+    signed = sign({**due.payload(sealed_at=SEALED_AT, salt=SALT), **changed}, key)
+    return log.add("job_sealed", **{name: value for name, value in signed.items() if name != "job_id"})
 
 
 def inclusion(seal: bytes, key: Ed25519PrivateKey = KEY, before: int = 5, after: int = 3) -> str:

@@ -2,14 +2,19 @@
 
 import base64
 import json
+from collections.abc import Callable
+from typing import Any
 
 from aetheris.proofs import seals
-from tests.testkit.evidence import OTHER_KEY, inclusion
+from tests.testkit.evidence import OTHER_KEY, amend, inclusion
 from tests.testkit.forged_bundles import statement_in
+from tests.testkit.proof_histories import Log
 from tests.testkit.tamperings import (
+    FINISHED,
     Records,
     Statement,
     again,
+    at,
     base64_of,
     behind_the_seal,
     body_at,
@@ -305,6 +310,49 @@ def a_seal_is_another_jobs(records: Records) -> None:
 def a_seal_is_a_strangers(records: Records) -> None:
     own = {name: value for name, value in body_at(records, -1).items() if name not in ("signature", "key_id")}
     records[-1] = with_body(records[-1], seals.sign(own, OTHER_KEY))
+
+
+# What amends a seal.
+
+
+def amended(**changed: Any) -> Callable[[Records], Records]:
+    """Behind the seal a try says that it succeeded which nobody has started: with the amendment, changed so."""
+
+    def change(records: Records) -> Records:
+        log = Log(created=False, job=str(body_at(records, 0)["job_id"]), tenant=str(body_at(records, 0)["tenant"]))
+        log.records = records
+        end = body_at(records, at(records, FINISHED))
+        log.finish("late", name=str(end["node_id"]), idempotency_key=end["idempotency_key"], via="late")
+        amend(log, **changed)
+        return log.records
+
+    return change
+
+
+@behind_the_seal("run", "success_without_valid_start")
+def an_amendment_shows_a_success_that_nobody_started(records: Records) -> Records:
+    return amended()(records)
+
+
+@behind_the_seal("run", "seal_consistency")
+def an_amendment_proves_no_growth(records: Records) -> Records:
+    return amended(consistency=[])(records)
+
+
+@behind_the_seal("run", "seal_tree")
+def an_amendment_has_another_tree(records: Records) -> Records:
+    return amended(tree="0" * 64)(records)
+
+
+@by_envelope("run", "derived_differs")
+def a_statement_says_that_its_seal_was_amended(statement: Statement) -> None:
+    said = {"event_count": 1, "root": "", "tree": "", "amendments": 1, "shows": []}
+    statement["predicate"]["amended"] = said
+
+
+@by_envelope("run", "derived_differs")
+def a_statement_has_an_empty_amendment(statement: Statement) -> None:
+    statement["predicate"]["amended"] = {}
 
 
 # The log of seals.

@@ -94,6 +94,7 @@ def forged(records: Sequence[RawRecord]) -> bytes:
         predicate = statement["predicate"]
         predicate |= derived(judged.validity) | {"report": {name: report[name] for name in names} | good}
         predicate |= {"job_id": evidence.job_id, "inclusion": evidence.inclusion}
+        predicate["amended"] = None if judged.report.amended is None else judged.report.amended.stated()
         predicate["records"] = [record_json(record) for record in records]
         digest = {
             "aetherisEventChain": report["event_chain_root_hash"],

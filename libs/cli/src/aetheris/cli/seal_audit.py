@@ -8,7 +8,7 @@ from typing import Any
 from aetheris.cli.dead_letter_queue import reachable
 from aetheris.cli.fromlog import SEALS, everything, raw
 from aetheris.proofs.chain import ChainHead
-from aetheris.proofs.claims import line_leaf, read_claim
+from aetheris.proofs.claims import Claim, equivocal, line_leaf, read_claim
 from aetheris.proofs.merkle import Tree
 from aetheris.proofs.notes import Checkpoint
 from aetheris.proofs.records import event_type
@@ -32,6 +32,8 @@ class Books:
     )
     logged: set[bytes] = field(default_factory=set[bytes])
     unlogged: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    sealed: dict[str, list[Claim]] = field(default_factory=lambda: defaultdict[str, list[Claim]](list))
+    """Of each job its first line, and those that seal other records without amending it."""
     gaps: list[int] = field(default_factory=list[int])
     unsigned: int = 0
     unsigned_seals: int = 0
@@ -47,7 +49,10 @@ class Books:
         claim = read_claim(record.offset, record.value, self.keys)
         if claim is None:
             self.unsigned += 1
-        elif claims:
+            return
+        if equivocal([*self.sealed[claim.job_id][:1], claim]) or not self.sealed[claim.job_id]:
+            self.sealed[claim.job_id].append(claim)
+        if claims:
             self.claims[claim.job_id][claim.event_count][claim.root] = record.offset
 
     def take_event(self, record: Record) -> None:
@@ -76,6 +81,10 @@ class Books:
             for leaf in sorted(leaf for roots in counts.values() for leaf in roots.values()):
                 rule = "job_replaced" if job_id in self.heads else "job_dropped"
                 yield rule, f"job {job_id} is not what leaf {leaf} sealed"
+        for job_id, lines in self.sealed.items():
+            for first, other in equivocal(lines):
+                text = f"leaves {first.leaf} and {other.leaf} seal other records of job {job_id}, and amend nothing"
+                yield "sealed_otherwise", text
         for job_id, offset in self.unlogged:
             yield "seal_not_logged", f"the seal of job {job_id} at offset {offset} is not in the log of seals"
 

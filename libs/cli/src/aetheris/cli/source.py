@@ -60,11 +60,11 @@ def _opened(path: Path, content: bytes, data: Path) -> Evidence:
 
 
 def _judged(path: Path, records: Sequence[RawRecord], keys: Sequence[TrustedKey]) -> Sequence[RawRecord]:
-    """Those that a seal covers, by the file's own keys, and it; all where there is none."""
+    """Those that a seal covers, and what amends it, by the file's own keys, with these; all where there is none."""
     found = sealed_prefix(records, keys)
     if found.behind:
         progress("after the seal", f"{path}: {len(found.behind)} records are not part of it, and not shown")
-    return found.records
+    return found.counted
 
 
 def _record(raw: RawRecord) -> Record:

@@ -4,6 +4,7 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 
 from aetheris.proofs.activations import activation_notes, activation_violations
+from aetheris.proofs.amendments import LateFacts, line_hash
 from aetheris.proofs.approver_signatures import TrustedSigner
 from aetheris.proofs.chain import EventChain
 from aetheris.proofs.execution import LoadBlob, plan_violations
@@ -25,9 +26,13 @@ _BRIEF = 100
 class Audit:
     """One job's audit. `add` costs a parse and a hash; judging waits for `report`."""
 
-    def __init__(self) -> None:
+    def __init__(self, late: LateFacts | None = None) -> None:
+        """`late`: which records count behind what was sealed first, where its seal was amended."""
         self.chain = EventChain()
         self.history = History()
+        self.lines: dict[int, str] = {}
+        """By place, the hash of each seal's line."""
+        self._late = late
         self._violations: list[Violation] = []
         self._last_offset = -1
         self._has_refs = False
@@ -38,6 +43,10 @@ class Audit:
         self.chain.add(record)
         if not self.history.authors.is_proved(record, fact):
             fact.claims, fact.type = fact.type, ""
+        if self._late is not None and not self._late.take(fact, self.history.authors):
+            fact, broken = Fact(fact.at, fact.offset, fact.event_id, "", {}, fact.time), []
+        if fact.type == "job_sealed":
+            self.lines[fact.at] = line_hash(record.value)
         self.history.add(fact)
         self._violations.extend(broken)
         self._has_refs = self._has_refs or "result_ref" in fact.body
@@ -83,7 +92,7 @@ class Audit:
         signers: Sequence[TrustedSigner] | None = None,
     ) -> ProofReport:
         """The same, from what follows from the history so far."""
-        check = SealCheck(validity, self.chain, keys, load_blob)
+        check = SealCheck(validity, self.chain, keys, load_blob, None if self._late is None else self.lines)
         seal, broken = check.check()
         count = seal.event_count if seal.ok else self.chain.count
         outcome = check.outcome(count)

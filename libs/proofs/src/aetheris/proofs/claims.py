@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from aetheris.proofs import seals
+from aetheris.proofs.amendments import amends
 from aetheris.proofs.chain import ChainHead
 from aetheris.proofs.merkle import leaf_hash
 from aetheris.proofs.records import RawRecord, Violation, body_of, event_type
@@ -15,6 +16,7 @@ SEAL_WITHIN_S = 5.0
 AGAIN_S = 0.25
 """Between two looks."""
 
+_SEALED = b"job_sealed"
 _SAID = ("job_id", "event_count", "root", "key_id", "sealed_at")
 
 
@@ -26,6 +28,8 @@ class Claim:
     job_id: str
     event_count: int
     root: str
+    amends: bool = False
+    """Whether it amends one before it."""
 
 
 def log_entry(line: bytes) -> bytes:
@@ -54,7 +58,9 @@ def read_claim(leaf: int, line: bytes, keys: Mapping[str, TrustedKey]) -> Claim 
     key = keys.get(key_id)
     if key is None or not isinstance(sealed_at, str) or key.refusal(sealed_at) is not None:
         return None
-    return Claim(leaf, job_id, count, root) if seals.verify(body, key.public_key) else None
+    if not seals.verify(body, key.public_key):
+        return None
+    return Claim(leaf, job_id, count, root, amends=amends(body) is not None)
 
 
 def against_claims(records: Sequence[RawRecord], claims: Sequence[Claim]) -> Iterator[Violation]:
@@ -72,16 +78,36 @@ def against_claims(records: Sequence[RawRecord], claims: Sequence[Claim]) -> Ite
             yield _at_the_end(records, "records_missing", f"{text}, and there are {len(records)}")
         elif claim.event_count < 1 or roots[claim.event_count - 1] != claim.root:
             yield _at_the_end(records, "other_than_sealed", f"{text} with another root")
+    for first, other in equivocal(claims):
+        message = f"leaves {first.leaf} and {other.leaf} of the log of seals seal other records, and amend nothing"
+        yield _at_the_end(records, "sealed_otherwise", message)
     if lacks_seal(records, claims):
-        message = f"leaf {claims[0].leaf} of the log of seals seals the job, and the stream has no seal"
+        message = f"leaf {_newest(claims).leaf} of the log of seals seals the job, and the stream has no such seal"
         yield _at_the_end(records, "records_missing", message)
 
 
+def equivocal(claims: Sequence[Claim]) -> list[tuple[Claim, Claim]]:
+    """Of one job's: the first, and each that seals other records than it does, and says of none that it amends it.
+
+    The same twice is one seal: who seals may have died before he knew that the line was taken.
+    """
+    sealing = [claim for claim in claims if not claim.amends]
+    first = [(one.event_count, one.root) for one in sealing[:1]]
+    return [(sealing[0], one) for one in sealing[1:] if (one.event_count, one.root) not in first]
+
+
 def lacks_seal(records: Sequence[RawRecord], claims: Sequence[Claim]) -> bool:
-    """Is all there that was sealed, but not the seal? It is logged first: for a moment that is lawful."""
+    """Is all there that was sealed, but not the seal, or what amends it? It is logged first: that is lawful briefly."""
     if not records or not claims or any(claim.event_count > len(records) for claim in claims):
         return False
-    return not any(event_type(record.header("ce_type")) == b"job_sealed" for record in reversed(records))
+    newest = _newest(claims)
+    lines = (body_of(one.value) or {} for one in reversed(records) if event_type(one.header("ce_type")) == _SEALED)
+    return not any((line.get("event_count"), line.get("root")) == (newest.event_count, newest.root) for line in lines)
+
+
+def _newest(claims: Sequence[Claim]) -> Claim:
+    """What covers most."""
+    return max(claims, key=lambda claim: claim.event_count)
 
 
 def _at_the_end(records: Sequence[RawRecord], rule: str, message: str) -> Violation:

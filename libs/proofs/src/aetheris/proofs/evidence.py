@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, cast
 
+from aetheris.proofs.amendments import AmendedSeal
 from aetheris.proofs.approver_signatures import TrustedSigner
 from aetheris.proofs.audit import Audit
 from aetheris.proofs.claims import log_entry
@@ -16,8 +17,8 @@ from aetheris.proofs.execution import LoadBlob
 from aetheris.proofs.findings import ProofReport
 from aetheris.proofs.history import SUCCESSES, History
 from aetheris.proofs.notes import BadNote, open_inclusion
-from aetheris.proofs.records import Fact, RawRecord, body_of
-from aetheris.proofs.sealed_prefix import sealed_prefix
+from aetheris.proofs.records import Fact, RawRecord, Violation, body_of
+from aetheris.proofs.sealed_prefix import SealedPrefix, sealed_prefix
 from aetheris.proofs.trust import SEAL, BadKeys, TrustedKey, keyring, keys_of, moment
 from aetheris.proofs.validity import Validity
 from aetheris.proofs.witnesses import LogPolicy, open_witnessed_inclusion
@@ -79,6 +80,18 @@ class Judged:
 
     report: ProofReport
     validity: Validity
+    sealed: "Judged | None" = None
+    """What was sealed at first, by itself, where its seal was amended."""
+
+    @property
+    def at_first(self) -> "Judged":
+        """What was sealed at first."""
+        return self.sealed or self
+
+    def with_violations(self, beside: Sequence[Violation]) -> "Judged":
+        """The same with what else is wrong with all of it, first."""
+        report = replace(self.report, violations=(*beside, *self.report.violations))
+        return Judged(report, self.validity, self.sealed and self.sealed.with_violations(beside))
 
     @property
     def history(self) -> History:
@@ -94,16 +107,39 @@ def judge(
 ) -> Judged:
     """Verify records, by these keys; and what approvers signed, by these signers.
 
-    Where a seal is over them, those that it covers: what lies behind is named in the report, and not in the history.
+    Where a seal is over them, those that it covers, and by which it was amended: what else lies behind is named in the
+    report, and not in the history.
     """
     keys = list(keys)
     prefix = sealed_prefix(list(records), keys)
+    judged = _judged(prefix, keys, load_blob, signers)
+    if prefix.amended is None:
+        return judged
+    at_first, amendments = prefix.amended
+    sealed = _judged(at_first, keys, load_blob, signers)
+    amended = _amended(judged.report, sealed.report, amendments)
+    return Judged(replace(judged.report, amended=amended), judged.validity, sealed)
+
+
+def _judged(
+    prefix: SealedPrefix, keys: Sequence[TrustedKey], load_blob: LoadBlob, signers: Sequence[TrustedSigner] | None
+) -> Judged:
     validity = Validity(prefix.audit.history)
     report = prefix.audit.judge(validity, keys, load_blob, signers)
     if prefix.seal_at is not None:
         seal = replace(report.seal, at=prefix.seal_at, full_root=prefix.full_root)
         report = replace(report, seal=seal, after_seal=prefix.behind)
     return Judged(report, validity)
+
+
+def _amended(report: ProofReport, at_first: ProofReport, amendments: int) -> AmendedSeal:
+    seal, known = at_first.seal, {_named(one) for one in at_first.violations}
+    shows = tuple(one for one in report.violations if _named(one) not in known)
+    return AmendedSeal(seal.event_count, seal.root, seal.tree, at_first.ok, amendments, shows)
+
+
+def _named(broken: Violation) -> tuple[str, str, int]:
+    return broken.rule, broken.event_id, broken.offset
 
 
 def judge_whole(records: Iterable[RawRecord], keys: Iterable[TrustedKey], load_blob: LoadBlob) -> Judged:
@@ -138,6 +174,7 @@ def with_chain(chain: Sequence[Link]) -> dict[str, Any]:
                 "event_chain_root_hash": one.report.event_chain_root_hash,
                 "event_tree_root_hash": one.report.event_tree_root_hash,
                 "installation": one.report.installation,
+                "amended": None if one.report.amended is None else one.report.amended.to_json(),
             }
             for one in chain[1:]
         ],
@@ -145,8 +182,20 @@ def with_chain(chain: Sequence[Link]) -> dict[str, Any]:
     }
 
 
+def violations_at_first(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Of a report as JSON: what breaks a rule without what came behind its seals, as amendments show it."""
+    continued = {one["job_id"]: one.get("amended") for one in report.get("continued", ())}
+    known: list[dict[str, Any]] = [*_shown(report.get("amended"))]
+    known += (_of_job(job_id, broken) for job_id, amended in continued.items() for broken in _shown(amended))
+    return [broken for broken in report["violations"] if broken not in known]
+
+
+def _shown(amended: Any) -> list[dict[str, Any]]:
+    return amended["shows"] if amended else []
+
+
 def check_exportable(report: ProofReport) -> None:
-    """Only a history that holds, and is sealed, becomes evidence.
+    """Only a history that holds, and is sealed, becomes evidence: as it was sealed at first, whatever came later.
 
     Raises:
         BadEvidence: naming the event that breaks a rule, or what is missing.
@@ -165,8 +214,11 @@ def statement(evidence: Evidence, judged: Sequence[Judged]) -> dict[str, Any]:
         BadEvidence: as `check_exportable`; also where what it continues does not bear it out.
     """
     report = judged[0].report
-    check_exportable(report)
-    for broken in spanned(_links(evidence, judged)):
+    check_exportable(judged[0].at_first.report)
+    for broken in report.violations:
+        if broken.rule.startswith("seal_"):
+            raise BadEvidence(broken.rule, f"what amends its seal does not hold: {broken.message}")
+    for broken in spanned(_links(evidence, [one.at_first for one in judged])):
         raise BadEvidence(broken["rule"], f"job {broken['job_id']}: {broken['message']}")
     keys = [key.to_json() for key in evidence.keys]
     continued = [{"job_id": one.job_id, **_carried(one)} for one in evidence.continued]
@@ -176,6 +228,7 @@ def statement(evidence: Evidence, judged: Sequence[Judged]) -> dict[str, Any]:
         **({"continued": continued} if continued else {}),
         **derived(judged[0].validity),
         "report": _summary(report),
+        "amended": _stated(report),
         "keys": keys,
     }
     subject = _subject(evidence.job_id, report)
@@ -244,7 +297,8 @@ def _wrong(parsed: Any, evidence: Evidence, judged: Judged) -> Iterator[tuple[st
     subject = _subject(evidence.job_id, report)
     if parsed.get("subject") != subject:
         yield "subject_differs", "the statement's subject is not this job with this chain"
-    for name, value in {**derived(judged.validity), "report": _summary(report)}.items():
+    stated = {**derived(judged.validity), "report": _summary(report), "amended": _stated(report)}
+    for name, value in stated.items():
         if _text_of(predicate.get(name)) != _text_of(value):
             yield "derived_differs", f"{name} is not what the records say"
 
@@ -296,6 +350,11 @@ class LogCheck:
 
 def _subject(job_id: str, report: ProofReport) -> list[dict[str, Any]]:
     return [{"name": job_id, "digest": {CHAIN: report.event_chain_root_hash, TREE: report.event_tree_root_hash}}]
+
+
+def _stated(report: ProofReport) -> dict[str, Any] | None:
+    """What was sealed at first, and what came to light since."""
+    return None if report.amended is None else report.amended.stated()
 
 
 def _summary(report: ProofReport) -> dict[str, Any]:

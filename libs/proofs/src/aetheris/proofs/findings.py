@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from aetheris.proofs.amendments import AmendedSeal
 from aetheris.proofs.gate import DeclaredEnd, Emergency, Reopening, SignedWord
 from aetheris.proofs.ledger import LedgerProof
 from aetheris.proofs.records import Violation
@@ -40,6 +41,8 @@ class ProofReport:
     """No fault of the job's: records that are not signed by who may write them, and so changed nothing."""
     after_seal: tuple[Violation, ...] = ()
     """Nor these: records behind what is sealed, which are no part of what is proved."""
+    amended: AmendedSeal | None = None
+    """What it was sealed as at first, where its seal was amended; None where it was not."""
 
     @property
     def ok(self) -> bool:
@@ -68,4 +71,5 @@ class ProofReport:
             "unproven": [one.to_json() for one in self.unproven],
             "notes": [note.to_json() for note in self.notes],
             "after_seal": [one.to_json() for one in self.after_seal],
+            "amended": None if self.amended is None else self.amended.to_json(),
         }

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from aetheris.proofs import bundle, seals
+from aetheris.proofs.amendments import amends
 from aetheris.proofs.chain import VERSION, leaf_of, record_leaf
 from aetheris.proofs.claims import log_entry
 from aetheris.proofs.merkle import Tree, root_of_path
@@ -48,6 +49,8 @@ class ProvedRecord:
     value_hash: str
     sealed_at: str
     key_id: str
+    is_amendment: bool
+    """Whether the seal amends one before it: the record may have come behind that."""
     is_logged: bool
     """Whether the proof also shows that the seal is in the log of seals."""
 
@@ -66,6 +69,7 @@ class ProvedRecord:
             "says": None if self.value is None else body_of(self.value),
             "sealed_at": self.sealed_at,
             "key_id": self.key_id,
+            "amendment": self.is_amendment,
             "logged": self.is_logged,
         }
 
@@ -145,6 +149,7 @@ def check(data: bytes, keys: Sequence[TrustedKey], now: datetime = NEVER) -> Pro
         value_hash=value_hash.hex(),
         sealed_at=str(seal.get("sealed_at")),
         key_id=str(seal.get("key_id")),
+        is_amendment=amends(seal) is not None,
         is_logged=bool(inclusion),
     )
 

@@ -1,10 +1,11 @@
 """Seals found in a history: do they hold, and what may follow them (docs/verification.md)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from aetheris.proofs import seals
+from aetheris.proofs.amendments import amends, grown
 from aetheris.proofs.chain import VERSION, EventChain
 from aetheris.proofs.execution import LoadBlob, OutcomeHash, execution_hash, outcome_hash
 from aetheris.proofs.history import TERMINAL
@@ -19,7 +20,10 @@ KEY_EVENTS = frozenset({"tool_invocation_finished", "invocation_rejected", "invo
 
 @dataclass(frozen=True, slots=True)
 class SealReport:
-    """The first seal that holds, else the first; `root` and `tree` are recomputed over its event_count records."""
+    """The first seal that holds, else the first; where amendments count, the last of them.
+
+    `root` and `tree` are recomputed over its event_count records.
+    """
 
     present: bool = False
     ok: bool = False
@@ -51,22 +55,26 @@ class SealCheck:
         chain: EventChain,
         keys: Iterable[TrustedKey],
         load_blob: LoadBlob | None,
+        lines: Mapping[int, str] | None = None,
     ) -> None:
+        """`lines`: by place, the hashes of the lines of seals, where amendments count."""
         self._validity = validity
         self._history = validity.history
         self._chain = chain
         self._keys = keyring(keys, SEAL)
         self._load_blob = load_blob
+        self._lines = lines
         self._outcomes: dict[int, OutcomeHash] = {}
         self._executions: dict[int, str] = {}
 
     def check(self) -> tuple[SealReport, list[Violation]]:
         """The seal that counts, every broken seal, and what must not follow a seal that holds."""
         full_root = self._chain.root(self._chain.count)
-        judged = [(seal, list(self._broken(seal))) for seal in self._history.seals]
+        judged = [(seal, list(self._broken(seal))) for seal in self._seals()]
         found = [broken for _, broken_rules in judged for broken in broken_rules]
-        holding = next((seal for seal, broken_rules in judged if not broken_rules), None)
-        chosen = holding or (judged[0][0] if judged else None)
+        asked = judged if self._lines is None else judged[-1:]
+        holding = next((seal for seal, broken_rules in asked if not broken_rules), None)
+        chosen = holding or (asked[0][0] if asked else None)
         if chosen is None:
             return SealReport(full_root=full_root), found
         count = sealed_count(chosen)
@@ -74,6 +82,12 @@ class SealCheck:
         if holding is not None:
             found.extend(self._after(count))
         return SealReport(True, holding is not None, count, root, tree, full_root, chosen.at), found
+
+    def _seals(self) -> list[Fact]:
+        """Where amendments count, those that amend each other: the last of them is asked for."""
+        if self._lines is not None:
+            return self._history.seals
+        return [seal for seal in self._history.seals if amends(seal.body) is None]
 
     def outcome(self, count: int) -> OutcomeHash:
         """The outcome hash over the first `count` records."""
@@ -93,6 +107,7 @@ class SealCheck:
             yield violation("seal_count", seal, "the seal covers no prefix of what lies before it")
             return
         yield from self._contents(seal, count)
+        yield from self._growth(seal)
         created, end = self._history.created, self._history.end
         if created is not None and seal.text("tenant") != created.text("tenant"):
             yield violation("seal_tenant", seal, "the seal names another tenant than job_created")
@@ -115,6 +130,15 @@ class SealCheck:
         outcome = self.outcome(count)
         if not outcome.violations and seal.text("outcome_hash") != outcome.value:
             yield violation("seal_outcome_hash", seal, f"the first {count} records have another outcome_hash")
+
+    def _growth(self, seal: Fact) -> Iterator[Violation]:
+        """An amendment proves that the tree which it amends only grew."""
+        named = amends(seal.body)
+        if named is None or self._lines is None:
+            return
+        before = [one for one in self._history.seals if self._lines[one.at] == named and one.at < seal.at]
+        if not before or not grown(self._chain, seal, sealed_count(before[0])):
+            yield violation("seal_consistency", seal, "it proves no growth of the tree of the seal that it amends")
 
     def _signature(self, seal: Fact) -> Iterator[Violation]:
         key = self._keys.get(seal.text("key_id"))

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from cryptography.exceptions import InvalidSignature
@@ -42,14 +42,17 @@ def seal_payload(
     outcome_hash: str,
     sealed_at: str,
     salt: str,
+    amends: str | None = None,
+    consistency: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What a seal states, still unsigned. Hashes are in hex; it covers the first `event_count` records.
 
     `root` is the chain's over them in its version 1, `tree` in version 2.
     `sealed_at` (RFC 3339) says which keys may sign it; nothing else depends on it. `salt` (16 random bytes, hex) keeps
-    whoever sees the line's hash in the log of seals from guessing the rest.
+    whoever sees the line's hash in the log of seals from guessing the rest. An amendment names the line of the seal
+    that it `amends`, by its SHA-256, and proves by `consistency` (RFC 9162 §2.1.4, hex) that its tree only grew since.
     """
-    return {
+    stated = {
         "tenant": tenant,
         "job_id": job_id,
         "event_count": event_count,
@@ -61,6 +64,7 @@ def seal_payload(
         "sealed_at": sealed_at,
         "salt": salt,
     }
+    return stated if amends is None else {**stated, "amends": amends, "consistency": list(consistency)}
 
 
 def sign(payload: Mapping[str, Any], private_key: SigningKey) -> dict[str, Any]:

@@ -18,8 +18,10 @@ from aetheris.proofs.evidence import (
     judge,
     judge_whole,
     large_results,
+    violations_at_first,
     with_chain,
 )
+from aetheris.proofs.execution import LoadBlob
 from aetheris.proofs.records import read, violation
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.provenance import JobSigners
@@ -86,7 +88,7 @@ class Proofs:
         Raises:
             As `stream`; BlobsUnreachable.
         """
-        return with_chain([link for link, _ in await self._chain(job_id, tenant)])
+        return with_chain([one.link for one in await self._chain(job_id, tenant)])
 
     async def violations(self, job_id: str, offset: int) -> tuple[Sequence[Violation], JobSigners | None]:
         """What a job that is sealed breaks, with what came behind its seal up to `offset`, whosever it is.
@@ -114,8 +116,7 @@ class Proofs:
         Raises:
             As `verify`; BadEvidence, NotLogged, SealLogForked.
         """
-        records, judged = await self._checked(job_id, tenant)
-        return await self._inclusion(records, Link(job_id, judged.report, judged.validity))
+        return await self._inclusion(CheckedJob(job_id, *await self._checked(job_id, tenant)))
 
     async def evidence(self, job_id: str, tenant: str) -> bytes:
         """The bundle.
@@ -135,23 +136,23 @@ class Proofs:
         if tenant is None:
             raise UnknownJob(f"no job {job_id}")
         known = await self._chain(job_id, tenant)
-        link, records = known[0]
+        seal_at, records = known[0].judged.report.seal.at, known[0].records
         data = await self._packed(known)
-        said = read(records[link.report.seal.at], link.report.seal.at)[0]
+        said = read(records[seal_at], seal_at)[0]
         return PackedJob(data, tenant, said.text("sealed_at"), records[-1].offset + 1)
 
     async def check(self, data: bytes) -> None:
-        """Whether a bundle proves what it says, as who gets it asks.
+        """Whether a bundle proves what it says, as who gets it asks; it may show what came to light behind its seal.
 
         Raises:
             BadEvidence: naming the first rule that it breaks.
         """
         found = await asyncio.to_thread(bundle.judge, data, self.keys.trusted)
-        for broken in found["violations"]:
+        for broken in violations_at_first(found):
             raise BadEvidence(broken["rule"], broken["message"])
 
-    async def _packed(self, known: Sequence[tuple[Link, list[RawRecord]]]) -> bytes:
-        chain = [(link, records, await self._inclusion(records, link)) for link, records in known]
+    async def _packed(self, known: Sequence["CheckedJob"]) -> bytes:
+        chain = [(one, await self._inclusion(one)) for one in known]
         return await asyncio.to_thread(self._pack, chain)
 
     async def _line(self, job_id: str) -> JobLine:
@@ -207,8 +208,7 @@ class Proofs:
             waited_s += AGAIN_S
             records = _raw(await self._read_on(job_id))
         judged, beside = await self._held(records, claims)
-        report = replace(judged.report, violations=(*beside, *judged.report.violations))
-        return records, replace(judged, report=report)
+        return records, judged.with_violations(beside)
 
     async def _held(self, records: Sequence[RawRecord], claims: Sequence[Claim]) -> tuple[Judged, list[Violation]]:
         """(what the records are worth, what speaks against them in the log of seals)."""
@@ -225,36 +225,50 @@ class Proofs:
     async def _judged(self, records: Sequence[RawRecord]) -> Judged:
         return await asyncio.to_thread(judge, records, self.keys.trusted, loader(self.runtime.blobs))
 
-    async def _chain(self, job_id: str, tenant: str) -> list[tuple[Link, list[RawRecord]]]:
-        """The job and those that it continues, the newest first, as far as they are known; each with its records."""
-        chain: list[tuple[Link, list[RawRecord]]] = []
+    async def _chain(self, job_id: str, tenant: str) -> list["CheckedJob"]:
+        """The job and those that it continues, the newest first, as far as they are known."""
+        chain: list[CheckedJob] = []
         while job_id and len(chain) <= MAX_CONTINUED:
             try:
-                records, judged = await self._checked(job_id, tenant)
+                one = CheckedJob(job_id, *await self._checked(job_id, tenant), loader(self.runtime.blobs))
             except UnknownJob:
                 if not chain:
                     raise
                 break
-            link = Link(job_id, judged.report, judged.validity, loader(self.runtime.blobs))
-            chain.append((link, records))
-            job_id = link.continues
+            chain.append(one)
+            job_id = one.link.continues
         return chain
 
-    async def _inclusion(self, records: Sequence[RawRecord], link: Link) -> str:
-        check_exportable(link.report)
-        return await self.seals.inclusion(records[link.report.seal.at].value)
+    async def _inclusion(self, one: "CheckedJob") -> str:
+        check_exportable(one.judged.at_first.report)
+        return await self.seals.inclusion(one.records[one.judged.report.seal.at].value)
 
-    def _pack(self, chain: Sequence[tuple[Link, Sequence[RawRecord], str]]) -> bytes:
+    def _pack(self, chain: Sequence[tuple["CheckedJob", str]]) -> bytes:
         first, *earlier = (self._evidence(*one) for one in chain)
-        judged = [Judged(link.report, link.validity) for link, _, _ in chain]
+        judged = [one.judged for one, _ in chain]
         return bundle.build(replace(first, continued=tuple(earlier)), judged, self._sign)
 
-    def _evidence(self, link: Link, records: Sequence[RawRecord], inclusion: str) -> Evidence:
-        blobs = {name: self.runtime.blobs.read(name) for name in large_results(link.validity.history)}
-        return Evidence(link.job_id, records, blobs, inclusion, self.keys.trusted)
+    def _evidence(self, one: "CheckedJob", inclusion: str) -> Evidence:
+        blobs = {name: self.runtime.blobs.read(name) for name in large_results(one.judged.history)}
+        return Evidence(one.job_id, one.records, blobs, inclusion, self.keys.trusted)
 
     def _sign(self, message: bytes) -> Mapping[str, str]:
         return self.keys.sign_envelope(message)
+
+
+@dataclass(frozen=True)
+class CheckedJob:
+    """A job's records, and what they are worth."""
+
+    job_id: str
+    records: Sequence[RawRecord]
+    judged: Judged
+    load_blob: LoadBlob | None = None
+
+    @property
+    def link(self) -> Link:
+        """It as one of a chain."""
+        return Link(self.job_id, self.judged.report, self.judged.validity, self.load_blob)
 
 
 def _of_tenant(records: list[Record], job_id: str, tenant: str) -> list[Record]:

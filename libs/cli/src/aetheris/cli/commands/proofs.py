@@ -27,6 +27,7 @@ from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import read_bytes
 from aetheris.cli.job_ids import of_job, whole_id
 from aetheris.cli.streamfile import Stream
+from aetheris.proofs.evidence import violations_at_first
 from aetheris.proofs.witnesses import LogPolicy
 from aetheris.protocol.base.ids import check_name
 
@@ -175,9 +176,9 @@ def _bundle(job_id: str, data: Path) -> tuple[bytes, bool]:
     with connected(data) as client:
         content = client.evidence(job_id)
     report = judgement.of_bundle(content, None)
-    if report["violations"]:
-        raise _broken(report["violations"][0])
-    return content, True
+    for broken in violations_at_first(report):
+        raise _broken(broken)
+    return content, holds(report)
 
 
 def _stream(job_id: str, data: Path, *, force: bool) -> tuple[bytes, bool]:
@@ -219,6 +220,11 @@ def _print(report: Mapping[str, Any]) -> None:
         _print_finding("does not count", record)
     for note in report.get("notes", ()):
         _print_finding("note", note)
+    amended = report.get("amended")
+    if amended:
+        first = f"sealed at first: {amended['event_count']} records, which {'hold' if amended['ok'] else 'do not hold'}"
+        text = f"{amended['amendments']} times; {first}; what came later breaks {len(amended['shows'])} rules"
+        fields((("amended", text),))
     after_seal = report.get("after_seal", ())
     if after_seal:
         fields((("after the seal", f"{len(after_seal)} records, not part of it"),))

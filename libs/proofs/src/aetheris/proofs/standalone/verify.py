@@ -364,6 +364,7 @@ class Record:
         self.succeeded = self.outcome in ("success", "compensatable_failure")  # the latter in part
         self.output = self.text("output_hash") if self.succeeded else ""
         self.claims = ""  # the type of what is not signed by who may write it: that says nothing
+        self.left_out = False  # it lies behind what was sealed at first, and is no fact that may come late
 
     def header(self, name: str) -> bytes:
         return self.headers.get(name, b"")
@@ -521,9 +522,10 @@ def check_records(records: list[Record]) -> list[Finding]:
             key_mismatch=says and record.log_key not in (None, job),
             subject_mismatch=says and record.header("ce_subject") not in (b"", job, node),
             ambiguous_header=re.search(rb"[ \n]", record.header("ce_id") + record.header("ce_type")),
-            out_of_order=record.offset <= last,
             bad_reference=not is_referred(record.body),
         )
+        found = [one for one in found if not (one[1] is record and record.left_out)]
+        found += broken(record, out_of_order=record.offset <= last)
         last = max(last, record.offset)
     return found
 
@@ -2064,7 +2066,9 @@ def check_seal(
     count = seal.body.get("event_count")
     if type(count) is not int or not 0 < count <= seal.at:
         return [("seal_count", seal)]
-    key, covered = keys.get(seal.text("key_id")), first(count)
+    key, covered, amends = keys.get(seal.text("key_id")), first(count), seal.body.get("amends")
+    before = [one for one in job.by_type["job_sealed"] if one.at < seal.at and sha256(one.value).hex() == amends]
+    grown = before and growth(leaves(job.records[:count]), before[0].body.get("event_count"))
     signed = key is not None and is_signed(seal, key)
     is_second = is_number(seal.body.get("chain"), 2)
     refusal = key.refusal(seal.text("sealed_at")) if key and signed else ""
@@ -2073,6 +2077,7 @@ def check_seal(
         seal_root=seal.text("root") != roots[count - 1].hex(),
         seal_chain=not is_second,
         seal_tree=is_second and seal.text("tree") != covered.tree,
+        seal_consistency=amends is not None and (not grown or seal.body.get("consistency") != grown),
         seal_execution_hash=seal.text("execution_hash") != covered.execution,
         seal_outcome_hash=not covered.unreadable and seal.text("outcome_hash") != covered.outcome,
         seal_tenant=job.created and seal.text("tenant") != job.created.text("tenant"),
@@ -2081,6 +2086,40 @@ def check_seal(
         seal_signature=key and not signed,
         **{refusal: refusal},
     )
+
+
+def growth(hashes: list[bytes], before: Any, *, whole: bool = True) -> list[str]:
+    """The proof that the tree over these leaves begins with that over so many of them (RFC 9162 §2.1.4.1)."""
+    if before == len(hashes):
+        return [] if whole else [tree(hashes).hex()]
+    middle = 1 << (len(hashes) - 1).bit_length() - 1
+    if before <= middle:
+        return [*growth(hashes[:middle], before, whole=whole), tree(hashes[middle:]).hex()]
+    return [*growth(hashes[middle:], before - middle, whole=False), tree(hashes[:middle]).hex()]
+
+
+def standing(seals: list[Record]) -> list[Record]:
+    """The first seal, and each that amends the one before by a longer prefix, that one in it."""
+    found: list[Record] = []
+    for seal in seals:
+        count, last = seal.body.get("event_count"), found[-1] if found else None
+        longer = last is None or (type(count) is int and count > last.at)
+        if longer and seal.body.get("amends") == (last and sha256(last.value).hex()):
+            found.append(seal)
+    return found
+
+
+def leave_out(records: list[Record], begin: int, seals: set[int], *, signed: bool) -> None:
+    """Behind what was sealed at first only facts that come late count, as far as their writers prove them."""
+    ended: set[tuple[str, str]] = set()
+    for record in records[begin:]:
+        fact = signed and record.type in ("effect_confirmed", "confirmation_failed", "violation_found")
+        if record.type == "tool_invocation_finished" and is_proved(record):
+            fact = signed or record.via in ("executor", "late", "catch_up")
+            ended |= {(record.key, record.output)} if fact and record.succeeded else set()
+        fact = fact or (record.type == "command_committed" and (record.key, record.text("output_hash")) in ended)
+        if not fact and record.at not in seals:
+            record.left_out, record.type, record.claims, record.body = True, "", "", {}
 
 
 def is_signed(seal: Record, key: Key) -> bool:
@@ -2374,19 +2413,28 @@ def pointed(value: Any, pointer: str) -> Any:
 
 
 def judge(
-    records: list[Record], blobs: dict[str, bytes], keys: dict[str, Key], signers: list[Signer] | None = None
+    records: list[Record],
+    blobs: dict[str, bytes],
+    keys: dict[str, Key],
+    signers: list[Signer] | None = None,
+    amended: list[Record] | None = None,
 ) -> tuple[dict[str, Any], Job, Record | None]:
-    """The report on a job's records, the job, and the seal that counts."""
+    """The report on a job's records, the job, and the seal that counts: the last of those that amend the first."""
     installation = check_writers(records)
+    if amended:
+        places = {seal.at for seal in amended}
+        leave_out(records, amended[0].body["event_count"], places, signed=installation is not None)
     job, roots = Job(records, signers, blobs), chain(records)
 
     @cache
     def first(count: int) -> Hashed:
         return hashed(job if count == len(records) else Job(records[:count]), blobs)
 
-    seals = [(seal, check_seal(seal, job, roots, first, keys)) for seal in job.by_type["job_sealed"]]
-    good = next((seal for seal, wrong in seals if not wrong), None)
-    seal = good or (seals[0][0] if seals else None)
+    stated = [seal for seal in job.by_type["job_sealed"] if amended or seal.body.get("amends") is None]
+    seals = [(seal, check_seal(seal, job, roots, first, keys)) for seal in stated]
+    asked = seals[-1:] if amended else seals
+    good = next((seal for seal, wrong in asked if not wrong), None)
+    seal = good or (asked[0][0] if asked else None)
     claimed = seal.body.get("event_count") if seal else 0
     sealed = claimed if type(claimed) is int else 0
     hashes = first(sealed if good else len(records))
@@ -2428,6 +2476,7 @@ def judge(
             *(finding("signed_creation", record) for record in records if names_root(record) and not installation),
         ],
         "after_seal": [],
+        "amended": None,
     }
     return report, job, seal
 
@@ -2435,18 +2484,33 @@ def judge(
 def judge_sealed(
     records: list[Record], blobs: dict[str, bytes], keys: dict[str, Key], signers: list[Signer] | None = None
 ) -> tuple[dict[str, Any], Job, Record | None]:
-    """The same of the records that a seal by one of the keys covers, and of it; what lies behind is just named."""
+    """The same of the records that a seal by one of the keys covers, and of it; what else lies behind is just named.
+
+    Where others amend that seal, of those that the last one covers; and what was sealed at first is judged by itself.
+    """
     check_writers(records)
     roots = chain(records)
-    seal = next((one for one in records if one.type == "job_sealed" and is_over(one, roots, keys)), None)
-    if seal is None:
+    seals = standing([one for one in records if one.type == "job_sealed" and is_over(one, roots, keys)])
+    if not seals:
         return judge(records, blobs, keys, signers)
-    count = seal.body["event_count"]
-    behind = [finding("after_seal", one) for one in records[count:] if one is not seal]
-    seal.at = count
-    report, job, good = judge([*records[:count], seal], blobs, keys, signers)
+    first, seal, at = seals[0], seals[-1], seals[0].at
+    first.at = first.body["event_count"]
+    at_first, job, good = judge([*records[: first.at], first], blobs, keys, signers)
+    at_first["seal"]["full_root"] = roots[-1].hex()
+    if seal is first:
+        behind = [finding("after_seal", one) for one in records[first.at :] if one is not first]
+        return at_first | {"after_seal": behind}, job, good
+    first.at, seal.at = at, seal.body["event_count"]
+    report, job, good = judge([*records[: seal.at], seal], blobs, keys, signers, seals)
+    left_out = [one for one in records[: seal.at] if one.left_out] + records[seal.at :]
     report["seal"]["full_root"] = roots[-1].hex()
-    return report | {"after_seal": behind}, job, good
+    amended = {
+        **{name: at_first["seal"][name] for name in ("event_count", "root", "tree")},
+        **{"ok": at_first["ok"], "amendments": len(seals) - 1},
+        "shows": [one for one in report["violations"] if one not in at_first["violations"]],
+    }
+    behind = [finding("after_seal", one) for one in left_out if one is not seal]
+    return report | {"after_seal": behind, "amended": amended}, job, good
 
 
 def is_over(seal: Record, roots: list[bytes], keys: dict[str, Key]) -> bool:
@@ -2490,7 +2554,16 @@ def derived(job: Job, report: dict[str, Any]) -> dict[str, Any]:
             "tools": [graph.get("tools", {}) for graph in graphs],
         },
         "report": {name: report[name] for name in (*summary, *proofs)},
+        "amended": without_ok(report["amended"]),
     }
+
+
+def without_ok(amended: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What was sealed at first, and what came to light since."""
+    if amended is None:
+        return None
+    shows = sorted(amended["shows"], key=lambda one: (one["offset"], one["rule"], one["event_id"]))
+    return {name: value for name, value in (amended | {"shows": shows}).items() if name != "ok"}
 
 
 def ledger_row(job: Job, one: Try) -> dict[str, Any]:
@@ -2572,7 +2645,7 @@ def as_text(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-SHOWN = ("ok", "event_chain_root_hash", "event_tree_root_hash", "installation")
+SHOWN = ("ok", "event_chain_root_hash", "event_tree_root_hash", "installation", "amended")
 
 
 class Given:

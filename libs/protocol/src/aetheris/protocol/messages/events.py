@@ -431,6 +431,10 @@ class JobSealed(Event):
     key_id: str
     salt: str = ""
     """Random, so that the line's hash, which anybody may see, tells nothing of it; who seals writes one."""
+    amends: str | None = None
+    """The SHA-256 (hex) of the line of the seal before, where this one amends it by what came later."""
+    consistency: tuple[str, ...] | None = None
+    """Then, that its tree begins with that one's (RFC 9162 §2.1.4, hex)."""
 
 
 TERMINAL = (JobCompleted, JobFailed, JobCancelled)
