@@ -36,6 +36,7 @@ RIGHTS: Mapping[str, Rights] = {
         (
             Topic.JOBS_EVENTS,
             Topic.JOBS_INDEX,
+            Topic.JOBS_ARCHIVE,
             Topic.TOOLS_REGISTRY,
             Topic.WORKERS,
             Topic.FREEZES,
@@ -46,7 +47,7 @@ RIGHTS: Mapping[str, Rights] = {
     ),
     "planner": Rights(
         "aetheris.planner",
-        (Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS, Topic.JOBS_INDEX, Topic.PLANNER_CHECKPOINTS),
+        (Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS, Topic.JOBS_INDEX, Topic.JOBS_ARCHIVE, Topic.PLANNER_CHECKPOINTS),
         (Topic.JOBS_EVENTS, Topic.TOOLS_REQUESTS, Topic.JOBS_INDEX, Topic.PLANNER_CHECKPOINTS),
         (Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS),
     ),
@@ -62,6 +63,7 @@ RIGHTS: Mapping[str, Rights] = {
             Topic.LEDGER_CONTENTS,
             Topic.FREEZES,
             Topic.POLICIES,
+            Topic.JOBS_ARCHIVE,
         ),
         (
             Topic.JOBS_EVENTS,

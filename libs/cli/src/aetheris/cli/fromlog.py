@@ -1,16 +1,21 @@
 """A job's records and its lines in the log of seals, from Kafka itself: no service is asked (docs/verification.md)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from aetheris.cli.console import CommandError, Exit
 from aetheris.cli.dead_letter_queue import reachable
+from aetheris.cli.large import store
 from aetheris.proofs import RawRecord
 from aetheris.proofs.claims import AGAIN_S, SEAL_WITHIN_S, Claim, lacks_seal, named_job, read_claim
 from aetheris.proofs.trust import SEAL, TrustedKey, keyring
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
-from aetheris.runtime.log.interface import Log
+from aetheris.runtime.blobs.archive import JobArchive
+from aetheris.runtime.log.archive_lines import ArchiveLines
+from aetheris.runtime.log.interface import ArchiveUnusable, Log
 from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.log.replay import replay
 
@@ -26,11 +31,13 @@ class JobRecords:
     seals: set[bytes] = field(default_factory=set[bytes])
 
 
-async def read_log(bootstrap: str, job_id: str, keys: Sequence[TrustedKey]) -> JobRecords:
+async def read_log(bootstrap: str, job_id: str, keys: Sequence[TrustedKey], data: Path | None = None) -> JobRecords:
     """Read the job's whole partition and the log of seals, from their first records.
 
+    What the partition has let go of is read from the archive in the store of the folder `data`, where that is known.
+
     Raises:
-        CommandError: no broker answers.
+        CommandError: no broker answers, or the archive is no good.
     """
     found, trusted = JobRecords(), keyring(keys, SEAL)
     async with reachable(bootstrap, within_s=None) as log:
@@ -44,6 +51,10 @@ async def read_log(bootstrap: str, job_id: str, keys: Sequence[TrustedKey]) -> J
             if claim is not None:
                 found.claims.append(claim)
         number = partition_of(job_id, await log.partitions(Topic.JOBS_EVENTS))
+        if data is not None:
+            lines = {job_id: line} if (line := (await archived(log, number)).get(job_id)) is not None else {}
+            async for _, records in gone(log, number, lines, data):
+                found.records += records
         at = await _take_stream(log, job_id, number, found, 0)
         waited_s = 0.0
         while lacks_seal(found.records, found.claims) and waited_s < SEAL_WITHIN_S:
@@ -63,6 +74,37 @@ async def _take_stream(log: Log, job_id: str, number: int, found: JobRecords, be
         if record.key == job_id.encode():
             found.records.append(raw(record))
     return end
+
+
+async def archived(log: Log, number: int) -> dict[str, bytes]:
+    """The last line of each archived job of a partition: job → line."""
+    found: dict[str, bytes] = {}
+    async for record in everything(log, Topic.JOBS_ARCHIVE, number):
+        found[(record.key or b"").decode(errors="replace")] = record.value
+    return found
+
+
+async def gone(
+    log: Log, number: int, lines: Mapping[str, bytes], data: Path
+) -> AsyncIterator[tuple[str, list[RawRecord]]]:
+    """Of each of these archived jobs the records that its partition has let go of.
+
+    Raises:
+        CommandError: a bundle is missing, or no good.
+    """
+    place = (Topic.JOBS_EVENTS, number)
+    begin = (await log.beginning_offsets([place]))[place]
+    if begin == 0:
+        return
+    rows = ArchiveLines()
+    for job_id, line in lines.items():
+        rows[job_id] = line
+        try:
+            records = await JobArchive(store(data), rows.get).records(job_id, number)
+        except ArchiveUnusable as error:
+            missing = Exit.UNREACHABLE if error.code == "blobs_unreachable" else Exit.FAILED
+            raise CommandError(missing, error.code, str(error)) from None
+        yield job_id, [raw(record) for record in records if record.offset < begin]
 
 
 async def everything(

@@ -69,7 +69,7 @@ def of_log(
     beside: list[dict[str, Any]] = []
     wanted = job_id
     while wanted and len(chain) <= MAX_CONTINUED:
-        found = asyncio.run(read_log(bootstrap, wanted, keys))
+        found = asyncio.run(read_log(bootstrap, wanted, keys, data))
         if not found.records and not found.claims:
             break
         found.records = list(since_birth(found.records, roots))

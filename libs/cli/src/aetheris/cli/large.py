@@ -24,7 +24,7 @@ def stored(data: Path) -> LoadBlob:
 
     def load(sha256: str) -> bytes:
         with _asked(sha256):
-            return _store(os.environ.get(_SETTING, ""), data).unchecked(sha256)
+            return store(data).unchecked(sha256)
 
     return load
 
@@ -47,7 +47,7 @@ class LazyResults(Mapping[str, Any]):
         return 0
 
     def _read(self, sha256: str) -> bytes:
-        return _store(os.environ.get(_SETTING, ""), self._data).read(sha256)
+        return store(self._data).read(sha256)
 
 
 @contextmanager
@@ -58,6 +58,11 @@ def _asked(sha256: str) -> Generator[None]:
         raise KeyError(sha256) from None
     except BlobsUnreachable as error:
         raise CommandError(Exit.UNREACHABLE, error.code, str(error)) from None
+
+
+def store(data: Path) -> Blobs:
+    """The store itself; raises CommandError where what names it is none."""
+    return _store(os.environ.get(_SETTING, ""), data)
 
 
 @cache

@@ -3,10 +3,12 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from aetheris.cli.dead_letter_queue import reachable
-from aetheris.cli.fromlog import SEALS, everything, raw
+from aetheris.cli.fromlog import SEALS, archived, everything, gone, raw
+from aetheris.proofs import RawRecord
 from aetheris.proofs.chain import ChainHead
 from aetheris.proofs.claims import Claim, equivocal, line_leaf, read_claim
 from aetheris.proofs.merkle import Tree
@@ -55,7 +57,7 @@ class Books:
         if claims:
             self.claims[claim.job_id][claim.event_count][claim.root] = record.offset
 
-    def take_event(self, record: Record) -> None:
+    def take_event(self, record: RawRecord) -> None:
         """The next record of a job: what it bears out of the claims is struck off."""
         job_id = (record.key or b"").decode(errors="replace")
         if _is_seal(record) and line_leaf(record.value) not in self.logged:
@@ -66,7 +68,7 @@ class Books:
         if job_id not in self.claims:
             return
         head = self.heads.setdefault(job_id, ChainHead())
-        root = head.update(raw(record)).hex()
+        root = head.update(record).hex()
         self.claims[job_id].get(head.count, {}).pop(root, None)
 
     def violations(self, before: Checkpoint | None) -> Iterator[tuple[str, str]]:
@@ -89,11 +91,13 @@ class Books:
             yield "seal_not_logged", f"the seal of job {job_id} at offset {offset} is not in the log of seals"
 
 
-async def audit(bootstrap: str, keys: Sequence[TrustedKey], before: Checkpoint | None) -> dict[str, Any]:
+async def audit(bootstrap: str, keys: Sequence[TrustedKey], before: Checkpoint | None, data: Path) -> dict[str, Any]:
     """Read both topics from their first records to where they end now; what these keys signed of them must be so.
 
+    What the streams have let go of is read from the archive, in the store of the folder `data`.
+
     Raises:
-        CommandError: no broker answers.
+        CommandError: no broker answers, or the archive is no good.
     """
     books = Books(keyring(keys, SEAL))
     async with reachable(bootstrap, within_s=None) as log:
@@ -103,8 +107,11 @@ async def audit(bootstrap: str, keys: Sequence[TrustedKey], before: Checkpoint |
         async for record in everything(log, *SEALS):
             books.take_seal(record, claims=record.offset < sealed)
         for number, end in ends.items():
+            async for _, records in gone(log, number, await archived(log, number), data):
+                for record in records:
+                    books.take_event(record)
             async for record in everything(log, Topic.JOBS_EVENTS, number, end):
-                books.take_event(record)
+                books.take_event(raw(record))
     found = [{"rule": rule, "message": message} for rule, message in books.violations(before)]
     return {
         "ok": not found,
@@ -122,5 +129,5 @@ async def _ends(log: Log) -> dict[int, int]:
     return {number: end for (_, number), end in (await log.end_offsets(places)).items()}
 
 
-def _is_seal(record: Record) -> bool:
-    return event_type(record.header("ce_type") or b"") == b"job_sealed"
+def _is_seal(record: RawRecord) -> bool:
+    return event_type(record.header("ce_type")) == b"job_sealed"

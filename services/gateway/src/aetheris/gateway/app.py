@@ -61,7 +61,9 @@ from aetheris.protocol.planning.schemas import check_schema
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.protocol.tables.policy_activations import PolicyActivations
 from aetheris.runtime.base.clock import Clock, SystemClock
+from aetheris.runtime.blobs.archive import JobArchive
 from aetheris.runtime.keys.records import RecordKeys
+from aetheris.runtime.log.archive_lines import ArchiveLines
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.order_table import OrderTable
 from aetheris.runtime.log.table import Table
@@ -185,6 +187,7 @@ class _Sources:
     workers: Table
     freezes: Table
     policies: Table
+    archive: Table
     effects: EffectIndex
 
     def follow(self) -> tuple[Coroutine[Any, Any, None], ...]:
@@ -193,7 +196,7 @@ class _Sources:
     @property
     def tables(self) -> tuple[Table, ...]:
         """What is read whole before anything is answered."""
-        return self.tools, self.workers, self.freezes, self.policies
+        return self.tools, self.workers, self.freezes, self.policies, self.archive
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +215,8 @@ def _sources(parts: Runtime, settings: GatewaySettings, keys: RecordKeys) -> _So
     views = Views(parts.redis)
     index = JobIndex(parts.log, views, parts.clock, settings.shown_in_lists_s)
     feed = Feed(parts.log, parts.clock, settings.lazy_pause_s)
-    history = JobLogReader(parts.log, readers=READERS)
+    archive = Table(parts.log, Topic.JOBS_ARCHIVE, ArchiveLines())
+    history = JobLogReader(parts.log, readers=READERS, archive=JobArchive(parts.blobs, archive.get))
     untaken = Untaken(parts.log, keys.messages)
     rows = JobRows(views=views, index=index, untaken=untaken, history=history, feed=feed)
     return _Sources(
@@ -225,6 +229,7 @@ def _sources(parts: Runtime, settings: GatewaySettings, keys: RecordKeys) -> _So
         workers=Table(parts.log, Topic.WORKERS),
         freezes=Table(parts.log, Topic.FREEZES),
         policies=Table(parts.log, Topic.POLICIES),
+        archive=archive,
         effects=EffectIndex(
             parts.log,
             parts.redis,

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from aetheris.gateway.core.problems import Unavailable
 from aetheris.gateway.index import JobIndex
 from aetheris.gateway.views import ViewsLost
-from aetheris.runtime.log.interface import LogError
+from aetheris.runtime.log.interface import ArchiveUnusable, LogError
 from aetheris.runtime.redis.client import RedisUnavailable
 
 
@@ -31,5 +31,7 @@ class Deadlines:
             raise
         except RedisUnavailable as error:
             raise Unavailable(error.code, "Redis does not answer") from None
+        except ArchiveUnusable as error:
+            raise Unavailable(error.code, str(error)) from None
         except LogError as error:
             raise Unavailable(error.code, "Kafka does not answer") from None

@@ -24,7 +24,9 @@ from aetheris.protocol.planning.policy import Policy
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.protocol.tables.policy_activations import PolicyActivations
 from aetheris.runtime.base.fresh_ids import fresh_id
+from aetheris.runtime.blobs.archive import JobArchive
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
+from aetheris.runtime.log.archive_lines import ArchiveLines
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Tenure
 from aetheris.runtime.log.order_table import OrderTable
@@ -43,7 +45,15 @@ GROUP = "aetheris.ledger"
 
 INPUTS = Inputs(
     commands={Topic.TOOLS_REQUESTS: Cadence.EAGER, Topic.JOBS_COMMANDS: Cadence.EAGER},
-    tables=(Topic.WORKERS, Topic.TOOLS_REGISTRY, Topic.LEDGER_CONTENTS, Topic.FREEZES, Topic.POLICIES),
+    tables=(
+        Topic.WORKERS,
+        Topic.TOOLS_REGISTRY,
+        Topic.LEDGER_CONTENTS,
+        Topic.FREEZES,
+        Topic.POLICIES,
+        Topic.JOBS_ARCHIVE,
+    ),
+    rows={Topic.JOBS_ARCHIVE: ArchiveLines},
     quarantines=frozenset({Topic.TOOLS_REQUESTS}),
     made_again=frozenset({Topic.TOOLS_REQUESTS}),
     reach=REACH,
@@ -127,7 +137,8 @@ def ledger(
                     crash,
                 )
             )
-        return LedgerHandler(partition, context[0], edges[0], JobLogReader(parts.log, readers=1))
+        archive = JobArchive(parts.blobs, worker.tables[Topic.JOBS_ARCHIVE].get)
+        return LedgerHandler(partition, context[0], edges[0], JobLogReader(parts.log, readers=1, archive=archive))
 
     inputs = replace(INPUTS, checkpoint_every=settings.checkpoint_every)
     worker = PartitionWorker.of(parts, inputs, handler, group=GROUP, tenure=tenure, keys=keys)

@@ -11,7 +11,9 @@ from aetheris.planner.lookup import Jobs
 from aetheris.planner.settings import PlannerSettings
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
+from aetheris.runtime.blobs.archive import JobArchive
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
+from aetheris.runtime.log.archive_lines import ArchiveLines
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Tenure
 from aetheris.runtime.log.job_lines import JobLines, behind_of, line_of
@@ -29,8 +31,8 @@ GROUP = "aetheris.planner"
 
 INPUTS = Inputs(
     commands={Topic.JOBS_COMMANDS: Cadence.EAGER},
-    tables=(Topic.JOBS_INDEX,),
-    rows={Topic.JOBS_INDEX: JobLines},
+    tables=(Topic.JOBS_INDEX, Topic.JOBS_ARCHIVE),
+    rows={Topic.JOBS_INDEX: JobLines, Topic.JOBS_ARCHIVE: ArchiveLines},
     quarantines=frozenset({Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS}),
     checkpoints=Topic.PLANNER_CHECKPOINTS,
 )
@@ -46,7 +48,11 @@ async def serve(settings: PlannerSettings, stop: asyncio.Event) -> None:
     """
     keys = record_keys(settings, Party.PLANNER)
     async with runtime(settings, "planner", stop) as parts, living(parts, GROUP, stop) as tenure:
-        history = JobLogReader(parts.log)
+
+        def archived(job_id: str) -> bytes | None:
+            return worker.tables[Topic.JOBS_ARCHIVE].get(job_id)
+
+        history = JobLogReader(parts.log, archive=JobArchive(parts.blobs, archived))
         worker = planner(parts, settings, history, tenure, keys)
         worker.show(parts.health, parts.metrics)
         freeze_memory(only_facts=True)

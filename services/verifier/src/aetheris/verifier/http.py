@@ -13,7 +13,7 @@ from aetheris.http_server.internal import InternalKey, NotInternal
 from aetheris.proofs.evidence import BadEvidence
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, BlobsUnreachable
-from aetheris.runtime.log.interface import LogError
+from aetheris.runtime.log.interface import ArchiveUnusable, LogError
 from aetheris.verifier.proofs import Proofs, StillReading, UnknownJob
 from aetheris.verifier.seallog import NotLogged, SealLogForked
 from aetheris.verifier.token_key import KeyAway
@@ -97,6 +97,6 @@ def _answer_errors(app: FastAPI) -> None:
     answer(BadEvidence, 409, lambda error: error.rule if error.rule == "not_sealed" else "stream_broken")
     for missing in (BlobMissing, BlobCorrupt):
         answer(missing, 409, lambda error: error.code)
-    for unavailable in (StillReading, SealLogForked, BlobsUnreachable, KeyAway):
+    for unavailable in (StillReading, SealLogForked, BlobsUnreachable, KeyAway, ArchiveUnusable):
         answer(unavailable, 503, lambda error: error.code)
     answer(LogError, 503, lambda _error: "event_store_unreachable")

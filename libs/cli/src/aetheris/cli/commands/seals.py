@@ -152,7 +152,7 @@ def audit(
             rule = "without a public key no line of the log of seals says anything: --public-key"
             raise CommandError(Exit.BAD_INPUT, "no_public_key", rule)
         before = _opened(kept, trusted) if kept is not None else None
-        found = asyncio.run(seal_audit.audit(local.kafka(data), trusted, before))
+        found = asyncio.run(seal_audit.audit(local.kafka(data), trusted, before, data))
         _say(found, as_json=as_json)
         end(Exit.HOLDS if found["ok"] else Exit.FAILED)
 

@@ -2,10 +2,8 @@
 
 import asyncio
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from aetheris.proofs.bundle import contents
-from aetheris.proofs.evidence import BadEvidence
-from aetheris.proofs.records import RawRecord
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import ArchivedJob
@@ -13,6 +11,9 @@ from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, Blobs, BlobsU
 from aetheris.runtime.log.archive_lines import archived_job
 from aetheris.runtime.log.interface import ArchiveUnusable
 from aetheris.runtime.log.job_lines import Rows
+
+if TYPE_CHECKING:
+    from aetheris.proofs.records import RawRecord
 
 
 class JobArchive:
@@ -39,6 +40,9 @@ class JobArchive:
         return await asyncio.to_thread(self._read, line, partition)
 
     def _read(self, line: ArchivedJob, partition: int) -> list[Record]:
+        from aetheris.proofs.bundle import contents  # noqa: PLC0415  many never read one, and a start shall not wait
+        from aetheris.proofs.evidence import BadEvidence  # noqa: PLC0415
+
         try:
             found = contents(self._blobs.read_at(line.path, line.sha256))
         except BlobMissing:
@@ -52,11 +56,11 @@ class JobArchive:
         return [_record(record, partition) for record in found.records]
 
 
-def _record(raw: RawRecord, partition: int) -> Record:
+def _record(raw: "RawRecord", partition: int) -> Record:
     return Record(Topic.JOBS_EVENTS, partition, raw.offset, _milliseconds(raw), raw.key, raw.headers, raw.value)
 
 
-def _milliseconds(raw: RawRecord) -> int:
+def _milliseconds(raw: "RawRecord") -> int:
     """A bundle lacks the brokers' times: its writer's stands for it."""
     try:
         return round(datetime.fromisoformat(raw.header("ce_time").decode()).timestamp() * 1000)

@@ -6,15 +6,17 @@ from ssl import SSLContext
 from typing import Any
 
 import structlog
+from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.errors import KafkaError, for_code
 
 from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.runtime.base.clock import Clock, SystemClock
 from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.kafka.bootstrap import client_options
-from aetheris.runtime.log.interface import LogUnreachable
+from aetheris.runtime.log.interface import LogUnreachable, Place
 
 _log = structlog.get_logger(__name__)
 
@@ -120,6 +122,32 @@ async def check_broker(
     refused = wrong if dev else wrong + risky
     if refused:
         raise BrokerRefused("; ".join(refused))
+
+
+async def delete_below(bootstrap: str, offsets: Mapping[Place, int], *, tls: SSLContext | None = None) -> None:
+    """Let the brokers delete what lies below these offsets, for good.
+
+    Raises:
+        LogUnreachable: no broker answers, or one refuses; some of it may be deleted.
+    """
+    wanted = {TopicPartition(*place): RecordsToDelete(before_offset=offset) for place, offset in offsets.items()}
+    async with Admin(bootstrap, tls) as admin:
+        await admin.delete_records(wanted)
+
+
+async def marks(bootstrap: str, topic: str, *, tls: SSLContext | None = None) -> dict[str, dict[int, int]]:
+    """What every group has committed in a topic: group → partition → offset; of one that has nothing there, nothing.
+
+    Raises:
+        LogUnreachable: no broker answers, or one refuses.
+    """
+    found: dict[str, dict[int, int]] = {}
+    async with Admin(bootstrap, tls) as client:
+        for group, *_ in await client.list_consumer_groups():
+            committed: Any = await client.list_consumer_group_offsets(group)
+            there = {at.partition: said.offset for at, said in committed.items() if at.topic == topic}
+            found[group] = {partition: offset for partition, offset in there.items() if offset >= 0}
+    return {group: of for group, of in found.items() if of}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The lines of jobs.archive in memory, in some 70 bytes a job: which bundle holds the records of a sealed job."""
+"""The lines of jobs.archive in memory, in some 90 bytes a job: which bundle holds the records of a sealed job."""
 
 from aetheris.protocol.messages.commands import ArchivedJob
 from aetheris.runtime.log.job_lines import JobLines, Rows
