@@ -66,6 +66,8 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
     "freezes": [lambda client: client.freezes()],
     "freeze": [lambda client: client.freeze(tool="t", everywhere=True, reason="r")],
     "unfreeze": [lambda client: client.unfreeze(agent="a", tenant="t")],
+    "erase_subject": [lambda client: client.erase_subject("c-17", tenant="t")],
+    "enrol_subject": [lambda client: client.enrol_subject("c-17")],
     "models": [lambda client: client.models()],
     "audit": [lambda client: client.audit(since="2026-01-01T00:00:00Z", cursor="c")],
     "limits": [lambda client: client.limits()],

@@ -38,6 +38,7 @@ from aetheris.tool_executor.core.unread_tries import UnreadTries
 from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.handlers import ExecutorDependencies, ExecutorHandler
 from aetheris.tool_executor.heartbeat import Heartbeat
+from aetheris.tool_executor.hidden_calls import HiddenCalls
 from aetheris.tool_executor.performer import Performer, Scribe
 from aetheris.tool_executor.secret_store import Secrets
 from aetheris.tool_executor.slots import Slots
@@ -96,6 +97,7 @@ class HandlerBench:
         scribe = Scribe(clock, telemetry)
         performer = Performer(
             calls=calls,
+            hidden=HiddenCalls(None, BlobTraffic(FolderBlobs(folder), clock)),
             effects=EffectWriter(store or EffectStore(NOWHERE, 60), clock, 0.2, 60),
             blobs=FolderBlobs(folder),
             traffic=BlobTraffic(FolderBlobs(folder), clock),

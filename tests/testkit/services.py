@@ -16,10 +16,16 @@ from aetheris.cli.embedded.ports import Ports, free_port
 from aetheris.cli.embedded.probes import redis_answers
 from aetheris.cli.embedded.processes import end, spawn
 from aetheris.cli.embedded.valkey import server_binary
-from aetheris.verifier.apart import KEYS, OTHERS_KEYS, TOOLS
+from aetheris.verifier.apart import KEYS, OTHERS_KEYS, SUBJECT_KEYS, TOOLS
 
 SERVICES = ("planner", "ledger", "tool_executor", "prober", "verifier", "gateway")
-_WITHHELD = {"tool_executor": KEYS, "prober": OTHERS_KEYS, "verifier": TOOLS}
+_WITHHELD = {
+    "planner": SUBJECT_KEYS,
+    "ledger": SUBJECT_KEYS,
+    "tool_executor": KEYS,
+    "prober": (*OTHERS_KEYS, *SUBJECT_KEYS),
+    "verifier": (*TOOLS, *SUBJECT_KEYS),
+}
 
 
 def module_of(service: str) -> str:

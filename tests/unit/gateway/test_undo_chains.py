@@ -12,6 +12,7 @@ from aetheris.gateway.core.decisions import JobSnapshot
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import ConflictProblem, TooLarge, TooMany, Unavailable
 from aetheris.gateway.deadlines import Deadlines
+from aetheris.gateway.hidden_submissions import HiddenSubmissions
 from aetheris.gateway.intake import Intake
 from aetheris.gateway.undos import UndoQuery, Undos
 from aetheris.gateway.views import Page, Row
@@ -82,6 +83,7 @@ class World:
             registry=same,
             deadlines=deadlines,
             clock=same,
+            hidden=HiddenSubmissions(None),
         )
         self.undos = Undos(
             reader=same,

@@ -45,6 +45,8 @@ PLACES = {
     "freeze": "freezes",
     "unfreeze": "freezes",
     "freezes": "freezes",
+    "erase": "subjects",
+    "enrol": "subjects",
     "tools": "tools",
     "models": "jobs",
     "worker": "worker",

@@ -10,6 +10,7 @@ from aetheris.proofs.canonical import hash_or_empty
 from aetheris.proofs.history import History
 from aetheris.proofs.records import Body, Fact, Violation, violation
 from aetheris.proofs.validity import Validity
+from aetheris.proofs.value_references import by_meaning
 
 LoadBlob = Callable[[str], bytes]
 """hex SHA-256 → bytes; raises LookupError or OSError for what is not there."""
@@ -96,14 +97,20 @@ def _output(validity: Validity, node: str, finished: Fact | None, load: LoadBlob
     start = validity.valid_by_invocation[settling.invocation_id][0]
     pinned = plans.tool_of(node, plans.in_force(start.at))
     result = read_result(settling, load)
-    lasting = _lasting(result, pinned)
+    try:
+        lasting = by_meaning(_lasting(result, pinned))
+    except RecursionError:
+        raise _not_canonical(settling) from None
     is_recorded = lasting is settling.body.get("result")
     text = validity.history.hash_of(settling, "result") if is_recorded else hash_or_empty(lasting)
     if not text:
-        raise UnreadableResult(
-            "not_canonical", settling, f"the result of try {settling.invocation_id} is not canonical"
-        )
+        raise _not_canonical(settling)
     return text
+
+
+def _not_canonical(settling: Fact) -> UnreadableResult:
+    said = f"the result of try {settling.invocation_id} is not canonical"
+    return UnreadableResult("not_canonical", settling, said)
 
 
 def _settling(validity: Validity, node: str, limit: int) -> Fact | None:

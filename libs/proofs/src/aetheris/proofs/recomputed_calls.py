@@ -16,7 +16,7 @@ from aetheris.proofs.execution import LoadBlob, UnreadableResult, read_result
 from aetheris.proofs.history import SUCCESSES
 from aetheris.proofs.records import Body, Fact, Violation, violation
 from aetheris.proofs.validity import Validity
-from aetheris.proofs.value_references import NoSuchPlace, is_blob, pointed, targets, with_values
+from aetheris.proofs.value_references import NoSuchPlace, by_meaning, is_blob, pointed, targets, with_values
 
 SHOWN_BYTES, SHOWN_DEPTH = 64 * 1024, 64
 """Arguments up to so much stand in a form as they are; of others, what names each."""
@@ -134,8 +134,9 @@ class RecomputedCalls:
         meant = args if names.isdisjoint(args) else {name: value for name, value in args.items() if name not in names}
         try:
             canonically = canonical(args) if args else b""
-            meaning = canonically if meant is args else canonical(meant) if meant else b""
-        except ValueError:
+            told = by_meaning(meant)
+            meaning = canonically if told is args else canonical(told) if told else b""
+        except (ValueError, RecursionError):
             return None
         return RecomputedCall(
             args,

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from operator import is_ as _is
 from typing import Any, cast
 
 from aetheris.proofs.records import Body
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_HIDDEN = "$hidden"
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
@@ -39,6 +41,23 @@ def with_values(part: Any, values: Mapping[str, Any]) -> Any:
     if len(held) == 1 and isinstance(held.get("$ref"), str):
         return values[held["$ref"]]
     return {name: with_values(inner, values) for name, inner in held.items()}
+
+
+def by_meaning(part: Any) -> Any:
+    """The same, of each hidden value d and k alone, as c depends on its job; itself where nothing in it is hidden."""
+    if isinstance(part, list):
+        items = [by_meaning(inner) for inner in cast("list[Any]", part)]
+        return part if all(map(_is, items, cast("list[Any]", part))) else items
+    if not isinstance(part, dict):
+        return part
+    held = cast("dict[str, Any]", part)
+    said = held.get(_HIDDEN)
+    if len(held) == 1 and isinstance(said, dict):
+        parts = cast("dict[str, Any]", said)
+        if parts.keys() == {"c", "d", "k"} and all(isinstance(one, str) for one in parts.values()):
+            return {_HIDDEN: {"d": parts["d"], "k": parts["k"]}}
+    values = {name: by_meaning(inner) for name, inner in held.items()}
+    return part if all(map(_is, values.values(), held.values())) else values
 
 
 def pointed(value: Any, pointer: str) -> Any:

@@ -6,6 +6,7 @@ from pydantic import AwareDatetime, Field
 
 from aetheris.protocol.api import FreezeInForce, RequestModel, ResponseModel
 from aetheris.protocol.base.freeze_scope import NAME_LIMIT
+from aetheris.protocol.base.hidden_values import LONGEST_SUBJECT
 from aetheris.protocol.tables.policy_activations import MAX_POLICY_BYTES
 
 
@@ -66,6 +67,23 @@ class FreezeList(ResponseModel):
     """The freezes in force."""
 
     freezes: tuple[FreezeView, ...]
+
+
+class SubjectBody(RequestModel):
+    """The body of POST /api/subjects/erase and /api/subjects/enrol: a person, by the name that plans have.
+
+    It is of `tenant`, the caller's where none is named.
+    """
+
+    subject: str = Field(min_length=1, max_length=LONGEST_SUBJECT)
+    tenant: str | None = Field(default=None, min_length=1, max_length=NAME_LIMIT)
+
+
+class SubjectView(ResponseModel):
+    """A person whose values are hidden: the pseudonym by which records name it, and whether its key is destroyed."""
+
+    pseudonym: str
+    erased: bool
 
 
 class UndoBody(RequestModel):

@@ -13,6 +13,7 @@ from aetheris.sdk.outcomes import (
     StateChange,
     Unknown,
 )
+from aetheris.sdk.schema import Personal
 from aetheris.sdk.tools import Tool, tool
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "NotExecuted",
     "NotFound",
     "Partial",
+    "Personal",
     "ProbeContext",
     "Result",
     "StateChange",

@@ -8,7 +8,7 @@ import base64
 import html
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, cast
 from urllib.parse import quote, quote_plus
@@ -17,6 +17,8 @@ from aetheris.sdk.outcomes import StateChange
 
 SHORTEST = 8
 """Characters of a secret: a shorter one would be found everywhere."""
+SHORTEST_HIDDEN = 4
+"""The same of a person's value."""
 _BYTES_OF = ("$raw", "$base64")
 """Names under which a result has bytes, in base64."""
 _LONG_LINE = 16
@@ -26,9 +28,10 @@ _LONG_LINE = 16
 class Redactor:
     """Puts `[secret name@version]` where a secret's value is."""
 
-    def __init__(self, secrets: Mapping[str, str]) -> None:
-        """`secrets`: name@version → value."""
-        forms = {form: name for name, value in secrets.items() for form in _forms(value)}
+    def __init__(self, secrets: Mapping[str, str], hidden: Iterable[str] = ()) -> None:
+        """`secrets`: name@version → value; `hidden`: of persons' values, which `[hidden]` stands for."""
+        forms = {form: f"[secret {name}]" for name, value in secrets.items() for form in _forms(value)}
+        forms |= {form: "[hidden]" for value in hidden for form in _forms(value) if len(form) >= SHORTEST_HIDDEN}
         self._names = forms
         longest_first = sorted(forms, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if forms else None
@@ -37,7 +40,7 @@ class Redactor:
         """A text without secrets."""
         if self._pattern is None or not any(form in text for form in self._names):  # far faster than the pattern
             return text
-        return self._pattern.sub(lambda found: f"[secret {self._names[found.group()]}]", text)
+        return self._pattern.sub(lambda found: self._names[found.group()], text)
 
     def value(self, value: Any) -> Any:
         """A JSON value without secrets, in its strings, names and numbers."""

@@ -13,6 +13,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import SchemaError
 
 from aetheris.protocol.base.canonical import InvalidArgs, digest
+from aetheris.protocol.planning.personal_fields import PERSONAL
 from aetheris.protocol.planning.schemas import ArgsRefused, SchemaRefused, check_args, check_schema
 
 
@@ -27,6 +28,19 @@ class DeclarationError(TypeError):
 
 class BadArguments(ValueError):
     """Arguments that the signature doesn't take; names the places and rules, never a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Personal:
+    """Marks an argument as a person's: `Annotated[str, Personal("/customer")]` (docs/hidden-values.md).
+
+    `subject`: a JSON Pointer to the argument that names the person, or, without a slash at its beginning, the name.
+    """
+
+    subject: str
+
+    def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
+        return {**handler(core_schema), PERSONAL: self.subject}
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,8 @@ class _Call:
 
     role: str
     fields: dict[str, Any]
+    silent: bool = False
+    """Nothing of it may lie in a log."""
     begun: dict[str, str] = field(default_factory=dict[str, str])
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -78,24 +80,31 @@ class ToolOutput:
         self._longest_line = longest_line
         self._longest_traceback = longest_traceback
 
-    def of(self, tool: AnyTool, ctx: ToolContext | ProbeContext, role: str = "tool") -> "_Heard":
-        """While this call is made, what is said in its context is its own; `role` is tool, probe or verifier."""
+    def of(
+        self, tool: AnyTool, ctx: ToolContext | ProbeContext, role: str = "tool", *, silent: bool = False
+    ) -> "_Heard":
+        """While this call is made, what is said in its context is its own; `role` is tool, probe or verifier.
+
+        Args:
+            silent: nothing that it says is told, but for the class of what it raises.
+        """
         fields: dict[str, Any] = {"tool": tool.key, "job_id": ctx.job_id, "node_id": ctx.node_id}
         if isinstance(ctx, ToolContext):
             fields["attempt"] = ctx.attempt
-        return _Heard(self, _Call(role, fields))
+        return _Heard(self, _Call(role, fields, silent))
 
     def raised(self, error: BaseException) -> None:
         """What ended a call that may have taken effect: as Python would have shown it, from the tool's own line on."""
         call = _CALL.get()
         if call is not None and self._told:
-            fields = {**call.fields, "error": _class_of(error), "traceback": self.shown(error)}
+            told = {} if call.silent else {"traceback": self.shown(error)}
+            fields = {**call.fields, "error": _class_of(error), **told}
             self._report(logging.ERROR, f"{call.role} raised", fields)
 
     def relay(self, level: int, what: str, fields: Mapping[str, str]) -> None:
         """A line that this call has said in a process of its own."""
         call = _CALL.get()
-        if call is None or not self._told:
+        if call is None or call.silent or not self._told:
             return
         clean = {name: self._line(text) for name, text in fields.items() if name in _RELAYED}
         named = what if what in ("printed", "logged") else "said more, which is left out"
@@ -109,13 +118,13 @@ class ToolOutput:
             if rest:
                 call.begun[stream] = rest[:_LONGEST_HELD]
         for line in lines:
-            if line and self._told:
+            if line and self._told and not call.silent:
                 fields = {**call.fields, "stream": stream, "line": self._line(line)}
                 self._report(logging.INFO, f"{call.role} printed", fields)
 
     def record(self, call: _Call, record: logging.LogRecord) -> None:
         """A line that was logged with Python's own logging."""
-        if not self._told:
+        if not self._told or call.silent:
             return
         fields = {**call.fields, "logger": record.name, "line": self._line(record.getMessage())}
         if record.exc_info is not None and record.exc_info[1] is not None:

@@ -17,6 +17,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, get_args, ge
 from weakref import ref
 
 from aetheris.protocol.plan.graph import LONGEST_DUPLICATE_WINDOW_S, TEN_YEARS_S, settling_s
+from aetheris.protocol.planning.personal_fields import PersonalRefused, personal_fields
 from aetheris.sdk.context import ProbeContext, ToolContext
 from aetheris.sdk.outcomes import Partial, Result
 from aetheris.sdk.results import check_returned
@@ -78,6 +79,10 @@ class Tool(Generic[P, R]):
         update_wrapper(self, function)
         self._check(settles_within_s)
         self.signature: Signature | GivenSchema = schema or signature_of(function, ToolContext, self.key)
+        try:
+            personal_fields(self.signature.schema)
+        except PersonalRefused as refused:
+            raise DeclarationError(f"{self.key}: {refused}") from None
         if schema is None:
             check_returned(function, self.key)
         if irreversible and not _can_name(function, self.key):

@@ -162,7 +162,7 @@ class MemorySystem:
         planner = ScriptedPlanner(model, toolbox) if model is not None else None
         if planner is not None:
             self._models = {one.name: one for one in planner.registry()}
-        self._calls = Calls(toolbox, SystemClock(), Secrets(()), cast("Any", planner))
+        self._calls = Calls(toolbox, SystemClock(), Secrets(()), cast("Any", planner), in_the_clear=True)
         rules = parse(policy) if isinstance(policy, str) else policy_file.load(policy)
         self._planner = InMemoryPlanner(self._topics)
         self._ledger = InMemoryLedger(self._topics, rules, self._registry)

@@ -23,6 +23,7 @@ from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.effect_index import EffectIndex
 from aetheris.gateway.end_waits import EndWaits
 from aetheris.gateway.feed import Feed
+from aetheris.gateway.hidden_submissions import HiddenSubmissions
 from aetheris.gateway.http_api import build_api
 from aetheris.gateway.human_requests import HumanRequests
 from aetheris.gateway.index import JobIndex
@@ -42,6 +43,7 @@ from aetheris.gateway.reconciliation_scheduler import ReconciliationScheduler
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.routes.edge import Services
 from aetheris.gateway.settings import GatewaySettings
+from aetheris.gateway.subjects import Subjects
 from aetheris.gateway.submission_writer import SubmissionWriter
 from aetheris.gateway.tokens import Tokens
 from aetheris.gateway.tool_releases import ToolReleases
@@ -72,6 +74,7 @@ from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.record_keys import record_keys, while_in_force
 from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.process.signers_file import load_signers
+from aetheris.runtime.process.subject_store import hiding_of
 from aetheris.runtime.redis.quarantines import QuarantineStore
 from aetheris.runtime.worker.unsigned import HeardMessages
 
@@ -99,6 +102,7 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         BrokerRefused: no broker that can be relied on.
         KeyUnusable, CertificateNotInForce: what signs what people say can't be used.
         HttpTlsUnusable: the certificate or the CA can't be used.
+        KmsRefused: what wraps the keys of subjects can't be used.
         InternalKeyMissing: the verifier could not tell who asks it.
         LimitsFileInvalid: the file of limits can't be used.
         PolicyFileInvalid: the file of the policy can't be used.
@@ -249,6 +253,7 @@ def _services(
     proofs: Callable[..., VerifierProxy],
 ) -> Services:
     views, feed, clock = sources.views, sources.feed, parts.clock
+    hiding = hiding_of(settings, parts.blobs, clock)
     registry, deadlines = Registry(sources.tools, parts.metrics), Deadlines(sources.index, settings.request_s)
     limits = Limiter(callers.quotas, views, deadlines, parts.metrics, clock)
     reader = JobReader(
@@ -291,6 +296,7 @@ def _services(
         registry=registry,
         deadlines=deadlines,
         clock=clock,
+        hidden=HiddenSubmissions(hiding),
     )
     heard = HeardMessages(callers.keys.messages, parts.metrics)
     heard.follow(sources.freezes, sources.policies)
@@ -351,6 +357,7 @@ def _services(
             listed_for_s=settings.shown_in_lists_s,
         ),
         policies=ActivatedPolicies(activated, orders, callers.signers),
+        subjects=Subjects(hiding, deadlines),
         health=parts.health,
         holds=Holds(settings.streams, settings.streams_per_caller),
         keepalive_s=settings.keepalive_s,

@@ -8,6 +8,7 @@ from aetheris.gateway.command_writer import CommandWriter
 from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import access, bodies, requests, signed_answers
 from aetheris.gateway.core.answers import ObservedEvent
+from aetheris.gateway.core.personal_arguments import check_editable
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import ConflictProblem
 from aetheris.gateway.deadlines import Deadlines
@@ -201,6 +202,8 @@ class HumanRequests:
         """Raises: BadRequest, Forbidden, Conflict, Unavailable."""
         schema = self._registry.schema(question.tool, question.tool_version) if question.tool else None
         requests.check(question, response, schema, await self._signed_by(row, question, response))
+        if response.action == "edit":
+            check_editable(schema, question.form)
         if response.action == "edit" and schema is not None:
             await self._check_edit(row, question, response, schema)
 

@@ -1,6 +1,7 @@
 """Submissions, and the continuations of ended jobs: taken, each once for its Idempotency-Key."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -11,6 +12,7 @@ from aetheris.gateway.core.problems import ConflictProblem, TooLarge, Unavailabl
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.end_waits import EndWait, EndWaits
 from aetheris.gateway.feed import Feed
+from aetheris.gateway.hidden_submissions import HiddenSubmissions
 from aetheris.gateway.index import JobIndex
 from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.job_rows import JobRows
@@ -28,6 +30,7 @@ from aetheris.protocol.planning.continuation import MAX_CONTINUED, EndedJob, end
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.redis.client import RedisUnavailable
+from aetheris.runtime.subjects.hidden_store import SealedValue
 
 _log = structlog.get_logger(__name__)
 
@@ -71,6 +74,7 @@ class Intake:
         registry: Registry,
         deadlines: Deadlines,
         clock: Clock,
+        hidden: HiddenSubmissions,
     ) -> None:
         self._reads = reads
         self._reader = reader
@@ -84,6 +88,7 @@ class Intake:
         self._registry = registry
         self._deadlines = deadlines
         self._clock = clock
+        self._hidden = hidden
 
     async def submit(
         self, caller: Principal, raw: bytes, idempotency_key: str | None, wait: EndWait | None = None
@@ -97,11 +102,14 @@ class Intake:
         """
         job_id = job_id_of(caller.tenant, idempotency_key) if idempotency_key is not None else fresh_id()
         asked = submissions.SubmissionRequest(job_id, caller.id, caller.tenant, idempotency_key)
-        command = submissions.submit_command(raw, asked, self._registry.newest(), self._registry.models())
+        registry = self._registry.newest()
+        command = submissions.submit_command(raw, asked, registry, self._registry.models())
+        async with self._deadlines.deadline():
+            command, hidden = await self._hidden.hide(command, raw, registry)
         if wait is None:
-            return (await self._taken(command)).answer()
+            return (await self._taken(command, hidden)).answer()
         async with self._waits.listening(job_id) as news:
-            taken = await self._taken(command)
+            taken = await self._taken(command, hidden)
             status = await self._waits.ended(news, taken.row, wait, is_new=taken.is_new)
         if not taken.is_new:
             status = (await self._reads.job(caller, job_id))["status"]
@@ -203,14 +211,15 @@ class Intake:
         state = (await self._reader.fold(row)).state
         return state is not None and isinstance(state.terminal, ev.JobFailed) and bool(state.terminal.unfounded)
 
-    async def _taken(self, command: Submit) -> Taken:
+    async def _taken(self, command: Submit, hidden: Sequence[SealedValue] = ()) -> Taken:
+        """`hidden` is what must be kept before anything names it."""
         async with self._deadlines.deadline():
             standing = await self._standing(command) if command.idempotency_key is not None else None
             if standing is not None:
                 return Taken(standing, await self._receipt_of_repeat(command, standing), is_new=False)
             await self._limits.take_job(command.tenant, command.by)  # who is refused has claimed nothing
             is_first = command.idempotency_key is not None and await self._claim(command)
-            return await self._take(command, is_first=is_first)
+            return await self._take(command, hidden, is_first=is_first)
 
     async def _receipt_of_repeat(self, command: Submit, standing: Row) -> str | None:
         """It is laid into the log without its plan; where that takes nothing, its job is answered all the same."""
@@ -240,7 +249,7 @@ class Intake:
         except RedisUnavailable as error:
             _log.warning("a key stays claimed", reason=error.code)
 
-    async def _take(self, command: Submit, *, is_first: bool) -> Taken:
+    async def _take(self, command: Submit, hidden: Sequence[SealedValue], *, is_first: bool) -> Taken:
         _, since = self._feed.place_of(command.job_id)
         row = Row(
             job_id=command.job_id,
@@ -253,6 +262,7 @@ class Intake:
             trace=command.options.trace,
         )
         try:
+            await self._hidden.keep(hidden)
             receipt = await self._writer.send(command, row.trace)
         except (TooLarge, Unavailable) as error:  # surely not sent: who asks otherwise next is not in its way
             if is_first:

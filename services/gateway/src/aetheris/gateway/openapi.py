@@ -25,6 +25,7 @@ _BODIES: tuple[type[api.RequestModel], ...] = (
     api_operations.FreezeBody,
     api_operations.UndoBody,
     api_operations.PolicyBody,
+    api_operations.SubjectBody,
 )
 _REFUSED = "An answer other than yes; 503 may be asked again after Retry-After"
 _UNUSED = ("HTTPValidationError", "ValidationError")

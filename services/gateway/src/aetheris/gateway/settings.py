@@ -4,10 +4,10 @@ from pathlib import Path
 
 from pydantic import Field
 
-from aetheris.runtime.process.settings import HttpSettings, SigningSettings
+from aetheris.runtime.process.settings import HttpSettings, SigningSettings, SubjectSettings
 
 
-class GatewaySettings(HttpSettings, SigningSettings):
+class GatewaySettings(HttpSettings, SigningSettings, SubjectSettings):
     """Who may call, where the verifier is, and how long a request may take."""
 
     tokens: Path | None = Field(None, description="Bearer tokens (TOML); default: tokens.toml in the data folder")

@@ -25,6 +25,7 @@ from aetheris.runtime.process.health import Health
 from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.runtime import Runtime, runtime
+from aetheris.runtime.process.subject_store import hiding_of
 from aetheris.runtime.redis.effects import EffectStore
 from aetheris.runtime.redis.leases import Leases
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
@@ -42,6 +43,7 @@ from aetheris.tool_executor.core.unread_tries import UnreadTries
 from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.handlers import ExecutorDependencies, ExecutorHandler, Spawn
 from aetheris.tool_executor.heartbeat import Heartbeat
+from aetheris.tool_executor.hidden_calls import HiddenCalls
 from aetheris.tool_executor.identity import living
 from aetheris.tool_executor.life_secrets import LifeSecrets
 from aetheris.tool_executor.mcp_servers import mcp_tools
@@ -87,6 +89,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
     Raises:
         BrokerRefused: the brokers could lose what was acknowledged.
         ModelsRefused: models are named, and can't be used.
+        KmsRefused: what wraps the keys of subjects can't be used.
         SecretsFileInvalid, McpServersRefused: the file of secrets, or of MCP servers, can't be used.
         SettingInvalid: AETHERIS_WORKER_ID is no name.
         ToolsRefused: a module of tools can't be loaded.
@@ -115,6 +118,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
         closing.enter_context(output.installed(own))
         closing.enter_context(watching(own))
         calls = Calls(toolbox, clock, secrets, models, output)
+        hidden = HiddenCalls(hiding_of(settings, on.blobs, clock), on.traffic)
         revocations = load_revocations(settings.revocations, settings.installation)
         heard = HeardMessages(SignedMessages(settings.installation, revocations), on.metrics)
         alive = living(
@@ -133,7 +137,9 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             if models is not None:
                 closing.push_async_callback(models.close)
                 spawn(models.prepare())
-            worker = executor(on, settings, calls, heartbeat=heartbeat, me=me, spawn=spawn, revocations=revocations)
+            worker = executor(
+                on, settings, calls, hidden=hidden, heartbeat=heartbeat, me=me, spawn=spawn, revocations=revocations
+            )
             worker.show(on.health, on.metrics)
             on.metrics.watch(Metric.LEASE_CONFLICTS, lambda: heartbeat.conflicts, grows=True)
             freeze_memory()
@@ -172,6 +178,7 @@ def executor(
     settings: ExecutorSettings,
     calls: Calls,
     *,
+    hidden: HiddenCalls,
     heartbeat: Heartbeat,
     me: Worker,
     spawn: Spawn,
@@ -183,6 +190,7 @@ def executor(
     store = EffectStore(on.redis, settings.effect_ttl_s)
     performer = Performer(
         calls=calls,
+        hidden=hidden,
         effects=EffectWriter(store, on.clock, settings.effect_deadline_s, settings.effect_pause_s),
         blobs=on.blobs,
         traffic=on.traffic,

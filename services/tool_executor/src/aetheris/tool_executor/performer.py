@@ -29,11 +29,12 @@ from aetheris.runtime.telemetry.metrics import Metric, Metrics
 from aetheris.runtime.telemetry.spans import SpanKind
 from aetheris.runtime.telemetry.tracer import Telemetry, Traced
 from aetheris.sdk.context import ToolContext
-from aetheris.sdk.outcomes import InDoubt, Succeeded
+from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.partition import DeclaredInvocation, NodeReport
 from aetheris.tool_executor.effect_writer import EffectWriter, Keeping
+from aetheris.tool_executor.hidden_calls import HiddenCalls, OpenedCall
 from aetheris.tool_executor.tool_calls import Calls
 
 SOURCE = "aetheris/tool_executor"
@@ -112,6 +113,7 @@ class Performer:
         self,
         *,
         calls: Calls,
+        hidden: HiddenCalls,
         effects: EffectWriter,
         blobs: Blobs,
         traffic: BlobTraffic,
@@ -122,6 +124,7 @@ class Performer:
         crash: CrashPoints,
     ) -> None:
         self._calls = calls
+        self._hidden = hidden
         self._effects = effects
         self._blobs = blobs
         self._traffic = traffic
@@ -217,12 +220,24 @@ class Performer:
         )
         self._crash.reach("before_call", tool)
         ended = self._crash.during(tool)
-        outcome = await self._calls.make(invocation.call, ctx)
+        opened = await self._opened(invocation)
+        if isinstance(opened, Retryable | Permanent):
+            ended()
+            return opened
+        outcome = await self._calls.make(invocation.call, ctx, opened.values if opened is not None else None)
         ended()
         self._crash.reach("after_call", tool)
+        if opened is not None:
+            outcome = await self._hidden.hidden(outcome, opened, invocation.run.tenant, started.job_id)
         if invocation.call.entry.node.compensates is not None:
             self._crash.reach("after_compensation", tool)
         return outcome
+
+    async def _opened(self, invocation: DeclaredInvocation) -> OpenedCall | Retryable | Permanent | None:
+        """The hidden values of a call; None where it has none."""
+        if not invocation.call.entry.node.hidden:
+            return None
+        return await self._hidden.opened(invocation.call, invocation.run.tenant, invocation.started.job_id)
 
     async def _call_traced(self, invocation: DeclaredInvocation) -> tuple[Said, bytes | None]:
         subject, (name, attributes) = traced(invocation), _span_of(invocation)

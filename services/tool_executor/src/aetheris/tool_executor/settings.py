@@ -7,10 +7,10 @@ from pydantic import Field
 from pydantic.functional_validators import BeforeValidator
 from pydantic_settings import NoDecode
 
-from aetheris.runtime.process.settings import ToolSettings, split
+from aetheris.runtime.process.settings import SubjectSettings, ToolSettings, split
 
 
-class ExecutorSettings(ToolSettings):
+class ExecutorSettings(ToolSettings, SubjectSettings):
     """How many tools run at once, and how long what is around them may take."""
 
     secrets: Path | None = Field(None, description="Secrets of tools, and who may use them (TOML); unset: none")

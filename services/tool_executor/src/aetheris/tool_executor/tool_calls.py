@@ -1,16 +1,19 @@
 """What this process can call: the toolbox, models, and the kinds time and random."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from aetheris.protocol.base.references import with_secrets
+from aetheris.protocol.base.hidden_values import put_at
+from aetheris.protocol.base.references import UnresolvedReference, point, with_secrets
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry
 from aetheris.protocol.messages.event_values import Outcome
 from aetheris.protocol.plan.graph import DuplicateScope, EffectKind, Kind, ToolPin
 from aetheris.protocol.planning.invocation import Invocation
+from aetheris.protocol.planning.personal_fields import personal_fields
 from aetheris.protocol.planning.schemas import pin_of
 from aetheris.runtime.base.clock import Clock
 from aetheris.sdk.context import ToolContext
@@ -58,9 +61,16 @@ class Calls:
         secrets: Secrets,
         models: "ModelCaller | None" = None,
         output: ToolOutput | None = None,
+        *,
+        in_the_clear: bool = False,
     ) -> None:
+        """`in_the_clear`: personal arguments may come as they are: of who records nothing, such as a test's system."""
         self._tools: dict[tuple[str, str], AnyTool] = {(tool.name, tool.version): tool for tool in toolbox}
         self._pins = {key: pin_of(_entry_of(tool)) for key, tool in self._tools.items()}
+        self._personal = {
+            key: frozenset(one.at for one in personal_fields(tool.schema) if not in_the_clear)
+            for key, tool in self._tools.items()
+        }
         self._clock = clock
         self._secrets = secrets
         self._models = models
@@ -84,6 +94,11 @@ class Calls:
             return _MISSING
         if _is_lowered(pin, self._pins[name, pin.version]):
             return _OTHERWISE
+        personal = self._personal[name, pin.version]
+        if personal or call.entry.node.hidden:
+            refused = _refused_hidden(call, personal)
+            if refused is not None or call.entry.node.hidden:
+                return refused  # what was hidden has been checked before that
         if call.entry.node.secrets:
             return self._refused_secrets(tool, call)
         return _refused_arguments(tool, call.args) if call.entry.node.references else None
@@ -94,8 +109,12 @@ class Calls:
         tool = self._pinned(name, pin) if pin is not None and name is not None else None
         return EffectKind(tool.kind if tool is not None else call.entry.node.kind)
 
-    async def make(self, call: Invocation, ctx: ToolContext) -> Said:
-        """One call, once; whatever it does, it ends as one of the outcomes."""
+    async def make(self, call: Invocation, ctx: ToolContext, opened: Mapping[str, Any] | None = None) -> Said:
+        """One call, once; whatever it does, it ends as one of the outcomes.
+
+        Args:
+            opened: the call's hidden values in the clear, by their places; nothing that it says then goes into a log.
+        """
         pin, name = call.entry.pin, call.entry.node.tool
         if pin is None or name is None:
             return await self._without_tool(call)
@@ -111,7 +130,9 @@ class Calls:
         except SecretUnreadable as refused:
             return Retryable(f"{NOT_EXECUTED}: {refused}")
         args = with_secrets(call.args, values) if values else call.args
-        with self._output.of(tool, ctx), given_secrets(values):
+        for at, value in (opened or {}).items():
+            args = put_at(args, at, value)
+        with self._output.of(tool, ctx, silent=bool(opened)), given_secrets(values):
             return await invoke(tool, args, ctx, self._secrets.redactor, self._output.raised)
 
     def _refused_secrets(self, tool: AnyTool, call: Invocation) -> CallRefusal | None:
@@ -160,6 +181,18 @@ def _is_lowered(pin: ToolPin, own: ToolPin) -> bool:
         or _SCOPES.index(pin.duplicate_scope) < _SCOPES.index(own.duplicate_scope)
         or pin.duplicate_window_s < own.duplicate_window_s
     )
+
+
+def _refused_hidden(call: Invocation, personal: Collection[str]) -> CallRefusal | None:
+    """Hidden values stand where the pinned schema says so, and nowhere else; and nothing stands there in the clear."""
+    tool, hidden = call.entry.node.tool_name, {one.at for one in call.entry.node.hidden}
+    for at in sorted(hidden - set(personal)):
+        return CallRefusal(Outcome.PERMANENT, f"a hidden value is not for {tool}#{at}"[:LONGEST_ERROR])
+    for at in sorted(set(personal) - hidden):
+        with suppress(UnresolvedReference):
+            point(call.args, at, at)
+            return CallRefusal(Outcome.PERMANENT, f"{tool}#{at} is personal, and is not hidden"[:LONGEST_ERROR])
+    return None
 
 
 def _refused_arguments(tool: AnyTool, args: Mapping[str, Any]) -> CallRefusal | None:

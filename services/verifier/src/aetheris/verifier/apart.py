@@ -19,6 +19,9 @@ OTHERS_KEYS = (
 KEYS = (*OTHERS_KEYS, *RECORD_KEYS)
 """Settings that name a private key; the executor is given none."""
 
+SUBJECT_KEYS = ("AETHERIS_SUBJECT_KEYS", "AETHERIS_SUBJECT_KMS")
+"""Settings that open people's hidden values; gateway and executor alone are given them."""
+
 TOOLS = ("AETHERIS_TOOLS", "AETHERIS_SECRETS", "AETHERIS_MCP", "AETHERIS_MODELS", "AETHERIS_SHELL_PROGRAMS")
 """Settings that name tools, or what they are given; what holds the sealing key is given none."""
 
@@ -37,9 +40,9 @@ class ToolsBesideKey(StartRefused):
 
 def refuse_keys(environment: Mapping[str, str]) -> None:
     """Raises: KeyBesideTools, if a setting names a key that is another's; it is for who asks with tools' code."""
-    if found := _set(environment, OTHERS_KEYS):
+    if found := _set(environment, (*OTHERS_KEYS, *SUBJECT_KEYS)):
         raise KeyBesideTools(
-            f"{found}: the prober runs tools' probes, which can read what it can; these are verifier's and gateway's"
+            f"{found}: the prober runs tools' probes, which can read what it can; these are other services'"
         )
 
 

@@ -178,6 +178,7 @@ def _prepare(
         *_valkey_part(data, shared),
     ]
     keys = service_keys.record_keys(data, services, shared)
+    shared |= service_keys.subject_keys(data)
     parts = (*servers, *service_parts(services, shared, ports, keys))
     ports.check_free()
     make(kept_in(data))  # so that gateway and verifier share one, also where the brokers are others

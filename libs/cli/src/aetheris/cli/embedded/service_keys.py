@@ -11,6 +11,8 @@ from aetheris.protocol.base.writers import Party
 from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.keys.files import REVOCATIONS, ROOT, KeyUnusable, load_service_key, make_installation
 from aetheris.runtime.keys.signing import Signer
+from aetheris.runtime.subjects.kms import make_file_key
+from aetheris.verifier.apart import SUBJECT_KEYS
 from aetheris.verifier.keys import load_private_key
 
 _KEYS_LAST = timedelta(days=3650)
@@ -46,6 +48,18 @@ def record_keys(data: Path, services: Sequence[Service], shared: dict[str, str])
         raise EmbeddedError(str(error), "Put back the files of the folder that they are in.") from None
     shared |= {"AETHERIS_INSTALLATION": root} | _revoked_in(folder)
     return folder
+
+
+def subject_keys(data: Path) -> dict[str, str]:
+    """Where the keys lie of people whose values are hidden, and what wraps them; each as the environment has it, or
+    made with the folder."""
+    found = {name: path for name in SUBJECT_KEYS if (path := outside(name))}
+    if len(found) == len(SUBJECT_KEYS):
+        return found
+    wrapping = data / "keys" / "subjects.key"
+    if "AETHERIS_SUBJECT_KMS" not in found:
+        make_file_key(wrapping)
+    return {"AETHERIS_SUBJECT_KEYS": str(data / "subjects"), "AETHERIS_SUBJECT_KMS": str(wrapping)} | found
 
 
 def _revoked_in(folder: Path) -> dict[str, str]:

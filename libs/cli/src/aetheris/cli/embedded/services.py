@@ -11,7 +11,7 @@ from aetheris.cli.embedded.plan import ProcessSpec
 from aetheris.cli.embedded.ports import Ports
 from aetheris.protocol.base.writers import Party
 from aetheris.runtime.process.installation import named
-from aetheris.verifier.apart import KEYS, OTHERS_KEYS, RECORD_KEYS, TOOLS
+from aetheris.verifier.apart import KEYS, OTHERS_KEYS, RECORD_KEYS, SUBJECT_KEYS, TOOLS
 
 STOP_WITHIN_S = 10.0
 
@@ -37,11 +37,11 @@ def _module(name: str) -> tuple[str, ...]:
 
 
 SERVICES = (
-    Service("planner", _module("planner"), signs=Party.PLANNER),
-    Service("ledger", _module("ledger"), signs=Party.LEDGER),
+    Service("planner", _module("planner"), withheld=SUBJECT_KEYS, signs=Party.PLANNER),
+    Service("ledger", _module("ledger"), withheld=SUBJECT_KEYS, signs=Party.LEDGER),
     Service("executor", _module("tool_executor"), withheld=KEYS),
-    Service("prober", _module("verifier.prober"), withheld=OTHERS_KEYS, signs=Party.PROBER),
-    Service("verifier", _module("verifier"), http=True, withheld=TOOLS, signs=Party.AUDITOR),
+    Service("prober", _module("verifier.prober"), withheld=(*OTHERS_KEYS, *SUBJECT_KEYS), signs=Party.PROBER),
+    Service("verifier", _module("verifier"), http=True, withheld=(*TOOLS, *SUBJECT_KEYS), signs=Party.AUDITOR),
     Service("gateway", _module("gateway"), http=True, signs=Party.GATEWAY),
 )
 

@@ -1476,7 +1476,8 @@ class Identity:
         tool, volatile = entry.says.get("tool") or entry.says.get("kind"), map(str, listed(entry.tool.get("volatile")))
         left_out = {*volatile}
         try:
-            given, meant = map(said_once, (args, {name: args[name] for name in args if name not in left_out}))
+            named = by_meaning({name: args[name] for name in args if name not in left_out})
+            given, meant = map(said_once, (args, named))
         except (ValueError, RecursionError):
             return {}
         key = sha256(as_bytes(f"{about.text('job_id')}\0{about.node}\0{tool}\0") + given).hex()
@@ -1553,6 +1554,19 @@ def continued(created: Record | None, name: str) -> list[dict[str, Any]]:
 def said_once(args: dict[str, Any]) -> bytes:
     """Arguments as keys have them: none are no bytes."""
     return canonical(args).encode() if args else b""
+
+
+def by_meaning(part: Any) -> Any:
+    """Of each value that is hidden d and k alone: c depends on its job."""
+    if isinstance(part, list):
+        return [by_meaning(inner) for inner in part]
+    if not isinstance(part, dict):
+        return part
+    said = mapping(part.get("$hidden"))
+    texts = {name for name, one in said.items() if isinstance(one, str)}
+    if len(part) == 1 and len(said) == 3 and texts == {"c", "d", "k"}:
+        return {"$hidden": {"d": said["d"], "k": said["k"]}}
+    return {name: by_meaning(inner) for name, inner in part.items()}
 
 
 def place(value: Any, pointer: str) -> Any:
@@ -2025,7 +2039,10 @@ def in_order(job: Job) -> list[str]:
 def lasting_hash(result: Any, left_out: set[str]) -> str:
     if isinstance(result, dict):
         result = {name: value for name, value in result.items() if name not in left_out}
-    hashed = json_hash(result)
+    try:
+        hashed = json_hash(by_meaning(result))
+    except RecursionError:
+        hashed = ""
     if not hashed:
         raise Bad("not_canonical")
     return hashed

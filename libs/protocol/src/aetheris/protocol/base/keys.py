@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from aetheris.protocol.base.canonical import canonical
+from aetheris.protocol.base.hidden_values import by_meaning
 from aetheris.protocol.base.ids import check_name
 
 Args = Mapping[str, Any]
@@ -42,8 +43,11 @@ def external_key(job_id: str, node_id: str, attempt_id: int) -> str:
 
 
 def content_key(tenant: str, tool_name: str, args: Args | None, volatile: Collection[str] = ()) -> str:
-    """hex SHA-256("ck1" ␀ tenant ␀ tool_name ␀ canon(args without the volatile fields)): the same by meaning."""
-    meant = {name: value for name, value in (args or {}).items() if name not in volatile}
+    """hex SHA-256("ck1" ␀ tenant ␀ tool_name ␀ canon(args without the volatile fields)): the same by meaning.
+
+    Of a hidden value d and k enter, and not c, which depends on the job.
+    """
+    meant = by_meaning({name: value for name, value in (args or {}).items() if name not in volatile})
     return content_key_of_canonical(tenant, tool_name, canonical_args(meant))
 
 

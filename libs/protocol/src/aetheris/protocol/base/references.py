@@ -4,13 +4,14 @@ and `{"$secret": "name@version"}`, which only the executor's memory ever resolve
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 REF = "$ref"
 SECRET = "$secret"  # noqa: S105 - the name of a field
 
+HIDDEN = "$hidden"
 _OF = "/"
 """In no job_id, and in no id of a node."""
 _NESTS = (dict, list, tuple)
@@ -106,7 +107,8 @@ def resolve(args: Any, results: Mapping[str, Any]) -> Any:
     """The arguments with every reference replaced by what it points to; the input is left as it is.
 
     Raises:
-        UnresolvedReference: no such result, no such place in it, or one that names a secret: only a plan may.
+        UnresolvedReference: no such result, no such place in it, or one that holds a secret or a hidden value, which
+            only a plan may.
     """
     target = _target(args)
     if target is not None:
@@ -114,8 +116,9 @@ def resolve(args: Any, results: Mapping[str, Any]) -> Any:
         if node_id not in results:
             raise UnresolvedReference(target, f"{node_id} has no result")
         value = point(results[node_id], pointer, target)
-        if _names_secret(value):
-            raise UnresolvedReference(target, f"the result holds {SECRET}, which only a plan may")
+        held = _withheld(value)
+        if held is not None:
+            raise UnresolvedReference(target, f"the result holds {held}, which only a plan may")
         return value
     if isinstance(args, dict):
         return {name: resolve(value, results) for name, value in cast("dict[str, Any]", args).items()}
@@ -188,8 +191,14 @@ def _secrets(value: Any, at: str) -> Iterator[SecretUse]:
                 yield from _secrets(inner, f"{at}/{index}")
 
 
-def _names_secret(value: Any) -> bool:
+def _withheld(value: Any) -> str | None:
+    """What a value holds that stands for another one; only the plan's own arguments may."""
     if isinstance(value, dict):
         held = cast("dict[str, Any]", value)
-        return SECRET in held or any(map(_names_secret, held.values()))
-    return isinstance(value, list | tuple) and any(map(_names_secret, cast("list[Any]", value)))
+        named = next((name for name in (SECRET, HIDDEN) if name in held), None)
+        inner: Iterable[Any] = () if named is not None else held.values()
+    elif isinstance(value, list | tuple):
+        named, inner = None, cast("list[Any]", value)
+    else:
+        return None
+    return named or next((found for one in inner if (found := _withheld(one)) is not None), None)

@@ -245,6 +245,8 @@ class Verification(Message):
     mode: ConfirmationMode = "reconcile"
     resources: tuple[dict[str, Any], ...] = ()
     caused_by: str | None = None
+    hidden: bool = False
+    """Whether the call had hidden values: of the answer only its kind is recorded."""
     installation: str | None = None
     """Of a signed job: the root that its creation names."""
     born: str | None = None

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StringConstraints
 
+from aetheris.protocol.base.hidden_values import HiddenPlace, InvalidHidden, hidden_places
 from aetheris.protocol.base.references import InvalidSecret, Reference, SecretUse, references, secrets
 from aetheris.protocol.plan.forms import FormSpec
 
@@ -174,7 +175,7 @@ class Node(_Strict):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Node":
         """A copy; what was worked out of the original's arguments is worked out anew."""
         copied = super().model_copy(update=update, deep=deep)
-        for derived in ("references", "refs", "adopted", "secrets"):
+        for derived in ("references", "refs", "adopted", "secrets", "hidden"):
             vars(copied).pop(derived, None)
         return copied
 
@@ -197,6 +198,11 @@ class Node(_Strict):
     def secrets(self) -> tuple[SecretUse, ...]:
         """The secrets that its arguments name."""
         return tuple(secrets(self.args)) if self.args else ()
+
+    @cached_property
+    def hidden(self) -> tuple[HiddenPlace, ...]:
+        """The hidden values among its arguments."""
+        return tuple(hidden_places(self.args)) if self.args else ()
 
     @property
     def tool_name(self) -> str:
@@ -248,7 +254,7 @@ def check_graph(nodes: Iterable[Node], adopted: Container[str] = frozenset()) ->
         if (node.form is not None) is not (kind is human):
             raise InvalidPlan(f"nodes[{index}].form", "a node of kind human has a form, no other does")
         if node.args or node.compensate_with is not None:
-            _check_secrets(node, f"nodes[{index}]")
+            _check_withheld(node, f"nodes[{index}]")
         if node.args and node.adopted:
             _check_adopted(node.adopted, adopted, f"nodes[{index}].args")
         by_id[node.id] = node
@@ -319,16 +325,21 @@ def _check_wait(node: Node, wait: Wait, at: str, keys: set[str]) -> None:
         raise InvalidPlan(f"{at}.wait.until", "must be a time with its zone, as in RFC 3339")
 
 
-def _check_secrets(node: Node, at: str) -> None:
-    """Only a tool is given secrets; whether it is given this one is for the executor to say."""
+def _check_withheld(node: Node, at: str) -> None:
+    """Only a tool is given secrets and hidden values; whether it is given this one is for the executor to say."""
     undo = node.compensate_with
     for place, args in (("args", node.args), ("compensate_with.args", undo.args if undo is not None else {})):
         try:
             used = tuple(secrets(args)) if args else ()
+            hidden = tuple(hidden_places(args)) if args else ()
         except InvalidSecret as wrong:
             raise InvalidPlan(f"{at}.{place}{wrong.at}", 'a secret is written {"$secret": "name@version"}') from None
+        except InvalidHidden as wrong:
+            raise InvalidPlan(f"{at}.{place}{wrong.at}", "no hidden value") from None
         if used and node.kind is not Kind.TOOL:
             raise InvalidPlan(f"{at}.{place}{used[0].at}", "only a tool's arguments may name a secret")
+        if hidden and node.kind is not Kind.TOOL:
+            raise InvalidPlan(f"{at}.{place}{hidden[0].at}", "only a tool's arguments may hold a hidden value")
 
 
 def _is_moment(text: str) -> bool:

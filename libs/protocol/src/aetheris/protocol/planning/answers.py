@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.canonical import InvalidArgs, canonical, parse
 from aetheris.protocol.base.keys import content_key
-from aetheris.protocol.base.references import REF, SECRET, references
+from aetheris.protocol.base.references import HIDDEN, REF, SECRET, references
 from aetheris.protocol.fold.state import JobState, Settled
 from aetheris.protocol.plan.graph import (
     MAX_PLAN_BYTES,
@@ -48,7 +48,7 @@ MAX_ARGS_BYTES = 64 * 1024
 PLAN_FUNCTION = "plan"
 """What a model calls to give its plan, where it is asked for a whole one."""
 
-NOT_THE_MODELS = frozenset({REF, SECRET})
+NOT_THE_MODELS = frozenset({REF, SECRET, HIDDEN})
 """What stands for something else in a plan's arguments, and is not a model's to write."""
 
 

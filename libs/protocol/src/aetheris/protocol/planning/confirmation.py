@@ -10,6 +10,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Verification
 from aetheris.protocol.messages.event_values import Change, ConfirmationMode
 from aetheris.protocol.plan.graph import EffectClass
+from aetheris.protocol.planning.invocation import has_hidden
 
 Verifies = Callable[[str, str], bool]
 """Whether a tool, by name and version, has a verifier."""
@@ -150,6 +151,7 @@ def question(
         what="confirm",
         mode=mode,
         caused_by=caused_by,
+        hidden=has_hidden(job, effect.node_id),
         resources=tuple(change.model_dump(mode="json") for change in effect.changes),
     )
 

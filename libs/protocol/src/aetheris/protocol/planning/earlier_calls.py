@@ -7,7 +7,7 @@ word, nor that of who submitted it.
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from aetheris.protocol.base.references import REF, SECRET
+from aetheris.protocol.base.references import HIDDEN, REF, SECRET
 from aetheris.protocol.fold.state import JobState, PlanEntry
 from aetheris.protocol.messages.adoption import Continues
 from aetheris.protocol.plan.graph import Kind, TaskGraph, ToolPin
@@ -75,6 +75,8 @@ def _told_args(part: Any, own: Mapping[str, str]) -> Any:
     held = cast("dict[str, Any]", part)
     if SECRET in held:
         return "(a secret)"
+    if HIDDEN in held:
+        return "(a hidden value)"
     if len(held) == 1 and isinstance(held.get(REF), str):
         node_id, _, pointer = cast("str", held[REF]).partition("#")
         return {REF: f"{own[node_id]}#{pointer}"} if node_id in own else f"(the result of {node_id})"

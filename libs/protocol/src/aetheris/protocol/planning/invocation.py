@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aetheris.protocol.base.canonical import InvalidArgs
+from aetheris.protocol.base.hidden_values import MARK, by_meaning
 from aetheris.protocol.base.keys import canonical_args, content_key_of_canonical, key_of_canonical
 from aetheris.protocol.base.references import UnresolvedReference, resolve
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry, Settled
@@ -108,6 +109,8 @@ def call_with(job: JobState, entry: PlanEntry, results: Mapping[str, Any], after
     volatile = entry.pin.volatile if entry.pin is not None else ()
     canonical = canonical_args(args)
     meant = canonical if not volatile else canonical_args({k: v for k, v in args.items() if k not in volatile})
+    if MARK in meant:
+        meant = canonical_args(by_meaning({k: v for k, v in args.items() if k not in volatile}))
     return Invocation(
         node_id=entry.node.id,
         entry=entry,
@@ -126,6 +129,11 @@ def key_in_force(job: JobState, node_id: str) -> str | None:
         return invocation(job, entry).key if entry is not None else None
     except (NotReady, UnresolvedReference, InvalidArgs, KeyError):
         return None
+
+
+def has_hidden(job: JobState, node_id: str) -> bool:
+    """Whether a node's call has hidden values among its arguments, in whatever revision."""
+    return any(entry.node.hidden for entry in job.entries.get(node_id, ()))
 
 
 def is_done(job: JobState, node_id: str) -> bool:

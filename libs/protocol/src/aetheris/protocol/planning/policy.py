@@ -21,6 +21,7 @@ from aetheris.protocol.base.faults import (
     toml_key_line,
     toml_line,
 )
+from aetheris.protocol.base.hidden_values import hidden_places
 from aetheris.protocol.base.principals import PrincipalKind, Role
 from aetheris.protocol.messages.event_values import Observed
 from aetheris.protocol.planning.approvals import unnamed
@@ -243,13 +244,20 @@ class Policy:
     def verdict(self, tool: str, irreversible: bool, facts: Callable[[], Facts]) -> PolicyVerdict:
         """What the first rule that matches says; `facts` are asked for only where a condition looks at them.
 
-        A condition that can't be judged denies the call: nothing runs because a rule failed.
+        A condition that can't be judged denies the call: nothing runs because a rule failed. One that looks at a
+        hidden value asks a human.
         """
         found: Facts | None = None
         observed: list[Observed] = []
         for rule in self._candidates(tool, irreversible):
             if rule.when is not None and found is None:
                 found = facts()
+            if rule.when is not None and _reads_hidden(rule.when, found or {}):
+                if not rule.observes:
+                    detail = f"{rule.name}: it looks at a hidden value"
+                    return PolicyVerdict(rule, PolicyEffect.APPROVAL, detail, tuple(observed))
+                observed.append(Observed(rule=rule.name, would="approval"))
+                continue
             fault = _fault(rule, found or {})
             if fault == DIFFERS:
                 continue
@@ -284,6 +292,19 @@ class Policy:
                 if rule.when is None and not rule.observes:
                     break
         return found
+
+
+_ARGS = re.compile(r"""\bargs\b(?:\s*\.\s*(\w+)|\s*\[\s*(?:"([^"'\\]*)"|'([^"'\\]*)')\s*\])?""")
+
+
+def _reads_hidden(condition: str, facts: Facts) -> bool:
+    """Whether a condition looks at an argument in which something is hidden; in doubt it does."""
+    args = facts.get("args")
+    hidden = {one.at.split("/")[1].replace("~1", "/").replace("~0", "~") for one in hidden_places(args) if one.at}
+    if not hidden:
+        return False
+    named = (next((name for name in found.groups() if name is not None), None) for found in _ARGS.finditer(condition))
+    return any(name is None or name in hidden for name in named)
 
 
 DIFFERS = "(another call)"

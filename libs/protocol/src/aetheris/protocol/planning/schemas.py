@@ -4,7 +4,8 @@ from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from aetheris.protocol.base.canonical import InvalidArgs, canonical, digest
-from aetheris.protocol.base.references import REF, SECRET, pointer_part, references, secrets
+from aetheris.protocol.base.hidden_values import hidden_places
+from aetheris.protocol.base.references import HIDDEN, REF, SECRET, pointer_part, references, secrets
 from aetheris.protocol.messages.commands import RegistryEntry
 from aetheris.protocol.plan.graph import InvalidPlan, Kind, Node, TaskGraph, ToolPin, check_graph, settling_s
 from aetheris.protocol.planning import schema_cost
@@ -102,18 +103,20 @@ def with_defaults(schema: Schema, args: Mapping[str, Any]) -> dict[str, Any]:
 
 def _stands_for(value: Mapping[str, Any]) -> bool:
     """Whether it is a reference, for what is not known yet."""
-    return len(value) == 1 and (REF in value or SECRET in value)
+    return len(value) == 1 and (REF in value or SECRET in value or HIDDEN in value)
 
 
 def check_args(schema: Schema, args: Mapping[str, Any]) -> None:
     """Whether the schema takes the arguments; what a reference or a secret stands for is checked when it is known.
+
+    Of a hidden value that was done before it was hidden.
 
     Raises:
         ArgsRefused: naming the field and the rule, never the value.
     """
     given = dict(args)
     validator = _validator(schema)
-    unknown = {one.at for one in (*references(given), *secrets(given))}
+    unknown = {one.at for one in (*references(given), *secrets(given), *hidden_places(given))}
     if validator.is_valid(given):
         return
     found = _first_known(validator, given, unknown) if unknown else _first(validator, given)

@@ -103,6 +103,15 @@ class Blobs(ABC):
         """
         return _checked(self._load(path), sha256, path)
 
+    async def get_at(self, path: str) -> bytes:
+        """The bytes of a `put_at`, as they are.
+
+        Raises:
+            BlobMissing: there are none.
+            BlobsUnreachable: the store can't say.
+        """
+        return await asyncio.to_thread(self._load, path)
+
     async def get(self, ref: BlobName) -> bytes:
         """The blob's bytes.
 

@@ -95,6 +95,15 @@ class SigningSettings(RuntimeSettings):
     )
 
 
+class SubjectSettings(RuntimeSettings):
+    """What a service that hides people's values, or opens them, has beside."""
+
+    subject_keys: Path | None = Field(
+        None, description="Folder of the keys of people whose values are hidden; unset: nothing is hidden, or opened"
+    )
+    subject_kms: Path | None = Field(None, description="Key that wraps those keys (64 hex digits in a file, mode 0600)")
+
+
 class ToolSettings(RuntimeSettings):
     """What a service that loads tools has beside."""
 

@@ -343,6 +343,14 @@ class Client:
         """Let another policy decide; `policy` is its text. Raises ApiError (Conflict: another came first)."""
         return self._send(calls.activate_policy(policy, reason))
 
+    def erase_subject(self, subject: str, *, tenant: str | None = None) -> dict[str, Any]:
+        """Destroy the key of a person's hidden values; raises ApiError (NotFound: nothing was ever hidden for it)."""
+        return self._send(calls.about_subject("erase", subject, tenant))
+
+    def enrol_subject(self, subject: str, *, tenant: str | None = None) -> dict[str, Any]:
+        """Let values of an erased person be hidden again; raises ApiError (Conflict: it is not erased)."""
+        return self._send(calls.about_subject("enrol", subject, tenant))
+
     def models(self) -> list[dict[str, Any]]:
         """The registered models; raises ApiError."""
         answer = self._send(ApiCall("GET", "/models"))

@@ -207,6 +207,11 @@ def freeze(path: str, agent: str | None, tenant: str | None, tool: str | None, m
     return ApiCall("POST", path, _given(agent=agent, tenant=tenant, tool=tool, **more))
 
 
+def about_subject(what: str, subject: str, tenant: str | None) -> ApiCall:
+    """What becomes of a person's key: erase or enrol."""
+    return ApiCall("POST", f"/subjects/{what}", _given(subject=subject, tenant=tenant))
+
+
 def activate_policy(policy: str, reason: str | None) -> ApiCall:
     """POST /policies."""
     return ApiCall("POST", "/policies", _given(policy=policy, reason=reason))

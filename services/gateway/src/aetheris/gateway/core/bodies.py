@@ -9,6 +9,8 @@ from aetheris.gateway.core.problems import BadRequestProblem
 from aetheris.protocol import api
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.canonical import InvalidArgs, canonical, parse
+from aetheris.protocol.base.hidden_values import MARK, hidden_at
+from aetheris.protocol.base.references import HIDDEN
 from aetheris.protocol.plan.graph import MAX_PLAN_BYTES
 
 MAX_BODY_BYTES = 512 * 1024
@@ -47,6 +49,9 @@ def parsed(raw: bytes) -> tuple[dict[str, Any], bytes]:
         canonised = canonical(value)
     except InvalidArgs as error:
         raise BadRequestProblem(error.code, _dotted(error.field), error.rule) from None
+    hidden = hidden_at(value) if MARK in canonised else None
+    if hidden is not None:
+        raise BadRequestProblem("hidden_in_input", _dotted(hidden), f"{HIDDEN} is what the gateway alone writes")
     if recordable.is_deep(value):
         raise BadRequestProblem(InvalidArgs.code, "body", f"nested deeper than {recordable.MAX_DEPTH} levels")
     if not isinstance(value, dict):

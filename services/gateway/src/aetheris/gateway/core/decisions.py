@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from aetheris.gateway.core import access, answers, resolution_votes
 from aetheris.gateway.core.answers import ObservedEvent
+from aetheris.gateway.core.personal_arguments import refusal
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import NotBegun, NotFoundProblem
 from aetheris.protocol.api import CancelBody, Commanded, PauseInForce, ReasonBody, ResolveBody, SignalBody
@@ -22,6 +23,7 @@ from aetheris.protocol.messages.commands import (
     Resume,
     Signal,
 )
+from aetheris.protocol.planning.invocation import has_hidden
 from aetheris.views import standing
 
 
@@ -108,6 +110,8 @@ def resolve(execution_id: str, wanted: ResolveBody, caller: Principal, job: JobS
     state = job.begun
     key = _known(answers.key_to_resolve(state, execution_id))
     answers.check_resolvable(state.keys[key], wanted.verdict)
+    if wanted.result is not None and has_hidden(state, state.keys[key].node_id):
+        raise refusal("result", "x-personal isn't served there: the result of a call with hidden values, in the clear")
     who = caller.speaks(breaks_glass=wanted.break_glass)
     answers.check_resolver(state, state.keys[key], who, wanted.verdict)
     command = Resolve.model_validate(

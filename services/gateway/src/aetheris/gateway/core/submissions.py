@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from aetheris.gateway.core import bodies, continuations
 from aetheris.gateway.core.access import missing
+from aetheris.gateway.core.personal_arguments import check_continuable, check_offered, check_unmarked
 from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem, ForbiddenProblem
 from aetheris.protocol import api
 from aetheris.protocol.base.canonical import canonical, digest
@@ -106,6 +107,7 @@ def continue_command(
         BadRequest, Forbidden, Conflict: naming the field, or the step; nothing may be appended for it.
     """
     job, (body, _) = ended.job, bodies.parsed(raw)
+    check_continuable(job)
     wanted = bodies.validated(api.ContinuationBody, body)
     asks_on = wanted.plan is None and continuation.asks_on(job)
     if wanted.settle and not asked.may_settle:
@@ -120,6 +122,7 @@ def continue_command(
             left = continuations.left(job, known, wanted.plan or continuations.planned(job), registry)
             known = known.model_copy(update={"uses": left.uses, "given": left.given})
             plan = _pinned_plan(left.plan, registry, models, known)
+            check_unmarked(plan, registry, "a job that continues another")
         continuation.check_not_done(known, asked.tenant, plan)
     except ValidationError as error:
         raise bodies.invalid(error) from None
@@ -190,6 +193,7 @@ def _offered(wanted: tuple[str, ...] | None, registry: Mapping[str, RegistryEntr
         if not matching:
             raise BadRequestProblem("bad_request", f"tools[{place}]", "matches no registered tool")
         found |= dict.fromkeys(matching)
+    check_offered(tuple(found), registry)
     return tuple(found)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from aetheris.protocol.base.canonical import InvalidArgs, canonical
+from aetheris.protocol.base.hidden_values import holds_hidden
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.references import UnresolvedReference, references
 from aetheris.protocol.fold.job_log import LoggedEvent, logged_events, text_of
@@ -30,6 +31,7 @@ from aetheris.protocol.plan.graph import (
 )
 from aetheris.protocol.planning.continuation import EndedJob, ended, unsure_call
 from aetheris.protocol.planning.invocation import Blobs, NotReady, invocation
+from aetheris.protocol.planning.personal_fields import PersonalRefused, personal_fields
 from aetheris.protocol.planning.schemas import graph_json, pinned
 
 MOST_UNDOS = 16
@@ -209,11 +211,14 @@ def _call(job: JobState, entry: PlanEntry, told: Effect, registry: Mapping[str, 
                 UndoStatus.NOT_UNDOABLE,
                 "a result that its compensation refers to would be taken for a part of the plan",
             )
+        if holds_hidden(args) or (undo.tool_name in registry and personal_fields(registry[undo.tool_name].schema_)):
+            why = "the arguments of its compensation are personal: a hidden value is its own job's alone"
+            return _as(told, UndoStatus.NOT_UNDOABLE, why)
         call = undo.model_copy(update={"args": args, "compensates": None})
         pinned(TaskGraph(nodes=(call,)), registry)
     except InvalidPlan as error:
         return _as(told, UndoStatus.NOT_UNDOABLE, f"{undo.tool_name}: {error.rule}")
-    except (NotReady, UnresolvedReference, InvalidArgs, KeyError, ValidationError):
+    except (NotReady, UnresolvedReference, InvalidArgs, KeyError, ValidationError, PersonalRefused):
         return _as(
             told, UndoStatus.NOT_UNDOABLE, "the arguments of its compensation don't follow from the job's results"
         )

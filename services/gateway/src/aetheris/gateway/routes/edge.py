@@ -31,6 +31,7 @@ from aetheris.gateway.ordered_freezes import OrderedFreezes
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
 from aetheris.gateway.routes.audited import begin
+from aetheris.gateway.subjects import Subjects
 from aetheris.gateway.tool_releases import ToolReleases
 from aetheris.gateway.undos import Undos
 from aetheris.gateway.verifier_proxy import VerifierProxy
@@ -65,6 +66,7 @@ class Services:
     freezes: OrderedFreezes
     policies: ActivatedPolicies
     undos: Undos
+    subjects: Subjects
     health: Health
     holds: Holds
     keepalive_s: float

@@ -16,6 +16,7 @@ from aetheris.protocol.messages.event_values import RejectReason, WaitType
 from aetheris.protocol.plan.graph import Confirmation, dependencies
 from aetheris.protocol.planning.approvals import deciders_of, may_not_accept, recorded, resolvers
 from aetheris.protocol.planning.confirmation import Tally
+from aetheris.protocol.planning.invocation import has_hidden
 
 LONGEST_PAUSE_S = 60.0
 WAIT: WaitType = "confirmation"
@@ -233,6 +234,7 @@ def _question(job: JobState, found: Resumed, key: str, number: int) -> Verificat
         ask=f"{found.offset}.{number}.{key}",
         what="confirm",
         mode=mode_of(job),
+        hidden=has_hidden(job, state.node_id),
     )
 
 

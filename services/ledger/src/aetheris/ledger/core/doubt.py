@@ -14,6 +14,7 @@ from aetheris.ledger.core.settlement import JobKey
 from aetheris.protocol.fold.state import KeyState, KeyStatus, PlanEntry
 from aetheris.protocol.messages.commands import Verification
 from aetheris.protocol.plan.graph import EffectClass, Kind, OnInDoubt
+from aetheris.protocol.planning.invocation import has_hidden
 
 BLIND_LOOKS = 3
 """How often an effect store that doesn't answer is asked again before the ladder goes on without it."""
@@ -266,6 +267,7 @@ def _ask(job_key: JobKey, invocation: CurrentInvocation, context: DecisionContex
         tool_name=job_key.started.tool_name,
         tool_version=job_key.started.tool_version,
         ask=ask,
+        hidden=has_hidden(job_key.job, job_key.state.node_id),
     )
     decisions: list[Decision] = [Ask(question)]
     before = settlement.in_doubt(job_key, _cause(invocation))

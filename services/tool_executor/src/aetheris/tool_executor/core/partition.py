@@ -83,6 +83,8 @@ class GrantRun:
     taken: ReceivedGrant
     trace: bool | None = None
     """Whether its job's submission wants it traced."""
+    tenant: str = ""
+    """Its job's."""
     place: int = 0
     reports: dict[str, NodeReport] = field(default_factory=dict[str, NodeReport])
 
@@ -254,7 +256,7 @@ class Partition:
             return job
         if (grant.idempotency_key, grant.token) in self._claimed:
             return Drop("this try is declared here already")
-        run = GrantRun(taken, job.trace)
+        run = GrantRun(taken, job.trace, job.created.tenant)
         prepared = self._prepare(job, run, grant.nodes[0], blobs)
         if not isinstance(prepared, Invocation):
             return prepared

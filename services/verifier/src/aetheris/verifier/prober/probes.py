@@ -15,6 +15,9 @@ from aetheris.sdk.loader import Toolbox, UnknownTool
 from aetheris.sdk.outcomes import Confirmed, Drifted, Found, NotFound, StateChange, Unknown, Verdict
 from aetheris.sdk.tool_output import ToolOutput
 
+WITHHELD = "withheld: the call has hidden values"
+"""In place of what the external system says of such a call."""
+
 
 class Prober:
     """Runs probes and verifiers, a bounded number at a time."""
@@ -30,6 +33,8 @@ class Prober:
         """The external system's answer, as it is recorded; a large result lies in the blob store before."""
         async with self._slots:
             answer = await self._answer(question, traceparent)
+        if question.hidden:
+            return _answered(question, _of_a_hidden_call(answer))
         if not isinstance(answer, Found):
             return _answered(question, _nothing_found(answer))
         result, data = recordable.result(answer.result)
@@ -54,7 +59,7 @@ class Prober:
         try:
             change = StateChange(**Change.model_validate(resource).model_dump())
             tool = self._toolbox.get(question.tool_name, question.tool_version)
-            with self._output.of(tool, ctx, "verifier"):
+            with self._output.of(tool, ctx, "verifier", silent=question.hidden):
                 return await verify(tool, change, ctx, self._timeout_s, self._output.raised)
         except UnknownTool:
             return Unknown("the verifier has not loaded this tool version")
@@ -77,7 +82,7 @@ class Prober:
         ctx = self._context(question, traceparent)
         try:
             tool = self._toolbox.get(question.tool_name, question.tool_version)
-            with self._output.of(tool, ctx, "probe"):
+            with self._output.of(tool, ctx, "probe", silent=question.hidden):
                 return await ask_probe(tool, ctx, self._timeout_s, self._output.raised)
         except UnknownTool:
             return Unknown("the verifier has not loaded this tool version")
@@ -92,6 +97,13 @@ def _found(answer: Found) -> dict[str, Any]:
         "evidence": recordable.evidence(answer.evidence),
         "changes": changes_of(change.payload() for change in answer.changes),
     }
+
+
+def _of_a_hidden_call(answer: Found | NotFound | Unknown) -> dict[str, Any]:
+    """Its kind alone: who asks has no key of the subject, and what is found may hold the value."""
+    if isinstance(answer, Found):
+        return {"answer": Answer.FOUND, "result": None, "evidence": (WITHHELD,)}
+    return {"answer": Answer.NOT_FOUND if isinstance(answer, NotFound) else Answer.UNKNOWN, "evidence": (WITHHELD,)}
 
 
 def _nothing_found(answer: NotFound | Unknown) -> dict[str, Any]:
@@ -124,6 +136,11 @@ def _confirmation(question: Verification, place: int, verdict: Verdict) -> Effec
         "mode": question.mode,
         "caused_by": question.caused_by,
     }
+    if question.hidden:
+        if isinstance(verdict, Confirmed):
+            return EffectConfirmed(**common, evidence=(WITHHELD,))
+        reason = "drift" if isinstance(verdict, Drifted) else "unknown"
+        return ConfirmationFailed(**common, reason=reason, detail=WITHHELD)
     if isinstance(verdict, Confirmed):
         return EffectConfirmed(**common, evidence=recordable.evidence(verdict.evidence))
     if isinstance(verdict, Drifted):

@@ -1,0 +1,154 @@
+"""Which arguments of a tool are a person's, by its schema: `"x-personal": subject` (docs/hidden-values.md).
+
+The subject is a JSON Pointer to the argument that names it, or, where it doesn't begin with a slash, its name itself.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
+
+from aetheris.protocol.base.canonical import canonical
+from aetheris.protocol.base.hidden_values import LONGEST_SUBJECT, hidden_at
+from aetheris.protocol.base.references import (
+    UnresolvedReference,
+    point,
+    pointer_part,
+    references,
+    secrets,
+)
+
+PERSONAL = "x-personal"
+_NOT_BESIDE = ("default", "$ref", "const", "enum", "examples")
+"""What would say the value, or that it is elsewhere."""
+
+
+class PersonalRefused(ValueError):
+    """A mark that can't be served, or a value that can't be hidden; `at` is a JSON Pointer."""
+
+    def __init__(self, at: str, rule: str) -> None:
+        super().__init__(f"{at or '/'}: {rule}")
+        self.at = at
+        self.rule = rule
+
+
+@dataclass(frozen=True, slots=True)
+class PersonalField:
+    """A place in a tool's arguments (JSON Pointer) whose value is a person's."""
+
+    at: str
+    subject: str
+    """As the schema has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PersonalValue:
+    """A value in the clear, where it stands, and whose it is."""
+
+    at: str
+    subject: str
+    """Its name."""
+    value: Any
+
+
+def personal_fields(schema: Mapping[str, Any]) -> tuple[PersonalField, ...]:
+    """The marked arguments of a tool, each an argument or a member of one.
+
+    Raises:
+        PersonalRefused: a mark stands where none is served, or names no subject.
+    """
+    return _fields_of(canonical(schema)) if _mentions(schema) else ()
+
+
+def personal_values(schema: Mapping[str, Any], args: Mapping[str, Any]) -> Iterator[PersonalValue]:
+    """The marked values of a call's arguments, which are in the clear.
+
+    Raises:
+        PersonalRefused: one that isn't known yet or is hidden already, or whose subject isn't there.
+    """
+    for field in personal_fields(schema):
+        try:
+            value = point(args, field.at, field.at)
+        except UnresolvedReference:
+            if next(references(args), None) is not None and _reaches(args, field.at):
+                raise PersonalRefused(field.at, f"{PERSONAL} isn't served there: a reference stands for it") from None
+            continue
+        if any(references(value)) or any(secrets(value)) or hidden_at(value) is not None:
+            rule = f"{PERSONAL} isn't served there: something stands for the value, or for a part of it"
+            raise PersonalRefused(field.at, rule)
+        yield PersonalValue(field.at, _subject(field, args), value)
+
+
+def _reaches(args: Any, at: str) -> bool:
+    """Whether something that stands for a value lies on the way to a place."""
+    way = ["/".join(at.split("/")[:count]) for count in range(1, len(at.split("/")) + 1)]
+    return any(one.at in way for one in references(args))
+
+
+def _subject(field: PersonalField, args: Mapping[str, Any]) -> str:
+    if not field.subject.startswith("/"):
+        return field.subject
+    try:
+        found = point(args, field.subject, field.subject)
+    except UnresolvedReference:
+        raise PersonalRefused(field.at, f"its subject, {field.subject}, is not there") from None
+    if isinstance(found, int) and not isinstance(found, bool):
+        found = str(found)
+    if not isinstance(found, str) or not 0 < len(found) <= LONGEST_SUBJECT or "\0" in found:
+        rule = f"its subject, {field.subject}, is no text of 1 to {LONGEST_SUBJECT} characters, and no number"
+        raise PersonalRefused(field.at, rule)
+    return found
+
+
+@lru_cache(maxsize=1_000)
+def _fields_of(canonised: bytes) -> tuple[PersonalField, ...]:
+    schema = json.loads(canonised)
+    found = tuple(_fields(schema, ""))
+    if len(found) != _marks(schema):
+        rule = f"{PERSONAL} isn't served there: only at an argument, or a member of one, that the schema names in place"
+        raise PersonalRefused("", rule)
+    places = [one.at for one in found]
+    for at in places:
+        if any(other != at and at.startswith(other + "/") for other in places):
+            raise PersonalRefused(at, f"{PERSONAL} isn't served there: what it is a part of is marked too")
+    return found
+
+
+def _fields(schema: Mapping[str, Any], at: str) -> Iterator[PersonalField]:
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return
+    for name, inner in cast("dict[str, Any]", properties).items():
+        if not isinstance(inner, dict):
+            continue
+        held, place = cast("dict[str, Any]", inner), at + pointer_part(name)
+        if PERSONAL in held:
+            yield _field(held, place)
+        yield from _fields(held, place)
+
+
+def _field(held: Mapping[str, Any], at: str) -> PersonalField:
+    subject = held[PERSONAL]
+    if not isinstance(subject, str) or not 0 < len(subject) <= LONGEST_SUBJECT:
+        raise PersonalRefused(at, f"{PERSONAL} names its subject: a JSON Pointer, or a text")
+    beside = [name for name in _NOT_BESIDE if name in held]
+    if beside:
+        raise PersonalRefused(at, f"{PERSONAL} isn't served beside {', '.join(beside)}")
+    return PersonalField(at, subject)
+
+
+def _mentions(part: Any) -> bool:
+    """Whether the keyword stands anywhere, as one or as a name."""
+    if isinstance(part, Mapping):
+        held = cast("Mapping[str, Any]", part)
+        return PERSONAL in held or any(map(_mentions, held.values()))
+    return isinstance(part, list | tuple) and any(map(_mentions, cast("list[Any]", part)))
+
+
+def _marks(part: Any) -> int:
+    """How often it stands, as whatever: what is called so is no argument of a tool."""
+    if isinstance(part, Mapping):
+        held = cast("Mapping[str, Any]", part)
+        return (PERSONAL in held) + sum(map(_marks, held.values()))
+    return sum(map(_marks, cast("list[Any]", part))) if isinstance(part, list | tuple) else 0

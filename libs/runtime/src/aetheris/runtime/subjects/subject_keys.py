@@ -1,0 +1,216 @@
+"""The store of subjects' keys: a folder, and no log. What is destroyed there is gone (docs/hidden-values.md).
+
+names/<h>   {"k": pseudonym, "erased": time or null}, h = HMAC-SHA-256(index key, tenant ␀ subject): no name lies here
+keys/<k>    {"wrapped": the subject's key, wrapped}, or {"erased": time}
+index       {"wrapped": the index key, wrapped}
+
+A subject's key is never rotated: what wraps it may be.
+"""
+
+import asyncio
+import hmac
+import json
+import os
+import re
+import secrets
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from aetheris.protocol.base.hidden_values import KEY_BYTES
+from aetheris.runtime.base.whole_file import write_whole
+from aetheris.runtime.subjects.kms import HiddenCorrupt, Kms, SubjectErased, SubjectKeyMissing, SubjectKeysAway
+
+T = TypeVar("T")
+
+_PSEUDONYM = re.compile(r"[0-9a-f]{32}")
+_MOST_HELD = 10_000
+"""Keys in memory, unwrapped."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectKey:
+    """A subject's pseudonym and key."""
+
+    k: str
+    key: bytes
+
+
+class SubjectKeys:
+    """Keys by subject, for who hides; by pseudonym, for who opens."""
+
+    def __init__(self, folder: Path, kms: Kms, now: Callable[[], datetime]) -> None:
+        self._names = folder / "names"
+        self._keys = folder / "keys"
+        self._index = folder / "index"
+        self._kms = kms
+        self._now = now
+        self._index_key: bytes | None = None
+        self._enrolling = threading.Lock()
+        self._held: dict[str, tuple[tuple[int, int], bytes]] = {}
+        """Pseudonym → what its file looked like, and the key: a file that is another one is read anew."""
+
+    async def enrolled(self, tenant: str, subjects: Iterable[str]) -> dict[str, SubjectKey]:
+        """The key of each subject; of one that is new, a fresh one.
+
+        Raises:
+            SubjectErased, SubjectKeysAway, HiddenCorrupt.
+        """
+        return await _in_thread(lambda: {name: self._enrolled(tenant, name) for name in subjects})
+
+    async def known(self, pseudonyms: Iterable[str]) -> dict[str, bytes]:
+        """The key behind each pseudonym.
+
+        Raises:
+            SubjectErased, SubjectKeyMissing, SubjectKeysAway, HiddenCorrupt.
+        """
+        return await _in_thread(lambda: {k: self._key(k) for k in pseudonyms})
+
+    async def erase(self, tenant: str, subject: str) -> str | None:
+        """Destroy a subject's key, and remember that: again is the same. Its pseudonym; None where it has none.
+
+        Raises:
+            SubjectKeysAway: it may or may not be destroyed. Ask again.
+        """
+        return await _in_thread(lambda: self._erase(tenant, subject))
+
+    async def enrol_anew(self, tenant: str, subject: str) -> str | None:
+        """Let values of an erased subject be hidden again, under a fresh key: its new pseudonym.
+
+        None where it is not erased.
+
+        Raises:
+            SubjectKeysAway.
+        """
+        return await _in_thread(lambda: self._enrol_anew(tenant, subject))
+
+    def _enrolled(self, tenant: str, subject: str) -> SubjectKey:
+        path = self._name(tenant, subject)
+        found = _read(path)
+        if found is None:
+            with self._enrolling:
+                if _read(path) is None:
+                    _make(path, {"k": self._fresh(), "erased": None})
+            found = _read(path) or {}
+        if found.get("erased") is not None:
+            raise SubjectErased("the subject was erased")
+        k = str(found.get("k"))
+        return SubjectKey(k, self._key(k))
+
+    def _fresh(self) -> str:
+        k, key = secrets.token_hex(16), secrets.token_bytes(KEY_BYTES)
+        _make(self._keys / k, {"wrapped": self._kms.wrap(key, f"subject {k}".encode())})
+        return k
+
+    def _key(self, k: str) -> bytes:
+        if not _PSEUDONYM.fullmatch(k):
+            raise SubjectKeyMissing("no pseudonym")
+        path = self._keys / k
+        try:
+            seen = path.stat()
+        except FileNotFoundError:
+            raise SubjectKeyMissing("there is no such key here") from None
+        look = (seen.st_ino, seen.st_mtime_ns)
+        held = self._held.get(k)
+        if held is not None and held[0] == look:
+            return held[1]
+        self._held.pop(k, None)
+        found = _read(path)
+        if found is None:
+            raise SubjectKeyMissing("there is no such key here")
+        if found.get("erased") is not None:
+            raise SubjectErased("the subject was erased")
+        key = self._kms.unwrap(str(found.get("wrapped")), f"subject {k}".encode())
+        if len(key) != KEY_BYTES:
+            raise HiddenCorrupt("a subject's key is none")
+        if len(self._held) >= _MOST_HELD:
+            self._held.clear()
+        self._held[k] = look, key
+        return key
+
+    def _erase(self, tenant: str, subject: str) -> str | None:
+        path = self._name(tenant, subject)
+        found = _read(path)
+        if found is None:
+            return None
+        k, at = str(found.get("k")), found.get("erased") or self._now().isoformat()
+        write_whole(path, _encoded({"k": k, "erased": at}))  # first: from here on nobody hides anything under it
+        key_path = self._keys / k
+        held = _read(key_path)
+        if held is not None and held.get("erased") is None:
+            _overwrite(key_path)
+            write_whole(key_path, _encoded({"erased": at}))
+        self._held.pop(k, None)
+        return k
+
+    def _enrol_anew(self, tenant: str, subject: str) -> str | None:
+        path = self._name(tenant, subject)
+        found = _read(path)
+        if found is None or found.get("erased") is None:
+            return None
+        k = self._fresh()
+        write_whole(path, _encoded({"k": k, "erased": None}))
+        return k
+
+    def _name(self, tenant: str, subject: str) -> Path:
+        if self._index_key is None:
+            if _read(self._index) is None:
+                fresh = secrets.token_bytes(KEY_BYTES)
+                _make(self._index, {"wrapped": self._kms.wrap(fresh, b"index")})
+            found = _read(self._index) or {}
+            self._index_key = self._kms.unwrap(str(found.get("wrapped")), b"index")
+        name = hmac.digest(self._index_key, f"{tenant}\0{subject}".encode(errors="surrogatepass"), "sha256").hex()
+        return self._names / name
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    try:
+        return await asyncio.to_thread(work)
+    except OSError as error:
+        raise SubjectKeysAway(f"the store of subjects' keys does not answer: {type(error).__name__}") from None
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        raise SubjectKeysAway("an entry of the store of subjects' keys can't be read") from None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+
+
+def _make(path: Path, body: dict[str, Any]) -> None:
+    """Whole, on the disk and readable by us alone; of two that try, the first wins."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(_encoded(body))
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        path.hardlink_to(beside)
+    except FileExistsError:
+        pass
+    finally:
+        beside.unlink()
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _encoded(body: dict[str, Any]) -> bytes:
+    return json.dumps(body).encode()
+
+
+def _overwrite(path: Path) -> None:
+    """What the file system does with its blocks is its own affair; nobody reads them by this name."""
+    with path.open("r+b") as file:
+        file.write(bytes(os.fstat(file.fileno()).st_size))
+        file.flush()
+        os.fsync(file.fileno())

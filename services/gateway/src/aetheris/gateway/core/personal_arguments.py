@@ -1,0 +1,170 @@
+"""Personal arguments in plans: found by the tools' schemas, hidden, or refused where none are served; pure."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from aetheris.gateway.core import bodies
+from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem
+from aetheris.protocol.base.canonical import canonical
+from aetheris.protocol.base.hidden_values import MOST_SUBJECTS, HiddenValue, holds_hidden, put_at
+from aetheris.protocol.base.references import pointer_part, references
+from aetheris.protocol.fold.state import JobState
+from aetheris.protocol.messages.commands import RegistryEntry, Submit
+from aetheris.protocol.plan.graph import MAX_PLAN_BYTES
+from aetheris.protocol.planning.personal_fields import (
+    PERSONAL,
+    PersonalField,
+    PersonalRefused,
+    PersonalValue,
+    personal_fields,
+    personal_values,
+)
+
+NOT_SERVED = "personal_not_served"
+"""The code of a refusal: what is not hidden is not written."""
+
+
+@dataclass(frozen=True, slots=True)
+class PersonalArgument:
+    """A value in the clear, and where it stands: in which node, in which of its arguments (`within`, names)."""
+
+    node: int
+    within: tuple[str, ...]
+    value: PersonalValue
+
+    @property
+    def field(self) -> str:
+        """As refusals name it."""
+        return f"plan.nodes[{self.node}].{'.'.join(self.within)}{self.value.at}"
+
+
+def refusal(field: str, rule: str) -> BadRequestProblem:
+    """What is said of a personal value that can't be hidden where it stands."""
+    return BadRequestProblem(NOT_SERVED, field, rule)
+
+
+def personal_arguments(plan: Mapping[str, Any], registry: Mapping[str, RegistryEntry]) -> list[PersonalArgument]:
+    """The personal values of a pinned plan.
+
+    Raises:
+        BadRequest: one stands where it can't be hidden, or something refers to what will be.
+    """
+    marked = {name: fields for name in plan.get("tools", ()) if (fields := _fields(registry[name]))}
+    if not marked:
+        return []
+    found: list[PersonalArgument] = []
+    for index, within, tool, args in _calls(plan):
+        if tool in marked:
+            found += _of_call(index, within, registry[tool], args)
+    _check_references(plan, {plan["nodes"][one.node]["id"] for one in found if one.within == ("args",)})
+    return found
+
+
+def hidden_submission(
+    command: Submit, raw: bytes, arguments: Sequence[PersonalArgument], values: Sequence[HiddenValue]
+) -> Submit:
+    """The command with each value hidden, and the hash of the request as it would be with them.
+
+    Raises:
+        BadRequest: the plan is too large then.
+    """
+    plan, body = dict(command.plan or {}), bodies.parsed(raw)[0]
+    for argument, value in zip(arguments, values, strict=True):
+        plan = _put(plan, argument, value)
+        body["plan"] = _put(body["plan"], argument, value)
+    if len(canonical(plan)) > MAX_PLAN_BYTES:
+        raise bodies.plan_too_large()
+    return command.model_copy(update={"plan": plan, "request_hash": hashlib.sha256(canonical(body)).hexdigest()})
+
+
+def check_offered(tools: Sequence[str], registry: Mapping[str, RegistryEntry]) -> None:
+    """Whether a model may be offered tools: what it gives them would be recorded in the clear.
+
+    Raises:
+        BadRequest.
+    """
+    for name in tools:
+        if _fields(registry[name]):
+            raise refusal("tools", f"{name}: {PERSONAL} isn't served there: a model would say the value in the clear")
+
+
+def check_unmarked(plan: Mapping[str, Any], registry: Mapping[str, RegistryEntry], what: str) -> None:
+    """Whether a plan that is made of another job's holds nothing personal, hidden or not.
+
+    Raises:
+        BadRequest.
+    """
+    for index, within, tool, args in _calls(plan):
+        if holds_hidden(args) or (tool in registry and _fields(registry[tool])):
+            rule = f"{PERSONAL} isn't served there: {what}"
+            raise refusal(f"plan.nodes[{index}].{'.'.join(within)}", rule)
+
+
+def check_continuable(job: JobState) -> None:
+    """Whether a job can be continued: its hidden values are its own, and no other job's.
+
+    Raises:
+        Conflict.
+    """
+    for node_id, entries in job.entries.items():
+        if any(entry.node.hidden for entry in entries):
+            message = f"{PERSONAL} isn't served there: {node_id} has hidden values, which are this job's alone"
+            raise ConflictProblem(NOT_SERVED, message, node_id=node_id)
+
+
+def check_editable(schema: Mapping[str, Any] | None, shown: Any) -> None:
+    """Whether a person may edit a call: his words would be recorded in the clear.
+
+    Raises:
+        BadRequest.
+    """
+    if holds_hidden(shown) or (schema is not None and personal_fields(schema)):
+        raise refusal("data", f"{PERSONAL} isn't served there: an edit; reject the call, and submit another")
+
+
+def _calls(plan: Mapping[str, Any]) -> Iterator[tuple[int, tuple[str, ...], str, Any]]:
+    """(the place of the node, where its arguments lie, the tool, the arguments) of each call of a plan."""
+    for index, node in enumerate(plan["nodes"]):
+        if node.get("tool") is not None:
+            yield index, ("args",), node["tool"], node.get("args", {})
+        undo = node.get("compensate_with")
+        if undo is not None:
+            yield index, ("compensate_with", "args"), undo["tool"], undo.get("args", {})
+
+
+def _of_call(index: int, within: tuple[str, ...], entry: RegistryEntry, args: Any) -> list[PersonalArgument]:
+    at = f"plan.nodes[{index}].{'.'.join(within)}"
+    try:
+        found = [PersonalArgument(index, within, one) for one in personal_values(entry.schema_, args)]
+    except PersonalRefused as refused:
+        raise refusal(f"{at}{refused.at}", refused.rule) from None
+    if len({one.value.subject for one in found}) > MOST_SUBJECTS:
+        raise refusal(at, f"values of more than {MOST_SUBJECTS} subjects")
+    return found
+
+
+def _check_references(plan: Mapping[str, Any], hidden: set[str]) -> None:
+    """The result of a call with hidden values is hidden whole: nothing can be taken from it."""
+    for index, node in enumerate(plan["nodes"]) if hidden else ():
+        given = (("args", node.get("args")), ("compensate_with.args", (node.get("compensate_with") or {}).get("args")))
+        for within, args in given:
+            for one in references(args):
+                if one.node_id in hidden:
+                    rule = f"{PERSONAL} isn't served there: the result of {one.node_id} is hidden whole"
+                    raise refusal(f"plan.nodes[{index}].{within}{one.at}", rule)
+
+
+def _put(plan: Any, argument: PersonalArgument, value: HiddenValue) -> dict[str, Any]:
+    nodes = list(cast("list[Any]", plan["nodes"]))
+    at = "".join(map(pointer_part, argument.within)) + argument.value.at
+    nodes[argument.node] = put_at(nodes[argument.node], at, value.json())
+    return {**plan, "nodes": nodes}
+
+
+def _fields(entry: RegistryEntry) -> tuple[PersonalField, ...]:
+    try:
+        return personal_fields(entry.schema_)
+    except PersonalRefused as refused:
+        raise refusal("plan", f"{entry.name}: {refused}") from None

@@ -1,0 +1,64 @@
+"""Submissions with personal values: hidden before anything of them reaches the log (docs/hidden-values.md)."""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+
+from aetheris.gateway.core import personal_arguments
+from aetheris.gateway.core.problems import ConflictProblem, Unavailable
+from aetheris.protocol.messages.commands import RegistryEntry, Submit
+from aetheris.runtime.blobs.store import BlobsUnreachable
+from aetheris.runtime.subjects.hidden_store import HiddenStore, SealedValue, sealed
+from aetheris.runtime.subjects.kms import SubjectErased, SubjectKeyError
+
+
+class HiddenSubmissions:
+    """Hides what is personal; without a store of keys such submissions are refused."""
+
+    def __init__(self, hiding: HiddenStore | None) -> None:
+        self._hiding = hiding
+
+    async def hide(
+        self, command: Submit, raw: bytes, registry: Mapping[str, RegistryEntry]
+    ) -> tuple[Submit, Sequence[SealedValue]]:
+        """(the command as it may be written, the ciphertexts that must be kept before).
+
+        Raises:
+            BadRequest: a value can't be hidden where it stands.
+            Conflict: a subject was erased.
+            Unavailable.
+        """
+        found = personal_arguments.personal_arguments(command.plan or {}, registry)
+        if not found:
+            return command, ()
+        if self._hiding is None:
+            raise personal_arguments.refusal(found[0].field, "nothing is hidden here: AETHERIS_SUBJECT_KEYS is not set")
+        with answered():
+            keys = await self._hiding.keys.enrolled(command.tenant, dict.fromkeys(one.value.subject for one in found))
+        hidden = [
+            sealed({key.k: key.key}, command.tenant, command.job_id, one.value.value)
+            for one in found
+            for key in (keys[one.value.subject],)
+        ]
+        values = [one.value for one in hidden]
+        return personal_arguments.hidden_submission(command, raw, found, values), hidden
+
+    async def keep(self, hidden: Sequence[SealedValue]) -> None:
+        """Keep the ciphertexts; raises Unavailable."""
+        if not hidden or self._hiding is None:
+            return
+        try:
+            await self._hiding.keep(hidden)
+        except BlobsUnreachable:
+            raise Unavailable("blobs_unreachable", "the store of blobs does not answer: try again") from None
+
+
+@contextmanager
+def answered() -> Generator[None]:
+    """What the store of keys says, as an answer."""
+    try:
+        yield
+    except SubjectErased:
+        message = "a subject of these values was erased: an administrator may enrol it anew"
+        raise ConflictProblem("erased", message) from None
+    except SubjectKeyError as error:
+        raise Unavailable(error.code, "the keys of these values' subjects can't be had now: try again") from None

@@ -1,0 +1,30 @@
+"""An administrator's word that a person is erased, or may be enrolled anew."""
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+
+from aetheris.gateway.routes.audited import of_request
+from aetheris.gateway.routes.edge import Raw, RouteServices, Who, json_reply, takes
+from aetheris.protocol import api_operations
+
+router = APIRouter(prefix="/api/subjects", tags=["subjects"])
+
+
+@router.post("/erase", response_model=api_operations.SubjectView, openapi_extra=takes(api_operations.SubjectBody))
+async def erase(caller: Who, deps: RouteServices, body: Raw, request: Request) -> JSONResponse:
+    """Destroy a subject's key: its hidden values can't be opened again, by anybody."""
+    return _told(request, await deps.subjects.erase(caller, body))
+
+
+@router.post("/enrol", response_model=api_operations.SubjectView, openapi_extra=takes(api_operations.SubjectBody))
+async def enrol(caller: Who, deps: RouteServices, body: Raw, request: Request) -> JSONResponse:
+    """Let values of an erased subject be hidden again, under a fresh key."""
+    return _told(request, await deps.subjects.enrol(caller, body))
+
+
+def _told(request: Request, answer: api_operations.SubjectView) -> JSONResponse:
+    """The answer; who looks into who did what is told the pseudonym, and never the name."""
+    access = of_request(request)
+    if access is not None:
+        access.subject = f"subject {answer.pseudonym}"
+    return json_reply(answer)

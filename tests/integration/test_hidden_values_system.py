@@ -1,0 +1,209 @@
+"""A person's value, given to tools that do their worst with it, is nowhere but with them (docs/hidden-values.md)."""
+
+import base64
+import hashlib
+import json
+import secrets
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka.record.memory_records import MemoryRecords
+
+from tests.testkit.canary import CONTROL, kept_and_told
+from tests.testkit.collector import Collector, running_collector
+from tests.testkit.external_server import until
+from tests.testkit.system import System, running_system
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+
+
+def fresh() -> str:
+    return f'ann.{secrets.token_urlsafe(18)}+"ä@example.org'
+
+
+@dataclass(frozen=True)
+class HiddenRig:
+    """A system with tools that are given persons' values."""
+
+    system: System
+    folder: Path
+    collector: Collector
+    said: list[str] = field(default_factory=list)
+    """All values and subjects that were ever said."""
+
+    def given(self, value: str) -> bool:
+        return hashlib.sha256(value.encode()).hexdigest() in (self.folder / "seen").read_text().split()
+
+    def post(self, path: str, body: Any, key: str | None = None) -> tuple[int, dict[str, Any]]:
+        headers = self.system.approver if path.startswith("/subjects") else {}
+        if key is not None:
+            headers = {**headers, "Idempotency-Key": key}
+        answer = self.system.api.post(path, json=body, headers=headers)
+        return answer.status_code, answer.json()
+
+    def finished(self, job: str) -> list[dict[str, Any]]:
+        return self.system.data_of(job, "tool_invocation_finished")
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[HiddenRig]:
+    folder = tmp_path_factory.mktemp("hidden")
+    (folder / "seen").touch()
+    with running_collector() as collector:
+        env = {"AETHERIS_TOOLS": "tests.testkit.personal_tools", "PERSONAL_SEEN": str(folder / "seen"), **collector.env}
+        with running_system(folder / "data", env) as system:
+            yield HiddenRig(system, folder, collector)
+
+
+def call(node: str, tool: str, subject: str, value: Any, **more: Any) -> dict[str, Any]:
+    return {
+        "id": node,
+        "tool": tool,
+        "args": {"customer": subject, "email": value, **more},
+        "retry": {"max_attempts": 1},
+    }
+
+
+def forms(value: str) -> tuple[bytes, ...]:
+    """As what it must not be found: itself, its first half, in hex, in JSON, in base64, alone and with a user."""
+    plain = value.encode()
+    inner = base64.b64encode(plain).rstrip(b"=")[:-1]
+    user = base64.b64encode(b"user:" + plain)[8:-4]
+    return plain, plain[: len(plain) // 2], plain.hex().encode(), json.dumps(value)[1:-1].encode(), inner, user
+
+
+def segments(data: Path) -> Iterator[tuple[str, bytes]]:
+    """The records of Kafka's segments, their batches decompressed, and what they hold in base64."""
+    for path in data.rglob("*.log"):
+        raw = path.read_bytes()
+        if "kafka" not in path.parts or len(raw) < 61 or raw[16:17] != b"\x02":
+            continue
+        batches: Any = MemoryRecords(raw)
+        while (batch := batches.next_batch()) is not None:
+            for one in batch:
+                texts = [one.key or b"", one.value or b"", *(value or b"" for _, value in one.headers)]
+                yield f"segment {path.parent.name}", b"\0".join(texts)
+
+
+def leaks(rig: HiddenRig, *jobs: str) -> set[str]:
+    """The places in which a value is; checks that each kind of place was looked at."""
+    found: set[str] = set()
+    controls: set[str] = set()
+    sought = [form for value in rig.said for form in forms(value)]
+    places = [*kept_and_told(rig.system, rig.collector, rig.folder, *jobs), *segments(rig.system.data)]
+    for place, content in places:
+        if any(form in content for form in sought):
+            found.add(place)
+        if CONTROL in content:
+            controls.add(place.split("/")[0].split(" ")[0] or "job")
+    assert {"kafka", "segment", "page", "bundle", "job"} <= controls, controls
+    return found
+
+
+def test_a_personal_value_is_nowhere_but_in_the_tools_hands_and_erased_for_ever(rig: HiddenRig) -> None:
+    value, subject = fresh(), f"customer-{secrets.token_hex(8)}"
+    rig.said.append(value)
+    plan = {
+        "nodes": [
+            {"id": "hello", "tool": "greet", "args": {"text": "you"}},
+            call("a", "echo", subject, value),
+            {**call("b", "echo", subject, value, large=4000), "depends_on": ["a"]},
+        ]
+    }
+    status, answer = rig.post("/jobs", {"plan": plan}, "once")
+    assert status == 202, answer
+    job = answer["job_id"]
+    status, answer = rig.post("/jobs", {"plan": plan}, "once")
+    assert (status, answer["job_id"]) == (202, job)
+    failing = [
+        rig.system.submit(call("r", "refuses", subject, value, how=how)) for how in ("failed", "not_executed", "lost")
+    ]
+    rig.system.wait_ended([job, *failing])
+    assert rig.system.job(job)["status"] == "completed"
+    assert rig.given(value)
+    for one in rig.finished(job):
+        assert one["node_id"] == "hello" or set(one["result"]) == {"$hidden"}, one
+    errors = {one.get("error") for failed in failing for one in rig.finished(failed)}
+    assert errors == {"Failed", "NotExecuted", "failed, not sure: no try is left"}
+    for one in (job, *failing):
+        rig.system.wait_sealed(one)
+    rig.system.verified(job)
+    assert leaks(rig, job, *failing) == set()
+
+    status, erased = rig.post("/subjects/erase", {"subject": subject})
+    assert (status, erased["erased"]) == (200, True)
+    assert rig.post("/subjects/erase", {"subject": subject}) == (200, erased)
+    for key in ("once", "twice"):
+        status, answer = rig.post("/jobs", {"plan": plan}, key)
+        assert (status, answer["error"]["code"]) == (409, "erased")
+    rig.system.verified(job)
+    assert leaks(rig, job, *failing) == set()
+
+    status, enrolled = rig.post("/subjects/enrol", {"subject": subject})
+    assert (status, enrolled["erased"], enrolled["pseudonym"] != erased["pseudonym"]) == (200, False, True)
+    again = rig.system.completed(plan["nodes"][0], call("a", "echo", subject, value))
+    rig.system.wait_sealed(again)
+    assert leaks(rig, again) == set()
+
+
+def test_a_call_whose_subject_is_erased_before_it_starts_is_not_made(rig: HiddenRig) -> None:
+    value, subject = fresh(), f"customer-{secrets.token_hex(8)}"
+    rig.said.append(value)
+    job = rig.system.submit(
+        {"id": "w", "kind": "wait", "wait": {"key": "go"}}, {**call("a", "echo", subject, value), "depends_on": ["w"]}
+    )
+    until(lambda: bool(rig.system.types(job, "job_waiting")), 30)
+    assert rig.post("/subjects/erase", {"subject": subject})[0] == 200
+    assert rig.system.signal(job, "go").status_code in (200, 202)
+    rig.system.wait_ended([job])
+    assert [one["error"] for one in rig.finished(job)] == ["erased"]
+    assert not rig.given(value)
+
+
+def test_what_a_probe_finds_is_told_by_its_kind(rig: HiddenRig) -> None:
+    value, subject = fresh(), f"customer-{secrets.token_hex(8)}"
+    rig.said.append(value)
+    job = rig.system.submit(call("a", "lost", subject, value))
+    request = rig.system.wait_asked(job)
+    answer = {"request_id": request["request_id"], "action": "approve"}
+    assert rig.system.api.post("/ecs/respond", json=answer, headers=rig.system.approver).status_code in (200, 202)
+    rig.system.wait_ended([job])
+    assert rig.system.job(job)["status"] == "completed", rig.system.job(job)
+    (probed,) = rig.system.data_of(job, "invocation_probed")
+    assert (probed["answer"], probed["evidence"]) == ("found", ["withheld: the call has hidden values"])
+    rig.system.wait_sealed(job)
+    hello = rig.system.completed({"id": "hello", "tool": "greet", "args": {"text": "you"}})
+    rig.system.wait_sealed(hello)
+    rig.system.verified(job)
+    (rig.folder / "seen.lost").unlink()
+    assert leaks(rig, job, hello) == set()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "code", "field"),
+    [
+        (
+            [call("a", "echo", "c", {"$hidden": {"c": "0" * 64, "d": "0" * 64, "k": "0" * 32}})],
+            "hidden_in_input",
+            "email",
+        ),
+        ([call("a", "echo", "", "x@y")], "personal_not_served", "email"),
+        (
+            [{"id": "g", "tool": "greet", "args": {"text": 1}}, call("a", "echo", "c", {"$ref": "g#"})],
+            "personal_not_served",
+            "email",
+        ),
+        (
+            [call("a", "echo", "c", "x@y"), {"id": "g", "tool": "greet", "args": {"text": {"$ref": "a#/plain"}}}],
+            "personal_not_served",
+            "text",
+        ),
+    ],
+)
+def test_what_cant_be_hidden_is_refused_by_name(rig: HiddenRig, nodes: list[Any], code: str, field: str) -> None:
+    status, answer = rig.post("/jobs", {"plan": {"nodes": nodes}})
+    assert (status, answer["error"]["code"]) == (400, code)
+    assert field in answer["error"]["details"]["field"]

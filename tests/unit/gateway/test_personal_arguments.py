@@ -1,0 +1,138 @@
+"""Personal values in submissions: hidden where they stand, and refused where they can't be."""
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+
+from aetheris.gateway.core import bodies, personal_arguments, submissions
+from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem
+from aetheris.gateway.hidden_submissions import HiddenSubmissions
+from aetheris.protocol.base.canonical import canonical
+from aetheris.protocol.base.hidden_values import HiddenValue
+from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, Submit
+from aetheris.protocol.plan.graph import EffectClass
+from tests.testkit import histories as h
+
+WHO, VALUE = {"type": "string"}, HiddenValue("0" * 64, "1" * 64, "2" * 32)
+
+
+def entry(name: str, **properties: Any) -> RegistryEntry:
+    schema = {"type": "object", "properties": {"who": WHO, "n": {"type": "integer", "default": 1}, **properties}}
+    return RegistryEntry(name=name, version="1", schema=schema, schema_hash="s", effect_class=EffectClass.OPAQUE)
+
+
+MAIL = {"type": "string", "pattern": "@", "x-personal": "/who"}
+REGISTRY = {
+    "mail": entry("mail", to=MAIL, deep={"type": "object", "properties": {"to": MAIL}}),
+    "plain": entry("plain", to={}),
+}
+ASKED = submissions.SubmissionRequest("job-1", "ann", "acme", None)
+SEND = {"id": "a", "tool": "mail", "args": {"who": "ann", "to": "ann@x"}}
+
+
+def raw(*nodes: dict[str, Any]) -> bytes:
+    return json.dumps({"plan": {"nodes": list(nodes)}}).encode()
+
+
+def submit(*nodes: dict[str, Any]) -> Submit:
+    return submissions.submit_command(raw(*nodes), ASKED, REGISTRY, {})
+
+
+def found(*nodes: dict[str, Any]) -> list[personal_arguments.PersonalArgument]:
+    return personal_arguments.personal_arguments(submit(*nodes).plan or {}, REGISTRY)
+
+
+def test_each_is_hidden_where_it_stands_and_the_request_is_hashed_so() -> None:
+    undo = {"tool": "mail", "args": {"who": "ann", "deep": {"to": "b@x"}}}
+    nodes = ({"id": "p", "tool": "plain", "args": {"to": "ann@x"}}, {**SEND, "compensate_with": undo})
+    arguments = found(*nodes)
+    assert [(one.field, one.value.subject, one.value.value) for one in arguments] == [
+        ("plan.nodes[1].args/to", "ann", "ann@x"),
+        ("plan.nodes[1].compensate_with.args/deep/to", "ann", "b@x"),
+    ]
+    command = personal_arguments.hidden_submission(submit(*nodes), raw(*nodes), arguments, [VALUE, VALUE])
+    plan = command.plan or {}
+    form = {"$hidden": {"c": VALUE.c, "d": VALUE.d, "k": VALUE.k}}
+    assert plan["nodes"][1]["args"] == {"who": "ann", "n": 1, "to": form}
+    assert plan["nodes"][1]["compensate_with"]["args"]["deep"] == {"to": form}
+    assert plan["nodes"][0]["args"]["to"] == "ann@x"
+    asked = json.loads(raw(*nodes))
+    asked["plan"]["nodes"][1]["args"]["to"] = form
+    asked["plan"]["nodes"][1]["compensate_with"]["args"]["deep"]["to"] = form
+    assert command.request_hash == hashlib.sha256(canonical(asked)).hexdigest()
+    assert "b@x" not in command.model_dump_json()
+
+
+REF = {"$ref": "a#/x"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "field"),
+    [
+        (({"id": "b", "tool": "plain"}, {**SEND, "args": {"who": "ann", "to": {"$ref": "b#"}}}), "nodes[1].args/to"),
+        (({**SEND, "args": {"to": "ann@x"}},), "nodes[0].args/to"),
+        (({**SEND, "args": {"who": "", "to": "ann@x"}},), "nodes[0].args/to"),
+        ((SEND, {"id": "b", "tool": "plain", "args": {"to": [REF]}}), "nodes[1].args/to/0"),
+        (({**SEND, "compensate_with": {"tool": "plain", "args": {"to": REF}}},), "nodes[0].compensate_with.args/to"),
+        ((SEND, {"id": "h", "kind": "human", "args": {"x": REF}, "form": {"title": "t"}}), "nodes[1].args/x"),
+    ],
+)
+def test_what_cant_be_hidden_is_refused_with_its_field(nodes: tuple[dict[str, Any], ...], field: str) -> None:
+    with pytest.raises(BadRequestProblem) as refused:
+        found(*nodes)
+    assert (refused.value.code, refused.value.field) == ("personal_not_served", f"plan.{field}")
+    assert "@x" not in json.dumps(refused.value.body())
+
+
+def test_a_value_is_checked_before_it_is_hidden_and_not_said() -> None:
+    with pytest.raises(BadRequestProblem) as refused:
+        submit({**SEND, "args": {"who": "ann", "to": "no address"}})
+    assert "no address" not in json.dumps(refused.value.body())
+
+
+@pytest.mark.parametrize("body", [{"a": {"nodes": [{"$hidden": 1}]}}, {"$hidden": {}}, {"a": [[{"$hidden": 0}]]}])
+def test_nobody_says_hidden_but_the_gateway(body: dict[str, Any]) -> None:
+    with pytest.raises(BadRequestProblem) as refused:
+        bodies.parsed(json.dumps(body).encode())
+    assert refused.value.code == "hidden_in_input"
+    assert bodies.parsed(b'{"a": "\\"$hidden\\":"}')[0] == {"a": '"$hidden":'}
+
+
+async def test_without_a_store_of_keys_nothing_personal_is_taken() -> None:
+    hidden = HiddenSubmissions(None)
+    plain = submit({"id": "p", "tool": "plain"})
+    assert await hidden.hide(plain, raw({"id": "p", "tool": "plain"}), REGISTRY) == (plain, ())
+    with pytest.raises(BadRequestProblem, match="AETHERIS_SUBJECT_KEYS is not set"):
+        await hidden.hide(submit(SEND), raw(SEND), REGISTRY)
+
+
+def test_a_model_is_offered_no_tool_with_personal_arguments() -> None:
+    goal = {"goal": "write to ann", "tools": ["*"]}
+    models = {"fast": ModelEntry(name="fast", provider_model="openai:m")}
+    with pytest.raises(BadRequestProblem, match="isn't served there: a model"):
+        submissions.submit_command(json.dumps(goal).encode(), ASKED, REGISTRY, models)
+
+
+def test_an_edit_of_such_a_call_is_refused() -> None:
+    for schema, shown in ((REGISTRY["mail"].schema_, {}), (None, {"context": {"arguments": {"to": VALUE.json()}}})):
+        with pytest.raises(BadRequestProblem, match="an edit"):
+            personal_arguments.check_editable(schema, shown)
+    personal_arguments.check_editable(REGISTRY["plain"].schema_, {"context": {"arguments": {"to": 1}}})
+
+
+def test_a_plan_made_of_another_jobs_holds_nothing_personal() -> None:
+    for args in ({"to": VALUE.json()}, {"to": "ann@x"}, {}):
+        plan = {"nodes": [{"id": "a", "tool": "mail", "args": args}]}
+        with pytest.raises(BadRequestProblem, match="isn't served there: x"):
+            personal_arguments.check_unmarked(plan, REGISTRY, "x")
+    plan = {"nodes": [{"id": "a", "tool": "plain", "args": {"to": VALUE.json()}}]}
+    with pytest.raises(BadRequestProblem):
+        personal_arguments.check_unmarked(plan, REGISTRY, "x")
+
+
+def test_a_job_with_hidden_values_is_not_continued() -> None:
+    graph = h.graph({"id": "a", "tool": "mail", "args": {"to": VALUE.json()}}, mail={"effect_class": "opaque"})
+    with pytest.raises(ConflictProblem, match="has hidden values"):
+        personal_arguments.check_continuable(h.fold(h.planned(graph)))

@@ -1,0 +1,189 @@
+"""Keys of subjects: made once, found by name or pseudonym, destroyed for ever."""
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from aetheris.protocol.base.hidden_values import HiddenValue
+from aetheris.runtime.blobs.store import BlobMissing, FolderBlobs
+from aetheris.runtime.subjects.hidden_store import HiddenStore, SealedValue, blob_path, sealed
+from aetheris.runtime.subjects.kms import (
+    FileKms,
+    HiddenCorrupt,
+    KmsRefused,
+    SubjectErased,
+    SubjectKeyError,
+    SubjectKeyMissing,
+    SubjectKeysAway,
+    make_file_key,
+)
+from aetheris.runtime.subjects.subject_keys import SubjectKeys
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def keys_in(folder: Path, wrapping: str = "wrapping") -> SubjectKeys:
+    make_file_key(folder / wrapping)
+    return SubjectKeys(folder / "subjects", FileKms(folder / wrapping), lambda: NOW)
+
+
+def hiding_in(folder: Path) -> HiddenStore:
+    return HiddenStore(keys_in(folder), FolderBlobs(folder / "blobs"))
+
+
+async def hide(hiding: HiddenStore, subject: str, value: object, job: str = "job-1") -> SealedValue:
+    tenant = "acme"
+    key = (await hiding.keys.enrolled(tenant, [subject]))[subject]
+    found = sealed({key.k: key.key}, tenant, job, value)
+    await hiding.keep([found])
+    return found
+
+
+async def test_a_subject_has_one_key_wherever_it_is_asked_for(tmp_path: Path) -> None:
+    one, other = keys_in(tmp_path), keys_in(tmp_path)
+    asked = await asyncio.gather(*(keys.enrolled("acme", ["ann", "bob"]) for keys in (one, other) * 8))
+    assert all(found == asked[0] for found in asked)
+    assert asked[0]["ann"].k != asked[0]["bob"].k
+    assert (await other.enrolled("globex", ["ann"]))["ann"].k != asked[0]["ann"].k
+    assert await other.known([asked[0]["ann"].k]) == {asked[0]["ann"].k: asked[0]["ann"].key}
+
+
+async def test_the_store_has_no_name_and_no_key_in_the_clear(tmp_path: Path) -> None:
+    found = (await keys_in(tmp_path).enrolled("acme", ["ann of acme"]))["ann of acme"]
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "subjects").rglob("*") if path.is_file())
+    assert b"ann" not in kept
+    assert found.key.hex().encode() not in kept
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "subjects" / "keys").iterdir())
+
+
+async def test_what_is_destroyed_is_gone_for_every_process_at_once(tmp_path: Path) -> None:
+    one, other = keys_in(tmp_path), keys_in(tmp_path)
+    found = (await one.enrolled("acme", ["ann"]))["ann"]
+    wrapped = json.loads((tmp_path / "subjects" / "keys" / found.k).read_bytes())["wrapped"]
+    await other.known([found.k])
+    assert await one.erase("acme", "ann") == found.k
+    assert await other.erase("acme", "ann") == found.k
+    for keys in (one, other, keys_in(tmp_path)):
+        with pytest.raises(SubjectErased):
+            await keys.known([found.k])
+        with pytest.raises(SubjectErased):
+            await keys.enrolled("acme", ["bob", "ann"])
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "subjects").rglob("*") if path.is_file())
+    assert wrapped.encode() not in kept
+    assert await one.erase("acme", "nobody") is None
+
+
+async def test_an_erasure_that_was_cut_short_is_ended_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = keys_in(tmp_path)
+    found = (await keys.enrolled("acme", ["ann"]))["ann"]
+
+    def dies(_path: Path) -> None:
+        raise OSError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("aetheris.runtime.subjects.subject_keys._overwrite", dies)
+        with pytest.raises(SubjectKeysAway):
+            await keys.erase("acme", "ann")
+    with pytest.raises(SubjectErased):
+        await keys.enrolled("acme", ["ann"])
+    assert await keys.erase("acme", "ann") == found.k
+    with pytest.raises(SubjectErased):
+        await keys.known([found.k])
+
+
+async def test_who_is_enrolled_anew_has_another_key_and_the_old_one_stays_destroyed(tmp_path: Path) -> None:
+    keys = keys_in(tmp_path)
+    before = (await keys.enrolled("acme", ["ann"]))["ann"]
+    assert await keys.enrol_anew("acme", "ann") is None
+    await keys.erase("acme", "ann")
+    k = await keys.enrol_anew("acme", "ann")
+    after = (await keys.enrolled("acme", ["ann"]))["ann"]
+    assert (after.k, after.k == before.k, after.key == before.key) == (k, False, False)
+    with pytest.raises(SubjectErased):
+        await keys.known([before.k])
+
+
+async def test_a_key_that_is_not_here_is_not_called_erased(tmp_path: Path) -> None:
+    keys = keys_in(tmp_path)
+    for k in ("0" * 32, "../index", "", "0" * 33):
+        with pytest.raises(SubjectKeyMissing):
+            await keys.known([k])
+    found = (await keys.enrolled("acme", ["ann"]))["ann"]
+    with pytest.raises(HiddenCorrupt):
+        await keys_in(tmp_path, "another").known([found.k])
+    (tmp_path / "subjects" / "keys" / found.k).write_text("{")
+    with pytest.raises(SubjectKeysAway):
+        await keys.known([found.k])
+
+
+def test_a_wrapping_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    make_file_key(tmp_path / "key")
+    (tmp_path / "key").chmod(0o640)
+    with pytest.raises(KmsRefused, match="read by others"):
+        FileKms(tmp_path / "key")
+    (tmp_path / "short").write_text("00")
+    (tmp_path / "short").chmod(0o600)
+    for name in ("short", "none"):
+        with pytest.raises(KmsRefused):
+            FileKms(tmp_path / name)
+
+
+@pytest.mark.parametrize("value", ["ann@example.org", "", 7, None, {"a": [1, {"b": 0.5}]}, "ä\u2028" * 1000])
+async def test_what_was_hidden_opens_again_for_its_job_alone(tmp_path: Path, value: object) -> None:
+    hiding = hiding_in(tmp_path)
+    found = await hide(hiding, "ann", value)
+    opened, keys = await hiding.opened("acme", "job-1", found.value)
+    assert (opened, set(keys)) == (value, {found.value.k})
+    other = await hide(hiding, "ann", value, job="job-2")
+    assert (other.value.d, other.value.c == found.value.c) == (found.value.d, False)
+    for tenant, job, one in (("acme", "job-2", found.value), ("globex", "job-1", found.value)):
+        with pytest.raises((HiddenCorrupt, BlobMissing)):
+            await hiding.opened(tenant, job, one)
+
+
+async def test_a_ciphertext_that_was_moved_or_changed_does_not_open(tmp_path: Path) -> None:
+    hiding = hiding_in(tmp_path)
+    one, two = await hide(hiding, "ann", "one"), await hide(hiding, "ann", "two")
+    blobs = tmp_path / "blobs"
+    (blobs / one.path).write_bytes(two.data)
+    with pytest.raises(HiddenCorrupt):
+        await hiding.opened("acme", "job-1", one.value)
+    (blobs / one.path).write_bytes(one.data[:-1] + bytes([one.data[-1] ^ 1]))
+    with pytest.raises(HiddenCorrupt):
+        await hiding.opened("acme", "job-1", one.value)
+    (blobs / one.path).unlink()
+    with pytest.raises(BlobMissing):
+        await hiding.opened("acme", "job-1", one.value)
+
+
+async def test_one_subject_erased_closes_what_is_of_several(tmp_path: Path) -> None:
+    hiding = hiding_in(tmp_path)
+    found = await hiding.keys.enrolled("acme", ["ann", "bob"])
+    both = sealed({one.k: one.key for one in found.values()}, "acme", "job-1", "theirs")
+    await hiding.keep([both])
+    assert (await hiding.opened("acme", "job-1", both.value))[0] == "theirs"
+    await hiding.keys.erase("acme", "bob")
+    with pytest.raises(SubjectErased):
+        await hiding.opened("acme", "job-1", both.value)
+
+
+def test_a_tenant_names_no_place_but_its_own() -> None:
+    value = HiddenValue("c" * 64, "d" * 64, "e" * 32)
+    for tenant in ("..", ".", "a/b", "a b", "ä"):
+        path = blob_path(tenant, value)
+        assert path.count("/") == 3
+        assert ".." not in path
+
+
+async def test_nothing_that_is_raised_says_whose_it_is(tmp_path: Path) -> None:
+    keys = keys_in(tmp_path)
+    await keys.enrolled("acme", ["ann"])
+    await keys.erase("acme", "ann")
+    with pytest.raises(SubjectKeyError) as raised:
+        await keys.enrolled("acme", ["ann"])
+    assert "ann" not in str(raised.value)
