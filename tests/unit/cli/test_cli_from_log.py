@@ -32,7 +32,7 @@ def log(signed: SignedLog, monkeypatch: pytest.MonkeyPatch) -> JobRecords:
     behind = replace(last, headers=paused.headers, value=paused.value)
     records = [replace(one, offset=at) for at, one in enumerate((other, *signed.records, behind))]
 
-    async def read_log(_bootstrap: str, _job_id: str, _keys: Sequence[TrustedKey]) -> JobRecords:
+    async def read_log(_bootstrap: str, _job_id: str, _keys: Sequence[TrustedKey], _data: Path) -> JobRecords:
         return JobRecords(records)
 
     monkeypatch.setattr(judgement, "read_log", read_log)
