@@ -142,7 +142,7 @@ OF_NO_LOG = frozenset(
     {
         *("init", "up", "down", "doctor", "check", "config", "submit", "run", "jobs", "logs", "passkey", "freeze"),
         *("unfreeze", "freezes", "tools", "models", "worker", "workers", "limits", "audit", "policy", "token"),
-        *("subscribe", "mcp", "witness", "root", "key", "dlq"),
+        *("subscribe", "mcp", "witness", "root", "key", "dlq", "archive"),
     }
 )
 

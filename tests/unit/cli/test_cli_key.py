@@ -61,11 +61,12 @@ RIGS = ("demo", "chaos", "bench")
 TOKENS = ["token add", "token ls", "token revoke"]
 ROOTS = ["root new", "root certify", "root show"]
 COMMANDS = [
-    *PLACES.keys() - {"dlq", "seals", "token", "policy", "root", "passkey", "witness"},
+    *PLACES.keys() - {"dlq", "seals", "token", "policy", "root", "passkey", "witness", "archive"},
     *RIGS,
     "policy test",
     "passkey add",
     "witness init",
+    "archive delete",
     "dlq ls",
     "dlq show",
     "dlq redrive",

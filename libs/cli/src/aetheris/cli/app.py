@@ -64,6 +64,7 @@ PLACES = {
     "why": "histories",
     "verify": "proofs",
     "export": "proofs",
+    "archive": "archive",
     "seals": "seals",
     "witness": "witness",
     "root": "root",
