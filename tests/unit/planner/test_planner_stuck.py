@@ -24,7 +24,7 @@ from aetheris.runtime.telemetry.metrics import Metrics
 from aetheris.runtime.telemetry.tracer import Telemetry
 from aetheris.testkit.clock import VirtualClock
 from aetheris.testkit.memory import MemoryLog
-from tests.testkit.histories import JOB, about, created, finished, graph, planned, started
+from tests.testkit.histories import JOB, about, created, finished, graph, planned, sealed, started
 
 AFTER_S = STUCK_AFTER_S
 TIMEOUT_S = 500.0
@@ -113,8 +113,8 @@ def test_every_lack_is_named() -> None:
         (APPROVAL,),
         (ev.JobWaiting(job_id=JOB, wait_type="signal"),),
         (ev.JobFailed(job_id=JOB, error="e"),),
-        (ev.JobFailed(job_id=JOB, error="e"), ev.JobSealed.model_construct(job_id=JOB)),
-        (ev.JobSealed.model_construct(job_id=JOB),),
+        (ev.JobFailed(job_id=JOB, error="e"), sealed()),
+        (sealed(),),
     ],
     ids=["parked", "approval", "waiting", "ended", "sealed", "sealed before its end"],
 )

@@ -15,7 +15,7 @@ from tests.testkit.planners import PURE, Planner, events_of, ran, started_planne
 def others(planner: Planner, count: int) -> None:
     """Other jobs' records, as far as they take up offsets."""
     for _ in range(count):
-        planner.append(ev.SignalReceived(job_id="other", correlation_key="k", payload=None, by="ann"), "other")
+        planner.append(ev.SignalReceived(job_id="other", correlation_key="k"), "other")
     planner.folded = len(planner.surroundings.log)
 
 
@@ -114,7 +114,7 @@ def test_whatever_dies_and_when_every_record_lies_where_it_is_said_to(seed: int)
         if step == "others":
             count = chance.choice((1, NEAR + 1))
             for _ in range(count):
-                planner.append(ev.SignalReceived(job_id="other", correlation_key="k", payload=None, by="ann"), "other")
+                planner.append(ev.SignalReceived(job_id="other", correlation_key="k"), "other")
             planner.settle()
         elif step == "happens" and todo and (not isinstance(todo[0], ev.JobSealed) or has_ended(surroundings.log)):
             planner.happens(todo.pop(0))

@@ -13,7 +13,7 @@ from aetheris.protocol.fold.state import KeyStatus
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Answer, Decision, RejectReason
 from aetheris.protocol.messages.events import Event
-from tests.testkit.histories import JOB, about, finished, fold, graph, key_of, planned, started
+from tests.testkit.histories import JOB, about, finished, fold, graph, key_of, planned, sealed, started
 from tests.testkit.tries import try_of
 
 PLAN = planned(graph({"id": "a"}, {"id": "b"}))
@@ -25,7 +25,7 @@ STARTED = started("a", "n1")
 SECOND = started("a", "n2", token=2)
 STOPPING = ev.JobStopping(job_id=JOB, by="ann", reason="r", up_to_revision=0)
 CANCELLED = ev.JobCancelled(job_id=JOB, by="ann")
-SEALED = ev.JobSealed.model_construct(job_id=JOB)
+SEALED = sealed()
 UNDO = {"id": "a.undo", "args": {"undo": 1}, "compensates": "a"}
 UNDOABLE = planned(graph({"id": "a", "compensate_with": {"tool": "act", "args": {"undo": 1}}}))
 SAID: dict[str, Any] = {"args_hash": args_hash(None), "tool_version": "1", "rule": "r"}
@@ -175,7 +175,7 @@ VOID: dict[str, tuple[tuple[Event, ...], Event]] = {
     "sealed twice": ((PLAN, SEALED), SEALED),
     "a birth repeated behind the seal": (
         (PLAN, SEALED),
-        ev.BirthRepeated.model_construct(job_id=JOB, birth=-1),
+        ev.BirthRepeated(job_id=JOB, birth=-1),
     ),
 }
 

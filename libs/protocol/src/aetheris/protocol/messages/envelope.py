@@ -1,12 +1,12 @@
 """CloudEvents 1.0 in Kafka binary mode: headers say what a record is, the value is the payload (docs/events.md)."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from aetheris.protocol.base.nesting import nests_deeper
 from aetheris.protocol.base.recordable import MAX_RECORD_DEPTH
@@ -15,13 +15,13 @@ from aetheris.protocol.messages import event_base
 from aetheris.protocol.messages.commands import MESSAGES, FreezeBarrier, Message, PartitionBarrier, PolicyBarrier
 from aetheris.protocol.messages.events import EVENTS, Event, JobCreated
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=Event | Message)
 _TYPE = re.compile(rb"io\.aetheris\.([a-z0-9_]+)\.v([0-9]+)")
 _SPEC = ("ce_specversion", b"1.0")
 _JSON = ("content-type", b"application/json")
 _NO_NAMES: set[str] = set()
-"""For Pydantic's note of which fields were given: nobody asks, and it is most of what a kept event weighs (3 KB a
-step). Whoever copies a model copies this too, so it stays empty."""
+"""For Pydantic's note of which fields were given, which nobody asks for. Whoever copies a model copies this too, so it
+stays empty."""
 
 
 @dataclass(slots=True)
@@ -68,12 +68,12 @@ def decode_event(record: Record, unread: Collection[bytes] = ()) -> Envelope[Eve
 
     Raises: Undecodable.
     """
-    return _decode(record, EVENTS, unread)
+    return _decode(record, EVENTS, _read_event, unread)
 
 
 def decode_message(record: Record) -> Envelope[Message] | UnknownRecord | NeedsUpgrade:
     """Raises: Undecodable."""
-    return _decode(record, MESSAGES)
+    return _decode(record, MESSAGES, _read_message)
 
 
 def read_barrier(record: Record) -> PartitionBarrier | None:
@@ -99,24 +99,30 @@ def draft(
     partition: int | None = None,
 ) -> Draft:
     """The record that carries `body`; `time` is RFC 3339 and informs only. The key decides a partition not given."""
-    name = body.event_type if isinstance(body, Event) else body.type_name
+    if isinstance(body, Event):
+        name, value, node_id = body.event_type, body.written(), getattr(body, "node_id", None)
+    else:
+        name, node_id = body.type_name, body.__dict__.get("node_id")
+        value = body.__pydantic_serializer__.to_json(body, exclude_none=True, by_alias=True)  # no string between
     headers: Headers = (
         _SPEC,
         ("ce_id", id.encode()),
         ("ce_source", source.encode()),
         _type_header(name),
-        ("ce_subject", (subject or body.__dict__.get("node_id") or key).encode()),
+        ("ce_subject", (subject or node_id or key).encode()),
         ("ce_time", time.encode()),
         _JSON,
     )
     if traceparent is not None:
         headers = (*headers, ("traceparent", traceparent))
-    value = body.__pydantic_serializer__.to_json(body, exclude_none=True, by_alias=True)  # bytes, no string between
     return Draft(topic, key.encode(), value, headers, partition)
 
 
 def _decode(
-    record: Record, models: Mapping[str, type[M]], unread: Collection[bytes] = ()
+    record: Record,
+    models: Mapping[str, type[M]],
+    read: Callable[[type[M], bytes], M],
+    unread: Collection[bytes] = (),
 ) -> Envelope[M] | UnknownRecord | NeedsUpgrade:
     headers = dict(record.headers)
     is_plain = len(headers) == len(record.headers)
@@ -137,7 +143,7 @@ def _decode(
     if nests_deeper(record.value, MAX_RECORD_DEPTH):
         raise Undecodable(f"{model.__name__}: nested deeper than {MAX_RECORD_DEPTH} levels")
     try:
-        body = model.__pydantic_validator__.validate_json(record.value)  # `model_validate_json` less its options
+        body = read(model, record.value)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"]) or "payload"
         raise Undecodable(f"{model.__name__}: {where} is invalid") from None
@@ -146,8 +152,17 @@ def _decode(
         raise Undecodable("the record key is not the payload's job_id")
     if name == JobCreated.event_type and getattr(body, "rules", None) not in event_base.KNOWN_RULES:
         return NeedsUpgrade(_key_of(record), record)
-    object.__setattr__(body, "__pydantic_fields_set__", _NO_NAMES)
     return Envelope(identity.decode(errors="replace"), body, record)
+
+
+def _read_event(model: type[Event], value: bytes) -> Event:
+    return model.read(value)
+
+
+def _read_message(model: type[Message], value: bytes) -> Message:
+    body = model.__pydantic_validator__.validate_json(value)  # `model_validate_json` less its options
+    object.__setattr__(body, "__pydantic_fields_set__", _NO_NAMES)
+    return body
 
 
 @lru_cache(maxsize=256)

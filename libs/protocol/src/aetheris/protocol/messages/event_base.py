@@ -2,7 +2,9 @@
 
 from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BeforeValidator
+
+from aetheris.protocol.messages.record_struct import RecordStruct
 
 FIRST_RULES = 1
 """The version of the rules by which a job is judged that names none."""
@@ -18,10 +20,8 @@ def _version(said: object) -> int:
 RulesVersion = Annotated[int, BeforeValidator(_version, json_schema_input_type=int)]
 
 
-class Payload(BaseModel):
+class Payload(RecordStruct):
     """What every payload has."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     job_id: str
 

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from aetheris.protocol.base import recordable
+from aetheris.protocol.messages.record_struct import RecordStruct
 
 
 class Outcome(StrEnum):
@@ -42,10 +41,8 @@ class Decision(StrEnum):
     REJECT = "reject"
 
 
-class Observed(BaseModel):
+class Observed(RecordStruct):
     """What a rule that only observes would have done with a call: deny it, or ask somebody."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     rule: str
     would: Literal["deny", "approval"]
@@ -73,10 +70,8 @@ class RejectReason(StrEnum):
     CONFIRMATION = "confirmation"
 
 
-class Change(BaseModel):
+class Change(RecordStruct):
     """What a call changed outside."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     resource_type: str
     resource_id: str
@@ -91,29 +86,23 @@ def changes_of(reported: Iterable[Mapping[str, Any]]) -> tuple[Change, ...]:
     return tuple(Change.model_validate(one) for one in recordable.changes(reported))
 
 
-class BlobRef(BaseModel):
+class BlobRef(RecordStruct):
     """A result over 64 KiB: where its bytes are, by content."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     sha256: str
     size: int
 
 
-class DuplicateOf(BaseModel):
+class DuplicateOf(RecordStruct):
     """The call that means the same as a refused one."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     job_id: str
     node_id: str
     execution_id: str
 
 
-class After(BaseModel):
+class After(RecordStruct):
     """An earlier invocation whose result a started one uses."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     invocation_id: str
     result_hash: str

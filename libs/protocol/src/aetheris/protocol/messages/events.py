@@ -90,7 +90,7 @@ class DecisionSnapshot(Event):
     reasoning_summary: str | None = None
 
 
-class PlanGenerated(Event):
+class PlanGenerated(Event, dict=True):
     event_type: ClassVar[str] = "plan_generated"
     revision: int = Field(ge=0)
     plan_hash: str
@@ -98,12 +98,6 @@ class PlanGenerated(Event):
     diff: dict[str, Any] | None = None
     planner: str
     planner_version: str
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "PlanGenerated":
-        """A copy; its graph is read anew."""
-        copied = super().model_copy(update=update, deep=deep)
-        vars(copied).pop("graph", None)
-        return copied
 
     @cached_property
     def graph(self) -> TaskGraph:

@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
-from pydantic import BaseModel
-
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.accesses import AccessRecord
 from aetheris.protocol.messages.commands import LedgerRecord, Message
@@ -137,7 +135,8 @@ def _name(model: type[Event] | type[Message]) -> str:
     return model.event_type if issubclass(model, Event) else model.type_name
 
 
-def _schema(name: str, model: type[BaseModel]) -> Schema:
+def _schema(name: str, held: type[Event] | type[Message]) -> Schema:
+    model = held.model if issubclass(held, Event) else held
     return {"$schema": DRAFT, "$id": f"urn:aetheris:{name}:v1", **model.model_json_schema(mode="validation")}
 
 
@@ -155,7 +154,7 @@ def _operation(channel: str) -> Schema:
     return {"action": "send", "channel": {"$ref": f"#/channels/{channel}"}}
 
 
-def _message(name: str, model: type[BaseModel], folder: str) -> Schema:
+def _message(name: str, model: type[Event] | type[Message], folder: str) -> Schema:
     return {
         "name": f"io.aetheris.{name}.v1",
         "summary": (model.__doc__ or name).split("\n")[0],

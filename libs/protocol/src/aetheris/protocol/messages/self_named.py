@@ -1,10 +1,11 @@
-"""Models that name themselves: how a record's type leads to its payload's model."""
+"""Classes that name themselves: how a record's type leads to its payload's class."""
 
 from typing import TypeVar
 
-from pydantic import BaseModel
+from aetheris.protocol.messages.message_base import Message
+from aetheris.protocol.messages.record_struct import RecordStruct
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=RecordStruct | Message)
 
 
 def by_name(base: type[M], attribute: str) -> dict[str, type[M]]:

@@ -320,7 +320,7 @@ class Partition:
                 self._failures.judge(job, event, now)
         elif before is KeyStatus.SETTLED and isinstance(event, ev.ToolInvocationFinished):
             self.contradictions.append(event)
-        principal: RecordedPrincipal | None = event.__dict__.get("principal")  # most have none: `getattr` is dear then
+        principal: RecordedPrincipal | None = getattr(event, "principal", None)
         if principal is not None and principal.breaks_glass:
             self.emergencies.append(event)
         if type(event) in _PLAIN:
