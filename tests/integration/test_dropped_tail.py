@@ -183,7 +183,7 @@ async def test_the_log_of_seals_misses_the_end_of_a_stored_stream(seals: SealLog
     assert (code, rules(report), report["seal"]["ok"]) == (0, [], True)
     code, report = await seals.from_log(unsealed.id)
     assert (code, rules(report)) == (1, ["records_missing"])
-    assert "has no seal" in report["violations"][0]["message"]
+    assert "has no such seal" in report["violations"][0]["message"]
     code, report = await seals.from_log(cut.id)
     assert (code, rules(report)) == (1, ["records_missing"])
     kept = cut.stored[-1].header("ce_id").decode()

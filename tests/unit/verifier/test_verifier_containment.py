@@ -1,7 +1,7 @@
 """What the verifier fails to judge concerns its job alone, wherever it fails: in a round, at the seal, or late."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from aetheris.runtime.keys.records import UNSIGNED
 from aetheris.runtime.telemetry.metrics import Metric
 from aetheris.verifier import audit_watch, handlers, reports
 from aetheris.verifier.audit_watch import AuditWatch
+from aetheris.verifier.core.amendments import LateJudgement
 from aetheris.verifier.core.partition import AuditedJob, Partition
 from aetheris.verifier.handlers import VerifierPartition
 from tests.testkit.histories import created, finished, graph, planned
@@ -74,7 +75,9 @@ def verifier(**parts: Any) -> VerifierPartition:
     """Of what it needs to judge and to seal: what is made of it lies in `appended`."""
     keys = SimpleNamespace(trusted=(), is_elsewhere=False, sign=lambda payload: {**payload, "key_id": "k"})
     runtime = SimpleNamespace(blobs=None, clock=SystemClock(), metrics=Metrics())
-    deps = SimpleNamespace(runtime=runtime, worker=None, keys=keys, records=UNSIGNED, **parts)
+    deps = SimpleNamespace(
+        **{"runtime": runtime, "worker": None, "keys": keys, "records": UNSIGNED, "proofs": None} | parts
+    )
     return VerifierPartition(cast("Any", deps), 0)
 
 
@@ -108,33 +111,59 @@ async def test_a_job_whose_seal_fails_is_not_sealed_and_the_next_one_is(monkeypa
     assert (core.jobs[BAD].needs_upgrade, core.jobs[GOOD].needs_upgrade) == (True, False)
 
 
-async def test_a_sealed_job_that_it_fails_to_judge_again_is_told() -> None:
+def look(found: Callable[[], LateJudgement | None]) -> SimpleNamespace:
+    """A look at what came behind a seal, that ends so."""
+
+    async def late(*_: object, **__: object) -> LateJudgement | None:
+        return found()
+
+    return SimpleNamespace(late=late)
+
+
+async def looked(made: VerifierPartition) -> None:
+    """All looks that are due are over."""
+    watch = made._amendments  # pyright: ignore[reportPrivateUsage]
+    watch.hurry()
+    task = watch._looking  # pyright: ignore[reportPrivateUsage]
+    assert task is not None
+    async with asyncio.timeout(PATIENCE_S):
+        await task
+
+
+async def test_a_sealed_job_that_it_fails_to_judge_again_is_told_and_held() -> None:
     """A call ended behind the seal: nobody waits for the look at it, so what it ended with must not be lost."""
 
-    async def violations(*_: object) -> None:
+    def failed() -> None:
         raise RecursionError
 
-    made = verifier(proofs=SimpleNamespace(violations=violations))
-    (late, _) = records(finished("a", "n1"))
-    await made._judge_late(late)  # pyright: ignore[reportPrivateUsage]
+    made = verifier(proofs=look(failed))
+    core = made._core  # pyright: ignore[reportPrivateUsage]
+    taken(core, finished("a", "n1"))
+    await looked(made)
     metrics = cast("Metrics", made._deps.runtime.metrics)  # pyright: ignore[reportPrivateUsage]
-    assert metrics.counted == [Metric.UNJUDGED]
+    assert metrics.counted == [Metric.UNJUDGED] * 2
+    assert sorted(core.live()) == [(BAD, 0), (GOOD, 1)]
+    assert core.late.next_s() is None, "a version that can judge it looks again"
 
 
 async def test_what_comes_behind_a_seal_is_told_once_however_much_comes() -> None:
     """Each that comes late has the whole stream judged, which holds the others already."""
     late = [record for record in records(finished("a", "n1"), finished("a", "n2")) if record.key == BAD.encode()]
-    found = [Violation(one.offset, "after_seal", f"e{one.offset}", one.offset, "m") for one in late]
+    found = tuple(Violation(one.offset, "after_seal", f"e{one.offset}", one.offset, "m") for one in late)
     told: list[Violation] = []
-
-    async def violations(*_: object) -> tuple[list[Violation], None]:
-        return found, None
 
     async def report(job: AuditedJob, broken: Iterable[Violation], _: object = None) -> None:
         told.extend(job.untold(broken))
+        if told == list(found):  # the second comes while the first is told
+            made._core.late.note(BAD, late[1].offset)  # pyright: ignore[reportPrivateUsage]
 
-    made = verifier(proofs=SimpleNamespace(violations=violations))
+    made = verifier(proofs=look(lambda: LateJudgement(found, None, None)))
     made._report = report  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
-    for record in late:
-        await made._judge_late(record)  # pyright: ignore[reportPrivateUsage]
-    assert told == found
+    made._core.late.note(BAD, late[0].offset)  # pyright: ignore[reportPrivateUsage]
+    await looked(made)
+    (job,) = [made._core.late.next_due(float("inf"))]  # pyright: ignore[reportPrivateUsage]
+    assert job is not None, "it is looked at again, with what was told of it"
+    job.due_s = 0.0
+    await looked(made)
+    assert told == list(found)
+    assert [*made.live()] == []

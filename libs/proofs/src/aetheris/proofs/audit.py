@@ -80,9 +80,10 @@ class Audit:
         keys: Iterable[TrustedKey] = (),
         load_blob: LoadBlob | None = None,
         signers: Sequence[TrustedSigner] | None = None,
+        to_end: bool = False,
     ) -> ProofReport:
-        """Judge what has come so far."""
-        return self.judge(Validity(self.history), keys, load_blob, signers)
+        """Judge what has come so far; `to_end`: with the hashes up to the job's end, whatever came behind it."""
+        return self.judge(Validity(self.history), keys, load_blob, signers, to_end=to_end)
 
     def judge(
         self,
@@ -90,11 +91,14 @@ class Audit:
         keys: Iterable[TrustedKey],
         load_blob: LoadBlob | None,
         signers: Sequence[TrustedSigner] | None = None,
+        *,
+        to_end: bool = False,
     ) -> ProofReport:
         """The same, from what follows from the history so far."""
         check = SealCheck(validity, self.chain, keys, load_blob, None if self._late is None else self.lines)
         seal, broken = check.check()
-        count = seal.event_count if seal.ok else self.chain.count
+        whole = self.history.end.at + 1 if to_end and self.history.end is not None else self.chain.count
+        count = seal.event_count if seal.ok else whole
         outcome = check.outcome(count)
         ledger, replay = ledger_proof(validity), replay_proof(validity)
         found = {
@@ -112,7 +116,7 @@ class Audit:
         }
         return ProofReport(
             execution_hash=check.execution(count),
-            event_chain_root_hash=seal.root if seal.ok else seal.full_root,
+            event_chain_root_hash=seal.root if seal.ok else self.chain.root(count),
             event_tree_root_hash=self.chain.tree(count),
             ledger=ledger,
             replay=replay,

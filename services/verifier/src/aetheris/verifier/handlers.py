@@ -11,7 +11,6 @@ import structlog
 from aetheris.proofs import Violation
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.records import Draft, Group, Record
-from aetheris.protocol.base.sealed import REMEMBERED
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.provenance import JobSigners
 from aetheris.protocol.fold.rules import UNREAD
@@ -29,7 +28,7 @@ from aetheris.protocol.messages.events import (
 from aetheris.runtime.base.fresh_ids import fresh_salt
 from aetheris.runtime.blobs.store import BlobError, BlobsUnreachable
 from aetheris.runtime.keys.records import RecordKeys
-from aetheris.runtime.log.interface import LogError, RefusedGroup
+from aetheris.runtime.log.interface import RefusedGroup
 from aetheris.runtime.process.runtime import Runtime
 from aetheris.runtime.process.withheld import write_all
 from aetheris.runtime.telemetry.metrics import Metric
@@ -37,10 +36,12 @@ from aetheris.runtime.telemetry.tracer import Traced, whole
 from aetheris.runtime.worker.handler import PartitionHandler
 from aetheris.runtime.worker.loop import PartitionWorker
 from aetheris.runtime.worker.unjudged import report_unjudged
+from aetheris.verifier.amendment_watch import AmendmentWatch
 from aetheris.verifier.audit_watch import AuditWatch
-from aetheris.verifier.core.partition import AuditedJob, Partition, sealed
+from aetheris.verifier.core.amendments import LateJob, LateJudgement
+from aetheris.verifier.core.partition import AuditedJob, Partition, amended, sealed
 from aetheris.verifier.keys import SealKeys
-from aetheris.verifier.proofs import Proofs, StillReading, UnknownJob
+from aetheris.verifier.proofs import Proofs
 from aetheris.verifier.reports import report_on
 from aetheris.verifier.token_key import KeyAway
 
@@ -92,9 +93,15 @@ class VerifierPartition(PartitionHandler):
         self._number = number
         self._core = Partition(deps.records.roots)
         self._watch = AuditWatch(self._core, self._report, deps.runtime.clock)
-        self._late: set[asyncio.Task[None]] = set()
-        self._behind: dict[str, AuditedJob] = {}
-        """Sealed jobs in which a call ended late, the last of them last."""
+        self._amendments = AmendmentWatch(
+            self._core.late,
+            deps.proofs,
+            deps.runtime.clock,
+            tell=self._tell_late,
+            amend=self._amend,
+            stand_still=self._stand_still,
+        )
+        self._asking: set[asyncio.Task[None]] = set()
         self._readable: set[str] = set()
         """Jobs of whose large results one could be asked for just now."""
         self._unsealed: dict[str, float] = {}
@@ -111,6 +118,7 @@ class VerifierPartition(PartitionHandler):
 
     async def restored(self) -> None:
         """Seal what ended while nobody looked."""
+        self._core.restored()
         self._look()
         await self._seal()
 
@@ -122,9 +130,9 @@ class VerifierPartition(PartitionHandler):
             if job_id in self._core.jobs:
                 self._core.jobs[job_id].sealing = False
         await self._seal()
-        due_s = self._watch.go_round()
-        if due_s is not None:
-            self._deps.worker.call_at(self._number, due_s)
+        for due_s in (self._watch.go_round(), self._amendments.hurry()):
+            if due_s is not None:
+                self._deps.worker.call_at(self._number, due_s)
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
         """Audit, then seal what has ended."""
@@ -134,15 +142,16 @@ class VerifierPartition(PartitionHandler):
         await self._seal()
 
     def live(self) -> Iterable[tuple[str, int]]:
-        """The jobs that are not sealed."""
+        """The jobs that are not sealed, or have what no seal covers."""
         return self._core.live()
 
     async def close(self) -> None:
         """What is looked at now is looked at again by whoever comes next."""
         await self._watch.close()
-        for task in self._late:
+        await self._amendments.close()
+        for task in self._asking:
             task.cancel()
-        await asyncio.gather(*self._late, return_exceptions=True)
+        await asyncio.gather(*self._asking, return_exceptions=True)
 
     def _audit(self, record: Record) -> None:
         """Judge a record; what the planner decodes, it also puts into the DLQ where it must."""
@@ -159,40 +168,31 @@ class VerifierPartition(PartitionHandler):
             self._take_end(job, record)
 
     def _take_end(self, job: AuditedJob | None, record: Record) -> None:
-        """A call has ended: traced; of a job that is sealed it came too late, and the whole stream is judged again."""
+        """A call has ended: traced. Where its job is sealed it came too late, and is looked at in its turn."""
         parent = record.header("traceparent")
-        if job is None:
-            judging = asyncio.create_task(self._judge_late(record))
-            self._late.add(judging)
-            judging.add_done_callback(self._late.discard)
-        elif parent is not None:
+        if job is not None and parent is not None:
             self._trace(job, parent)
 
-    async def _judge_late(self, record: Record) -> None:
-        job_id = (record.key or b"").decode(errors="replace")
-        while True:
-            try:
-                found, signers = await self._deps.proofs.violations(job_id, record.offset)
-            except UnknownJob:
-                return
-            except (LogError, StillReading, BlobsUnreachable):
-                await self._deps.runtime.clock.sleep(AGAIN_S)
-            except Exception as error:  # noqa: BLE001 - it concerns this job alone
-                self._core.stand_still(AuditedJob(job_id, record.offset, ""), error)
-                report_unjudged(self._core.unjudged, self._deps.runtime.metrics)
-                return
-            else:
-                job = self._told_late(job_id, record.offset)
-                await self._report(job, [one for one in found if one.offset >= record.offset], signers)
-                return
+    async def _tell_late(self, job: LateJob, found: LateJudgement) -> bool:
+        """What nobody has told yet of a sealed job, from where something came late."""
+        audited, told = AuditedJob(job.job_id, job.held_from, "", reported=job.told), len(job.told)
+        await self._report(audited, [one for one in found.untold if one.offset >= job.since], found.signers)
+        return len(job.told) > told
 
-    def _told_late(self, job_id: str, offset: int) -> AuditedJob:
-        """What was told behind its seal: several may come there, and each look finds all of it."""
-        job = self._behind.pop(job_id, None) or AuditedJob(job_id, offset, "")
-        self._behind[job_id] = job
-        if len(self._behind) > REMEMBERED:
-            del self._behind[next(iter(self._behind))]
-        return job
+    def _stand_still(self, job: LateJob, error: Exception) -> None:
+        self._core.stand_still(AuditedJob(job.job_id, job.held_from, ""), error)
+        report_unjudged(self._core.unjudged, self._deps.runtime.metrics)
+
+    async def _amend(self, found: LateJudgement) -> bool:
+        """Whether the amendment lies in both logs, or none was due."""
+        if found.due is None:
+            return True
+        now = self._deps.runtime.clock.now().isoformat()
+        sign = partial(amended, found.due, self._deps.keys.sign, now, fresh_salt())
+        seal = await asyncio.to_thread(sign) if self._deps.keys.is_elsewhere else sign()
+        refusals = await self._lay([seal], {seal.job_id: found.signers})
+        _log.warning("a seal is amended", job_id=seal.job_id, event_count=seal.event_count, refused=bool(refusals))
+        return not refusals
 
     def _check(self, record: Record) -> None:
         try:
@@ -210,9 +210,9 @@ class VerifierPartition(PartitionHandler):
 
     def _look(self) -> None:
         self._watch.hurry()
-        due_s = self._watch.next_round_s()
-        if due_s is not None:
-            self._deps.worker.call_at(self._number, due_s)
+        for due_s in (self._watch.next_round_s(), self._amendments.hurry()):
+            if due_s is not None:
+                self._deps.worker.call_at(self._number, due_s)
 
     async def _report(self, job: AuditedJob, found: Iterable[Violation], signers: JobSigners | None = None) -> None:
         """Violations that nobody has told yet: into the job's stream, the metrics, and the service's own log."""
@@ -234,14 +234,20 @@ class VerifierPartition(PartitionHandler):
         ready = [job for job in self._core.to_seal() if self._may_judge(job)]
         seals = [seal for job in ready if (seal := await self._sealed(job)) is not None]
         report_unjudged(self._core.unjudged, self._deps.runtime.metrics)
+        for refusal in await self._lay(seals, {job.job_id: job.signers for job in ready}):
+            self._seal_later(refusal)
+
+    async def _lay(
+        self, seals: Sequence[JobSealed], signers: Mapping[str, JobSigners | None]
+    ) -> Sequence[RefusedGroup]:
+        """Into the log of seals, then into their jobs' streams; those that are refused there."""
         groups = [(self._draft(seal, f"{seal.root} {seal.sealed_at}"),) for seal in seals]
-        signed = self._signed(groups, {job.job_id: job.signers for job in ready})
+        signed = self._signed(groups, signers)
         lines = [(replace(seal, topic=Topic.JOBS_SEALS),) for (seal,) in signed]
         refusals = await write_all(self._deps.runtime.appender, lines)
         refused = {refusal.group[0].key.decode() for refusal in refusals}
-        for refusal in refusals:
-            self._seal_later(refusal)
         await self._deps.runtime.withheld.append([group for group in signed if group[0].key.decode() not in refused])
+        return refusals
 
     def _may_judge(self, job: AuditedJob) -> bool:
         """Whether its large results can be read: a store that is away is waited for beside the partition's turn."""
@@ -250,8 +256,8 @@ class VerifierPartition(PartitionHandler):
             return True
         job.sealing = True
         asking = asyncio.create_task(self._ask_store(job, job.large))
-        self._late.add(asking)
-        asking.add_done_callback(self._late.discard)
+        self._asking.add(asking)
+        asking.add_done_callback(self._asking.discard)
         return False
 
     async def _ask_store(self, job: AuditedJob, sha256: str) -> None:

@@ -16,7 +16,6 @@ from aetheris.proofs.evidence import (
     Judged,
     check_exportable,
     judge,
-    judge_whole,
     large_results,
     violations_at_first,
     with_chain,
@@ -24,13 +23,13 @@ from aetheris.proofs.evidence import (
 from aetheris.proofs.execution import LoadBlob
 from aetheris.proofs.records import read, violation
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.fold.provenance import JobSigners
 from aetheris.protocol.messages.events import JobCreated
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.job_lines import JobLine, line_of
 from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.runtime import Runtime
+from aetheris.verifier.core.amendments import LateJudgement, judged_late
 from aetheris.verifier.core.partition import raw
 from aetheris.verifier.keys import SealKeys
 from aetheris.verifier.reports import loader
@@ -90,25 +89,27 @@ class Proofs:
         """
         return with_chain([one.link for one in await self._chain(job_id, tenant)])
 
-    async def violations(self, job_id: str, offset: int) -> tuple[Sequence[Violation], JobSigners | None]:
-        """What a job that is sealed breaks, with what came behind its seal up to `offset`, whosever it is.
+    async def late(self, job_id: str, offset: int, *, last_look: bool) -> LateJudgement | None:
+        """What comes of a job that is sealed with what came behind its seal, up to `offset`; whosever it is.
 
-        And by what its records are signed, if they are.
+        None while its line does not tell of that record; with `last_look` the log is asked, whatever the line tells.
 
         Raises:
             As `verify`.
         """
-        line = await self._line_with(job_id, offset)
-        records = await self._read(job_id, line) if line is not None else await self._read_on(job_id)
-        load_blob = loader(self.runtime.blobs)
-        judged = await asyncio.to_thread(judge_whole, _raw(records), self.keys.trusted, load_blob)
-        authors = judged.history.authors
-        signers = (
-            None
-            if authors.installation is None
-            else JobSigners(authors.installation, authors.born, revoked=authors.revoked)
-        )
-        return judged.report.violations, signers
+        if not self.index.loaded:
+            raise StillReading("the index of jobs is being read")
+        line = line_of(self.index.get, job_id)
+        told = (*line.stretches, *line.behind) if line is not None else ()
+        if line is not None and any(begin <= offset < end for begin, end in told):
+            records = await self._read(job_id, line)
+        elif not last_look:
+            return None
+        elif line is None:
+            raise UnknownJob(f"no job {job_id}")
+        else:
+            records = await self._read_on(job_id)
+        return await asyncio.to_thread(judged_late, _raw(records), self.keys.trusted, loader(self.runtime.blobs))
 
     async def inclusion(self, job_id: str, tenant: str) -> str:
         """A tlog-proof that the job's seal is in the log of seals.
@@ -165,16 +166,6 @@ class Proofs:
                 raise UnknownJob(f"no job {job_id}")
             await self.runtime.clock.sleep(_LOOK_AGAIN_S)
         return line
-
-    async def _line_with(self, job_id: str, offset: int) -> JobLine | None:
-        """The job's line once it tells of a record at `offset`; None where it doesn't, in time."""
-        until_s = self.runtime.clock.monotonic() + KNOWN_WITHIN_S
-        while self.runtime.clock.monotonic() < until_s:
-            line = await self._line(job_id)
-            if any(begin <= offset < end for begin, end in line.behind):
-                return line
-            await self.runtime.clock.sleep(_LOOK_AGAIN_S)
-        return None
 
     async def _read(self, job_id: str, line: JobLine) -> list[Record]:
         """The job's records, as far as its line says where they lie; to the end of the log where it doesn't."""

@@ -9,8 +9,8 @@ from aetheris.runtime.blobs.store import BlobMissing, Blobs
 
 
 def report_on(audit: Audit, keys: Sequence[TrustedKey], blobs: Blobs) -> ProofReport:
-    """Judge what the audit has seen; blocks while it reads blobs."""
-    return audit.report(keys=keys, load_blob=loader(blobs))
+    """Judge what the audit has seen, as its seal will have it; blocks while it reads blobs."""
+    return audit.report(keys=keys, load_blob=loader(blobs), to_end=True)
 
 
 def loader(blobs: Blobs) -> LoadBlob:

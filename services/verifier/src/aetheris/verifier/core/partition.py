@@ -6,20 +6,24 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from aetheris.proofs import Audit, ProofReport, RawRecord, Violation
+from aetheris.proofs.amendments import is_late_fact
+from aetheris.proofs.due_amendments import DueAmendment
 from aetheris.proofs.seals import seal_payload
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.base.sealed import SealedNames
+from aetheris.protocol.base.sealed import REACH, SealedNames
 from aetheris.protocol.fold.births import BirthJudge
 from aetheris.protocol.fold.provenance import JobSigners
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages.events import (
     BirthRepeated,
+    ConfirmationFailed,
     JobCreated,
     JobSealed,
     ToolInvocationFinished,
     ToolInvocationStarted,
     ViolationFound,
 )
+from aetheris.verifier.core.amendments import LateJobs
 
 Sign = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Adds key_id and signature to a seal's payload."""
@@ -68,6 +72,14 @@ class AuditedJob:
         late = facts[covered:] if isinstance(covered, int) and covered >= 0 else facts
         return any(fact.type != ViolationFound.event_type for fact in late)
 
+    def late_facts(self) -> list[int]:
+        """The offsets of what came just before its latest record, a seal, which says nothing of it."""
+        *facts, seal = self.audit.history.facts
+        covered = seal.body.get("event_count")
+        begin = covered if isinstance(covered, int) and covered >= 0 else len(facts)
+        authors = self.audit.history.authors
+        return [fact.offset for fact in facts[begin:] if fact.type in _LATE and is_late_fact(fact, authors)]
+
     @property
     def signers(self) -> JobSigners | None:
         """What its records are signed by; None where they are not."""
@@ -94,6 +106,12 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 _TELLING = frozenset({ToolInvocationStarted.event_type, ToolInvocationFinished.event_type, ViolationFound.event_type})
 
 
+_LATE = frozenset({ToolInvocationFinished.event_type, ConfirmationFailed.event_type})
+"""What may come to light behind a seal."""
+_AMENDS = b'"amends"'
+"""In an amendment, and anywhere else by chance or malice: that costs a look."""
+
+
 class Partition:
     """The live jobs of one partition."""
 
@@ -106,6 +124,10 @@ class Partition:
         """Jobs that are to be judged at once."""
         self.moved: dict[str, AuditedJob] = {}
         """Jobs that have come on since they were judged."""
+        self.late = LateJobs()
+        """Jobs in which something came behind their seal."""
+        self._late_from = 0
+        """Below, who was here before has seen to what came late, or the mark would not lie where it does."""
         self._forgotten = SealedNames()
         self.unjudged = Unjudged()
 
@@ -119,6 +141,7 @@ class Partition:
         if job is None:
             if event_type == ViolationFound.event_type and job_id in self.odd:
                 self._note_told(self.odd[job_id], record)
+            self._note_late(job_id, record, event_type)
             if event_type != JobCreated.event_type or job_id in self._forgotten or self._births.is_over(job_id):
                 return None
             created = _created(record)
@@ -147,6 +170,8 @@ class Partition:
             self._forgotten.add(job_id)
             if event_type == JobSealed.event_type and job.is_read and job.came_late():
                 self.odd[job_id] = job
+                for offset in job.late_facts():
+                    self.late.note(job_id, offset, held_from=job.creation_offset)
         return job
 
     def _note_told(self, job: AuditedJob, record: Record) -> None:
@@ -157,6 +182,18 @@ class Partition:
     def begin(self, since: int, live: Collection[tuple[str, int]] = ()) -> None:
         """From where records are read from here on; as of the judge of births."""
         self._births.begin(since, live)
+        self._late_from = since + REACH if since else 0
+
+    def restored(self) -> None:
+        """What is read from now on nobody has read before."""
+        self._late_from = 0
+
+    def _note_late(self, job_id: str, record: Record, event_type: str) -> None:
+        """Of a job that is not under audit: behind its seal, if it has one."""
+        is_seal = event_type == JobSealed.event_type and _AMENDS in record.value
+        is_told = event_type == ViolationFound.event_type and job_id in self.late
+        if (event_type in _LATE or is_seal or is_told) and record.offset >= self._late_from:
+            self.late.note(job_id, record.offset)
 
     def _takes(self, job: AuditedJob) -> bool:
         as_of = job.audit.last.body.get("as_of")
@@ -202,8 +239,9 @@ class Partition:
         return sorted(due, key=lambda job: job.looked)
 
     def live(self) -> Iterator[tuple[str, int]]:
-        """The jobs that are not sealed, each with its birth."""
-        return ((job_id, job.creation_offset) for job_id, job in self.jobs.items())
+        """The jobs that are not sealed, each with its birth; and those with what no seal covers, from there on."""
+        yield from ((job_id, job.creation_offset) for job_id, job in self.jobs.items())
+        yield from self.late.held()
 
 
 def raw(record: Record) -> RawRecord:
@@ -212,7 +250,7 @@ def raw(record: Record) -> RawRecord:
 
 
 def sealed(job: AuditedJob, report: ProofReport, sign: Sign, sealed_at: str, salt: str) -> JobSealed:
-    """The seal over everything that the log holds of the job so far."""
+    """The seal over the job up to its end: the log alone says over what, whoever seals, and when."""
     signed = sign(
         seal_payload(
             tenant=job.tenant,
@@ -227,6 +265,11 @@ def sealed(job: AuditedJob, report: ProofReport, sign: Sign, sealed_at: str, sal
         )
     )
     return JobSealed.model_validate(signed)
+
+
+def amended(due: DueAmendment, sign: Sign, sealed_at: str, salt: str) -> JobSealed:
+    """The seal that amends the one before."""
+    return JobSealed.model_validate(sign(due.payload(sealed_at=sealed_at, salt=salt)))
 
 
 def _is_later(job: AuditedJob) -> bool:
