@@ -99,7 +99,9 @@ class ArchivingVerifier:
         at = (await self.log.end_offsets([PLACE]))[PLACE]
         drafts = tuple(Draft(PLACE[0], job.id.encode(), one.value, one.headers) for one in job.records)
         await self.appender.append([drafts])
-        await self.appender.append([(Draft(str(Topic.JOBS_SEALS), job.id.encode(), job.seal, partition=0),)])
+        for one in job.records:
+            if one.header("ce_type") == b"io.aetheris.job_sealed.v1":
+                await self.appender.append([(Draft(str(Topic.JOBS_SEALS), job.id.encode(), one.value, partition=0),)])
         return at
 
     async def seal_told(self, job: StoredJob, birth: int, stretches: tuple[Stretch, ...] = ()) -> None:

@@ -8,11 +8,13 @@ import pytest
 
 from aetheris.proofs import bundle
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.commands import JobBehind
 from aetheris.runtime.blobs.store import BlobsUnreachable
 from aetheris.runtime.log.interface import ArchiveUnusable
 from aetheris.verifier.core.partition import raw
 from tests.testkit.archives import PLACE, ArchivingVerifier, eventually
-from tests.testkit.proof_histories import TENANT
+from tests.testkit.evidence import amend, seal
+from tests.testkit.proof_histories import TENANT, Log
 from tests.testkit.stored_jobs import StoredJob, stored_job
 
 
@@ -211,3 +213,32 @@ async def test_a_bundle_that_is_no_good_is_named_when_the_log_has_let_go_of_its_
     expected = {"removed": "archive_missing", "unnamed": "not_archived"}
     assert refused.value.code == expected.get(harm, "archive_corrupt")
     assert (await verifier.proofs.verify(other.id, TENANT))["ok"]
+
+
+@pytest.mark.parametrize("amended", [False, True])
+async def test_a_late_success_is_archived_behind_its_seal_amended_or_not(
+    verifier: ArchivingVerifier, *, amended: bool
+) -> None:
+    log = Log()
+    log.start("n1")
+    log.permanent("n1", "ledger")
+    log.done("a", "permanent_failure")
+    log.add("job_failed", error="a")
+    seal(log)
+    count = len(log.records)
+    log.finish("n1", via="late")
+    if amended:
+        amend(log)
+    job = StoredJob(log.job, log.records, log.records)
+    birth = await verifier.store(job)
+    await verifier.seal_told(job, birth, ((birth, birth + count),))
+    behind = JobBehind(of_job=job.id, stretches=((birth + count, birth + len(log.records)),))
+    await verifier.say(Topic.JOBS_INDEX, JobBehind.key_of(job.id), behind)
+    async with verifier.archiving() as archiver:
+        await verifier.archived(job)
+        await eventually(lambda: archiver.late_s == 0)
+    await verifier.start()
+    report = await verifier.proofs.verify(job.id, log.tenant)
+    assert (report["amended"] is not None) == amended
+    verifier.log.delete_below(PLACE, len(log.records))
+    assert await verifier.proofs.verify(job.id, log.tenant) == report
