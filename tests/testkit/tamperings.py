@@ -15,7 +15,8 @@ from typing import Any
 
 from aetheris.cli import streamfile
 from aetheris.proofs import RawRecord
-from aetheris.proofs.evidence import derived, judge
+from aetheris.proofs.derived_evidence import derived
+from aetheris.proofs.evidence import judge
 from tests.testkit.evidence import TRUSTED, bundle_of, evidence_of, sealed
 from tests.testkit.forged_bundles import resigned
 from tests.testkit.proof_histories import Log, digest
