@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aetheris.gateway.ordered_rules import SERVICES
 from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.runtime.kafka.admin import TopicSpec, topic_specs
 
@@ -28,6 +29,8 @@ class Rights:
     writes: tuple[Topic, ...] = ()
     quarantines: tuple[Topic, ...] = ()
     prefixed_group: bool = False
+    describes: tuple[str, ...] = ()
+    """Groups of which it may know who is in them."""
 
 
 RIGHTS: Mapping[str, Rights] = {
@@ -44,10 +47,18 @@ RIGHTS: Mapping[str, Rights] = {
             Topic.ACCESS_RECORDS,
         ),
         (Topic.JOBS_COMMANDS, Topic.WORKERS, Topic.TOOLS_REGISTRY, Topic.FREEZES, Topic.POLICIES, Topic.ACCESS_RECORDS),
+        describes=tuple(f"aetheris.{service}" for service in SERVICES),
     ),
     "planner": Rights(
         "aetheris.planner",
-        (Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS, Topic.JOBS_INDEX, Topic.JOBS_ARCHIVE, Topic.PLANNER_CHECKPOINTS),
+        (
+            Topic.JOBS_COMMANDS,
+            Topic.JOBS_EVENTS,
+            Topic.JOBS_INDEX,
+            Topic.JOBS_ARCHIVE,
+            Topic.PLANNER_CHECKPOINTS,
+            Topic.POLICIES,
+        ),
         (Topic.JOBS_EVENTS, Topic.TOOLS_REQUESTS, Topic.JOBS_INDEX, Topic.PLANNER_CHECKPOINTS),
         (Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS),
     ),
@@ -86,7 +97,14 @@ RIGHTS: Mapping[str, Rights] = {
     "prober": Rights("aetheris.prober", (Topic.VERIFICATIONS,), (Topic.JOBS_EVENTS,), (Topic.VERIFICATIONS,)),
     "verifier": Rights(
         "aetheris.verifier",
-        (Topic.JOBS_EVENTS, Topic.AUDIT_CHECKPOINTS, Topic.JOBS_INDEX, Topic.JOBS_ARCHIVE, Topic.JOBS_SEALS),
+        (
+            Topic.JOBS_EVENTS,
+            Topic.AUDIT_CHECKPOINTS,
+            Topic.JOBS_INDEX,
+            Topic.JOBS_ARCHIVE,
+            Topic.JOBS_SEALS,
+            Topic.POLICIES,
+        ),
         (Topic.JOBS_EVENTS, Topic.AUDIT_CHECKPOINTS, Topic.JOBS_ARCHIVE, Topic.JOBS_SEALS),
         (Topic.JOBS_EVENTS,),
     ),
@@ -140,6 +158,8 @@ def _acls(rights: Rights) -> Iterator[Mapping[str, Any]]:
         yield _acl("topic", dead_letters(topic), "literal", "Write")
     if rights.group is not None:
         yield _acl("group", rights.group, "prefix" if rights.prefixed_group else "literal", "Read")
+    for group in rights.describes:
+        yield _acl("group", group, "literal", "Describe")
 
 
 def _acl(kind: str, name: str, pattern: str, *operations: str) -> Mapping[str, Any]:

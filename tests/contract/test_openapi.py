@@ -62,6 +62,8 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
     "tools": [lambda client: client.tools()],
     "release_tool": [lambda client: client.release_tool("t", reason="mended")],
     "policy": [lambda client: client.policy()],
+    "rules": [lambda client: client.rules()],
+    "order_rules": [lambda client: client.order_rules(2, reason="it is time")],
     "activate_policy": [lambda client: client.activate_policy("rules = []", reason="less")],
     "freezes": [lambda client: client.freezes()],
     "freeze": [lambda client: client.freeze(tool="t", everywhere=True, reason="r")],

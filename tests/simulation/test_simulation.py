@@ -9,7 +9,8 @@ import pytest
 from aetheris.ledger.core.decisions import Now
 from aetheris.ledger.core.quarantine import Quarantine, TenantTool
 from aetheris.ledger.core.timer_queue import Item
-from aetheris.protocol.messages.events import PlanGenerated, ToolInvocationStarted
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.events import JobCreated, PlanGenerated, ToolInvocationStarted
 from aetheris.testkit.simulation.__main__ import explained, main
 from aetheris.testkit.simulation.ablations import ABLATIONS, Ablation
 from aetheris.testkit.simulation.forged_records import WAYS
@@ -18,6 +19,7 @@ from aetheris.testkit.simulation.run import (
     ACTIVATES,
     FORGED,
     FORGES,
+    ORDERS_RULES,
     SIGNS,
     JobsOutcome,
     SimulationRun,
@@ -114,6 +116,21 @@ def test_seeds_have_policies_activated_by_several_and_while_a_partition_changes_
     assert all(any(what in line for line in told) for what in ("somebody forges forged-", "Activation at", "Answer at"))
     assert decided > 40
     assert late > 0
+
+
+def test_seeds_have_later_rules_ordered_while_jobs_are_created() -> None:
+    late, versions = 0, set[int]()
+    for seed in range(ORDERS_RULES, 20 * ACTIVATED, ACTIVATED):
+        rooted = seed % FORGED in SIGNS
+        run = SimulationRun(Tape(seed), rooted=rooted, orders_rules=True)
+        run.go()
+        for number, part in enumerate(run.parts):
+            entries = part.log.topics[Topic.JOBS_EVENTS]
+            births = [(one.body, one.record.offset) for one in entries if isinstance(one.body, JobCreated)]
+            late += sum(run.around.rules.refuses(birth, number, offset) for birth, offset in births)
+        versions |= {job.created.rules for job in run.observer.jobs.values()}
+    assert late > 3
+    assert versions == {1, 2, 3}
 
 
 def test_a_forger_writes_in_every_way_that_he_has() -> None:

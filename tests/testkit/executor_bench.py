@@ -15,6 +15,7 @@ from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.schemas import pin_of
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.protocol.tables.policy_activations import PolicyActivations
+from aetheris.protocol.tables.rules_orders import RulesOrders
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.blobs.store import FolderBlobs
 from aetheris.runtime.blobs.traffic import BlobTraffic
@@ -125,6 +126,7 @@ class HandlerBench:
             wake_up=self.wake_up,
             freezes=OrderTable(Table(MemoryLog(1), Topic.FREEZES), FreezeOrders()),
             policies=OrderTable(Table(MemoryLog(1), Topic.POLICIES), PolicyActivations()),
+            rules=OrderTable(Table(MemoryLog(1), Topic.POLICIES), RulesOrders()),
             spawn=self._spawn,
             quarantine=self._refuse,
             wake=lambda: None,

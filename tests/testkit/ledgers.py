@@ -19,6 +19,7 @@ from aetheris.ledger.core.decisions import (
     Grant,
     Now,
     PolicyTaken,
+    RulesTaken,
     View,
 )
 from aetheris.ledger.core.limits import LedgerLimits, QuarantineLimits
@@ -42,6 +43,7 @@ from aetheris.protocol.messages.commands import (
     PolicyAnswer,
     RegistryEntry,
     Resolve,
+    RulesAnswer,
     ToolGrant,
     ToolRequest,
     Verification,
@@ -141,6 +143,7 @@ class Ledger:
         if activated is not None:
             self.policies.take(_activation(*activated))
         self.policy_answers: list[PolicyAnswer] = []
+        self.rules_answers: list[RulesAnswer] = []
         self.context = context or DecisionContext(
             surroundings.policy,
             surroundings.limits,
@@ -210,6 +213,8 @@ class Ledger:
                 self.answers.append(decision.message)
             case PolicyTaken():
                 self.policy_answers.append(decision.message)
+            case RulesTaken():
+                self.rules_answers.append(decision.message)
 
     def add(self, *events: Event) -> None:
         for event in events:

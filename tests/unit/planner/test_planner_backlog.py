@@ -16,9 +16,11 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Cancel, Submit
 from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.messages.events import Event
+from aetheris.protocol.tables.rules_orders import RulesOrders
 from aetheris.runtime.blobs.store import FolderBlobs
 from aetheris.runtime.blobs.traffic import BlobTraffic
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
+from aetheris.runtime.log.order_table import OrderTable
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.withheld import Withheld
 from aetheris.runtime.telemetry.metrics import Metrics
@@ -34,7 +36,14 @@ COMMANDS = (str(Topic.JOBS_COMMANDS), 0)
 class PlannerOnLog:
     """A planner on a log of one partition; `round` gives it what has come since the last one."""
 
-    def __init__(self, log: MemoryLog, data: Path, seen: int = 0, keys: RecordKeys = UNSIGNED) -> None:
+    def __init__(
+        self,
+        log: MemoryLog,
+        data: Path,
+        seen: int = 0,
+        keys: RecordKeys = UNSIGNED,
+        rules: OrderTable[RulesOrders] | None = None,
+    ) -> None:
         self.log = log
         self.read_again: list[tuple[int, int]] = []
         self.wake_ups = 0
@@ -57,6 +66,7 @@ class PlannerOnLog:
             look_up=lambda job_id: pytest.fail(f"{job_id} is not asked for"),
             jobs_in_flight=IN_FLIGHT,
             keys=keys,
+            rules=rules,
             wake_up=self._wake_up,
         )
 

@@ -13,6 +13,7 @@ from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.events import Event, JobFailed
+from aetheris.protocol.tables.rules_orders import RulesOrders
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.keys.records import UNSIGNED
 from aetheris.runtime.telemetry.metrics import Metric
@@ -76,7 +77,15 @@ def verifier(**parts: Any) -> VerifierPartition:
     keys = SimpleNamespace(trusted=(), is_elsewhere=False, sign=lambda payload: {**payload, "key_id": "k"})
     runtime = SimpleNamespace(blobs=None, clock=SystemClock(), metrics=Metrics())
     deps = SimpleNamespace(
-        **{"runtime": runtime, "worker": None, "keys": keys, "records": UNSIGNED, "proofs": None} | parts
+        **{
+            "runtime": runtime,
+            "worker": None,
+            "keys": keys,
+            "records": UNSIGNED,
+            "proofs": None,
+            "rules": SimpleNamespace(orders=RulesOrders()),
+        }
+        | parts
     )
     return VerifierPartition(cast("Any", deps), 0)
 

@@ -12,10 +12,13 @@ from aetheris.proofs.audit import violations_in
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
+from aetheris.protocol.messages.commands import RULES_BARRIER_KEY
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.events import Event, JobCompleted, JobSealed, ViolationFound
+from aetheris.protocol.tables.rules_orders import PartitionRules
 from aetheris.verifier.core.partition import Partition
 from tests.testkit.histories import JOB, created, finished, graph, planned, started
+from tests.unit.protocol.test_rules_orders import barrier
 from tests.unit.runtime.test_record_signatures import Installation, SignedJob, drafted
 
 SEAL = JobSealed(
@@ -195,3 +198,16 @@ def test_a_sealed_job_leaves_memory_without_the_collector() -> None:
         assert history() is None
     finally:
         gc.enable()
+
+
+def test_a_birth_behind_a_barrier_of_later_rules_begins_no_audit() -> None:
+    rules = PartitionRules()
+    partition = Partition(rules=rules)
+    assert take(partition, created(), 5)
+    rules.passed(barrier(2), 6)
+    other = created().model_copy(update={"job_id": "late"})
+    made = draft(Topic.JOBS_EVENTS, other, key="late", id="e", source="test", time="2026-01-01T00:00:00Z")
+    late = Record(made.topic, 0, 7, 0, made.key, made.headers, made.value)
+    assert partition.evolve(late, other.event_type) is None
+    assert list(partition.jobs) == [JOB]
+    assert list(partition.live()) == [(JOB, 5), (RULES_BARRIER_KEY, 6)]

@@ -54,6 +54,7 @@ PLACES = {
     "limits": "limits",
     "audit": "audit",
     "policy": "policy",
+    "rules": "rules",
     "token": "token",
     "subscribe": "subscribe",
     "mcp": "mcp",

@@ -157,6 +157,40 @@ class PolicyView(ResponseModel):
     """Newest first."""
 
 
+class RulesBody(RequestModel):
+    """The body of POST /api/rules: under which version of the rules jobs are created from now on."""
+
+    version: int = Field(ge=2)
+    reason: str | None = Field(default=None, max_length=1_000)
+
+
+class RulesOrderView(ResponseModel):
+    """Who ordered a version of the rules, when and why; in `answered` of `partitions` jobs are created under it."""
+
+    version: int
+    by: str
+    at: str
+    reason: str | None = None
+    answered: int
+    partitions: int
+
+
+class ServiceRules(ResponseModel):
+    """A live process of a service, and the versions of the rules that it knows."""
+
+    service: str
+    name: str
+    known: tuple[int, ...]
+
+
+class RulesView(ResponseModel):
+    """Under which version of the rules jobs are created: 1, or that of the last order."""
+
+    version: int
+    order: RulesOrderView | None = None
+    services: tuple[ServiceRules, ...]
+
+
 class ModelSummary(ResponseModel):
     """A model that jobs may name; `provider_model` is as its provider names it."""
 

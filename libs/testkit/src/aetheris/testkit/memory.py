@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from weakref import WeakSet
 
 from aetheris.protocol.base.records import Draft, Group, Record
+from aetheris.protocol.messages import event_base
 from aetheris.runtime.log.interface import (
     AppendRefused,
     Batch,
@@ -97,6 +98,10 @@ class MemoryLog:
     async def members(self, group: str) -> dict[str, str]:
         """Those in `group`: a member's name is its id."""
         return {name: name for name in self._groups[group].members}
+
+    async def known_rules(self, group: str) -> dict[str, frozenset[int]]:
+        """Those in `group`: all know what this build does."""
+        return dict.fromkeys(self._groups[group].members, event_base.KNOWN_RULES)
 
     async def assign(self, group: str, partitions: Mapping[str, Collection[int]]) -> None:
         """Rebalance `group`: member → partition numbers; revocations come first."""

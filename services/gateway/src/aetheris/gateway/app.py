@@ -37,6 +37,7 @@ from aetheris.gateway.openid import OpenId, providers_of
 from aetheris.gateway.operator_gate import OperatorGate
 from aetheris.gateway.order_writer import OrderWriter
 from aetheris.gateway.ordered_freezes import OrderedFreezes
+from aetheris.gateway.ordered_rules import OrderedRules
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
 from aetheris.gateway.reconciliation_scheduler import ReconciliationScheduler
@@ -62,6 +63,7 @@ from aetheris.protocol.planning.policy import Policy
 from aetheris.protocol.planning.schemas import check_schema
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.protocol.tables.policy_activations import PolicyActivations
+from aetheris.protocol.tables.rules_orders import RulesOrders
 from aetheris.runtime.base.clock import Clock, SystemClock
 from aetheris.runtime.blobs.archive import JobArchive
 from aetheris.runtime.keys.records import RecordKeys
@@ -358,6 +360,9 @@ def _services(
         ),
         policies=ActivatedPolicies(activated, orders, callers.signers),
         subjects=Subjects(hiding, deadlines),
+        rules=OrderedRules(
+            OrderTable(sources.policies, RulesOrders(), heard.line_counts), orders, parts.log.known_rules
+        ),
         health=parts.health,
         holds=Holds(settings.streams, settings.streams_per_caller),
         keepalive_s=settings.keepalive_s,

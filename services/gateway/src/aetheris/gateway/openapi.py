@@ -26,6 +26,7 @@ _BODIES: tuple[type[api.RequestModel], ...] = (
     api_operations.UndoBody,
     api_operations.PolicyBody,
     api_operations.SubjectBody,
+    api_operations.RulesBody,
 )
 _REFUSED = "An answer other than yes; 503 may be asked again after Retry-After"
 _UNUSED = ("HTTPValidationError", "ValidationError")

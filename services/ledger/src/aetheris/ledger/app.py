@@ -23,6 +23,7 @@ from aetheris.protocol.base.writers import Party
 from aetheris.protocol.planning.policy import Policy
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.protocol.tables.policy_activations import PolicyActivations
+from aetheris.protocol.tables.rules_orders import RulesOrders
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.blobs.archive import JobArchive
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
@@ -129,6 +130,7 @@ def ledger(
                     Releases(worker.tables[Topic.TOOLS_REGISTRY], heard.line_counts),
                     freezes,
                     policies,
+                    ordered_rules,
                     parts.telemetry,
                     parts.metrics,
                     parts.clock,
@@ -147,6 +149,7 @@ def ledger(
     heard.follow(worker.tables[Topic.FREEZES], worker.tables[Topic.POLICIES])
     parts.health.report("other_roots", heard.other_roots)
     policies = OrderTable(worker.tables[Topic.POLICIES], PolicyActivations(), heard.line_counts)
+    ordered_rules = OrderTable(worker.tables[Topic.POLICIES], RulesOrders(), heard.line_counts)
     return worker
 
 

@@ -18,6 +18,7 @@ from aetheris.ledger.core.decisions import (
     Grant,
     Now,
     PolicyTaken,
+    RulesTaken,
     View,
 )
 from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
@@ -56,7 +57,6 @@ from aetheris.protocol.messages.envelope import (
     Undecodable,
     decode_event,
     decode_message,
-    read_barrier,
 )
 from aetheris.protocol.messages.events import (
     ApprovalDecided,
@@ -67,6 +67,7 @@ from aetheris.protocol.messages.events import (
 )
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.protocol.tables.policy_activations import PolicyActivations
+from aetheris.protocol.tables.rules_orders import RulesOrders
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.keys.records import UNSIGNED, PartitionRecords, RecordKeys
 from aetheris.runtime.log.history import JobLogReader
@@ -124,6 +125,7 @@ class LedgerDependencies:
     releases: Releases
     freezes: OrderTable[FreezeOrders]
     policies: OrderTable[PolicyActivations]
+    rules: OrderTable[RulesOrders]
     telemetry: Telemetry
     metrics: Metrics
     clock: Clock
@@ -138,9 +140,9 @@ class LedgerHandler(PartitionHandler):
     def __init__(self, number: int, context: DecisionContext, deps: LedgerDependencies, history: JobLogReader) -> None:
         self._number = number
         self._deps = deps
-        self._records = PartitionRecords(deps.keys, number)
+        self._records = PartitionRecords(deps.keys, number, deps.rules.orders)
         self._messages = HeardMessages(deps.keys.messages, deps.metrics)
-        self._partition = Partition(context, deps.workers.ended, number)
+        self._partition = Partition(context, deps.workers.ended, number, self._records.rules)
         self._reconciler = Reconciler(number, history, context.verifies, self._ask)
         self._outgoing = Outbox(number, deps.duplicates, deps.telemetry, deps.clock, self._partition.jobs)
         self._operators = OperatorLog(number, self._partition, deps.quarantines, deps.metrics, self._outgoing)
@@ -167,6 +169,7 @@ class LedgerHandler(PartitionHandler):
         deps.policies.listen(self._policy_activated)
         for activation in deps.policies.orders.all():
             self._policy_activated(activation)
+        deps.rules.listen(self._rules_ordered)
         deps.freezes.listen(self._freeze_ordered)
         for order in deps.freezes.orders.all():
             self._freeze_ordered(order)
@@ -183,7 +186,7 @@ class LedgerHandler(PartitionHandler):
         self._partition.pass_over(start - 1)
 
     async def learn(self) -> None:
-        """Who had the partition before may have answered an activation: it decides here, too."""
+        """Who had the partition before may have answered an activation, or an order of rules: they hold here, too."""
         await self._deps.policies.caught_up()
 
     async def restored(self) -> None:
@@ -226,6 +229,7 @@ class LedgerHandler(PartitionHandler):
         self._deps.releases.leave(self._tool_released)
         self._deps.freezes.leave(self._freeze_ordered)
         self._deps.policies.leave(self._policy_activated)
+        self._deps.rules.leave(self._rules_ordered)
         self._operators.close()
         for late in tuple(self._late):
             late.cancel()
@@ -273,8 +277,8 @@ class LedgerHandler(PartitionHandler):
             self._partition.pass_over(offset)
 
     def _fold_barrier(self, record: Record) -> None:
-        barrier = read_barrier(record)
-        if barrier is None or not self._messages.counts(record, barrier.type_name):
+        barrier = self._messages.barrier(record)
+        if barrier is None:
             self._partition.pass_over(record.offset)
         else:
             self._partition.passed(barrier, record.offset)
@@ -347,6 +351,9 @@ class LedgerHandler(PartitionHandler):
             self._partition.policy_activated(self._now())
             self._deps.wake_ups.call_at(self._number, self._deps.clock.monotonic())
 
+    def _rules_ordered(self, _: Ordered) -> None:
+        self._deps.wake_ups.call_at(self._number, self._deps.clock.monotonic())
+
     # out
 
     async def _round(self) -> None:
@@ -403,7 +410,7 @@ class LedgerHandler(PartitionHandler):
         if isinstance(decision, Ask):
             return (self._question(decision.message, self._records.signers_of(decision.message.job_id), now),)
         group = self._outgoing.group(decision, now)
-        if isinstance(decision, Barrier | Answered | PolicyTaken):
+        if isinstance(decision, Barrier | Answered | PolicyTaken | RulesTaken):
             return tuple(map(self._deps.keys.message, group))
         return group
 

@@ -14,6 +14,7 @@ from aetheris.ledger.core.decisions import (
     Grant,
     Now,
     PolicyTaken,
+    RulesTaken,
     View,
 )
 from aetheris.ledger.core.live_jobs import LiveJob
@@ -27,6 +28,7 @@ from aetheris.protocol.messages.commands import (
     LedgerRecord,
     PartitionBarrier,
     PolicyAnswer,
+    RulesAnswer,
     ToolGrant,
     Verification,
 )
@@ -85,6 +87,8 @@ class Outbox:
             case Answered():
                 return (self._answer(decision.message, now),)
             case PolicyTaken():
+                return (self._policy_answer(decision.message, now),)
+            case RulesTaken():
                 return (self._policy_answer(decision.message, now),)
 
     def question(self, message: Verification, now: Now) -> Draft:
@@ -177,8 +181,8 @@ class Outbox:
         id_ = derived("freeze answer", answer.key, f"{answer.number} {answer.frozen}", str(answer.partition))
         return draft(Topic.FREEZES, answer, key=answer.key, id=id_, source=SOURCE, time=_text(now))
 
-    def _policy_answer(self, answer: PolicyAnswer, now: Now) -> Draft:
-        id_ = derived("policy answer", str(answer.number), str(answer.partition))
+    def _policy_answer(self, answer: PolicyAnswer | RulesAnswer, now: Now) -> Draft:
+        id_ = derived(f"{answer.key} answer", str(answer.number), str(answer.partition))
         return draft(Topic.POLICIES, answer, key=answer.key, id=id_, source=SOURCE, time=_text(now))
 
     def _view(self, record: LedgerRecord, now: Now) -> Draft:

@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from aetheris.planner.core.behind import Behinds
 from aetheris.planner.handlers import PlannerHandler
@@ -11,12 +13,15 @@ from aetheris.planner.lookup import Jobs
 from aetheris.planner.settings import PlannerSettings
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
+from aetheris.protocol.messages import event_base
+from aetheris.protocol.tables.rules_orders import RulesOrders
 from aetheris.runtime.blobs.archive import JobArchive
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
 from aetheris.runtime.log.archive_lines import ArchiveLines
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Tenure
 from aetheris.runtime.log.job_lines import JobLines, behind_of, line_of
+from aetheris.runtime.log.order_table import OrderTable
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.crash import crash_points
 from aetheris.runtime.process.lifecycle import freeze_memory
@@ -26,12 +31,13 @@ from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.redis.wake_up import AWAKE_S
 from aetheris.runtime.telemetry.metrics import Metric
 from aetheris.runtime.worker.loop import Cadence, Inputs, PartitionWorker
+from aetheris.runtime.worker.unsigned import HeardMessages
 
 GROUP = "aetheris.planner"
 
 INPUTS = Inputs(
     commands={Topic.JOBS_COMMANDS: Cadence.EAGER},
-    tables=(Topic.JOBS_INDEX, Topic.JOBS_ARCHIVE),
+    tables=(Topic.JOBS_INDEX, Topic.POLICIES, Topic.JOBS_ARCHIVE),
     rows={Topic.JOBS_INDEX: JobLines, Topic.JOBS_ARCHIVE: ArchiveLines},
     quarantines=frozenset({Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS}),
     checkpoints=Topic.PLANNER_CHECKPOINTS,
@@ -95,6 +101,7 @@ def planner(
             again=partial(replay, parts.log, (str(Topic.JOBS_COMMANDS), partition)),
             crash=crash,
             runs=settings.runs,
+            rules=rules,
             stuck_after_s=settings.stuck_after_s,
             jobs_in_flight=settings.jobs_in_flight,
             call_at=partial(worker.call_at, partition),
@@ -104,7 +111,17 @@ def planner(
         return handlers[partition]
 
     parts.health.report("jobs_stuck", lambda: sum(handler.stuck for handler in list(handlers.values())))
+    parts.health.report("rules", lambda: _rules_report(rules.orders, list(handlers.values())))
     parts.metrics.watch(Metric.STUCK_JOBS, lambda: sum(handler.stuck for handler in list(handlers.values())))
     inputs = replace(INPUTS, checkpoint_every=settings.checkpoint_every)
     worker = PartitionWorker.of(parts, inputs, handler, group=GROUP, tenure=tenure, keys=keys)
+    heard = HeardMessages(keys.messages, parts.metrics)
+    rules = OrderTable(worker.tables[Topic.POLICIES], RulesOrders(), heard.line_counts)
     return worker
+
+
+def _rules_report(orders: RulesOrders, handlers: Sequence[PlannerHandler]) -> dict[str, Any]:
+    """Under which version of the rules jobs are created; and which one submissions wait for, where this is older."""
+    found: dict[str, Any] = {"version": orders.version, "known": sorted(event_base.KNOWN_RULES)}
+    waits = [version for handler in handlers if (version := handler.waits_for_upgrade) is not None]
+    return found | ({"needs_upgrade": max(waits)} if waits else {})

@@ -24,7 +24,15 @@ from aetheris.protocol.base.records import Group, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.provenance import Standing
 from aetheris.protocol.fold.rules import UNREAD
-from aetheris.protocol.messages.commands import Cancel, JobCommand, Pause, Resume, Submit
+from aetheris.protocol.messages.commands import (
+    RULES_BARRIER_KEY,
+    Cancel,
+    JobCommand,
+    Pause,
+    Resume,
+    RulesBarrier,
+    Submit,
+)
 from aetheris.protocol.messages.envelope import (
     Envelope,
     NeedsUpgrade,
@@ -44,10 +52,12 @@ from aetheris.protocol.messages.events import (
     StepCompensated,
     WaitCompleted,
 )
+from aetheris.protocol.tables.rules_orders import RulesOrders
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.blobs.traffic import BlobTraffic
 from aetheris.runtime.keys.records import UNSIGNED, PartitionRecords, RecordKeys
 from aetheris.runtime.log.interface import Writer
+from aetheris.runtime.log.order_table import OrderTable
 from aetheris.runtime.process.crash import NOWHERE, CrashPoints
 from aetheris.runtime.process.withheld import Withheld, write_all
 from aetheris.runtime.telemetry.metrics import Metrics
@@ -61,6 +71,7 @@ UNLOADED_AGAIN_S = 5.0
 _FEW = 4
 """Jobs that go on by themselves in a partition, up to which the end of one is told at once."""
 
+_RULES_BARRIER = RULES_BARRIER_KEY.encode()
 _ENDS = (JobCompleted, JobFailed, JobCancelled)
 _TAKEN_UP = (Submit, Cancel, Pause, Resume)
 """The other commands are the ledger's."""
@@ -94,6 +105,7 @@ class PlannerHandler(PartitionHandler):
         look_up: ReadEnded,
         crash: CrashPoints = NOWHERE,
         runs: bool = True,
+        rules: OrderTable[RulesOrders] | None = None,
         stuck_after_s: float = STUCK_AFTER_S,
         jobs_in_flight: int = JOBS_IN_FLIGHT,
         call_at: Callable[[float], None] | None = None,
@@ -101,9 +113,10 @@ class PlannerHandler(PartitionHandler):
         wake_up: Callable[[], None] = lambda: None,
     ) -> None:
         self._appender = appender
-        self._records = PartitionRecords(keys, partition)
+        self._records = PartitionRecords(keys, partition, rules.orders if rules is not None else None)
+        self._rules = rules
         self._taken = taken
-        self._commands = HeardMessages(keys.messages, metrics)
+        self._messages = HeardMessages(keys.messages, metrics)
         self._withheld = withheld
         self._creations: dict[str, Record] = {}
         """Submissions whose birth is being written."""
@@ -120,7 +133,14 @@ class PlannerHandler(PartitionHandler):
         self._catch_up = catch_up
         self._wake_up = wake_up
         self._live = False
-        self._partition = Partition(indexed, runs, behind, StuckJobWatch(stuck_after_s), Backlog(jobs_in_flight))
+        self._partition = Partition(
+            indexed,
+            runs,
+            behind,
+            StuckJobWatch(stuck_after_s),
+            Backlog(jobs_in_flight),
+            rules=lambda: self._records.rules.in_force,
+        )
         self._drafts = PlannerDrafts(telemetry, clock, self._partition.wants_trace)
 
     @property
@@ -128,10 +148,20 @@ class PlannerHandler(PartitionHandler):
         """How many jobs are stuck now."""
         return len(self._partition.watch.stuck)
 
+    @property
+    def waits_for_upgrade(self) -> int | None:
+        """The version of the rules under which jobs are created here now, where this one doesn't know it."""
+        return None if self._partition.can_create else self._records.rules.in_force
+
     def fold(self, records: Sequence[Record]) -> None:
         """History, in log order: causes no output."""
         for record in records:
             self._fold(record)
+
+    async def learn(self) -> None:
+        """Under which rules jobs are created may have been answered below what is read here."""
+        if self._rules is not None:
+            await self._rules.caught_up()
 
     async def restored(self) -> None:
         """Take up what is open: requests, reports, ends and index lines that a crash kept from being written."""
@@ -183,7 +213,8 @@ class PlannerHandler(PartitionHandler):
 
     def live(self) -> Iterable[tuple[str, int]]:
         """The live jobs."""
-        return self._partition.live()
+        yield from self._partition.live()
+        yield from self._records.rules.needed()
 
     def checkpointed(self, job_id: str, state_hash: str, as_of: int) -> Group:
         """In the log, so that anyone can compare what was cut out of it."""
@@ -223,6 +254,9 @@ class PlannerHandler(PartitionHandler):
             self._partition.evolve(found)
         elif isinstance(found, NeedsUpgrade):
             self._partition.needs_upgrade(found.job_id, record.offset)
+        elif record.key == _RULES_BARRIER and isinstance(barrier := self._messages.barrier(record), RulesBarrier):
+            self._records.rules.passed(barrier, record.offset)
+            _log.info("rules", partition=record.partition, offset=record.offset, version=barrier.number)
 
     def _set_aside(self, found: Envelope[Event], standing: Standing) -> None:
         """What its writer has not signed changes nothing; a job under a root that is not known here waits."""
@@ -248,7 +282,7 @@ class PlannerHandler(PartitionHandler):
         if not isinstance(found.body, JobCommand):
             self._quarantine(record, "not a command")
             return ()
-        if not isinstance(found.body, _TAKEN_UP) or not self._commands.counts(record, found.body.type_name):
+        if not isinstance(found.body, _TAKEN_UP) or not self._messages.counts(record, found.body.type_name):
             return ()
         if isinstance(found.body, Submit):
             tenant = found.body.tenant

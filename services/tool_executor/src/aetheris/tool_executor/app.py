@@ -14,6 +14,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.revocations import Revocations
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.protocol.tables.policy_activations import PolicyActivations
+from aetheris.protocol.tables.rules_orders import RulesOrders
 from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.base.refusal import StartRefused, ToolsRefused
@@ -202,7 +203,7 @@ def executor(
     )
     slots = Slots(settings.running_tools, spawn)
 
-    def handler(_partition: int) -> ExecutorHandler:
+    def handler(partition: int) -> ExecutorHandler:
         return ExecutorHandler(
             ExecutorDependencies(
                 worker=me,
@@ -219,12 +220,14 @@ def executor(
                 wake_up=on.wake_up,
                 freezes=freezes,
                 policies=policies,
+                rules=rules,
                 spawn=spawn,
                 quarantine=worker.quarantine,
                 wake=worker.wake,
                 installation=settings.installation,
                 revocations=revocations,
-            )
+            ),
+            partition,
         )
 
     keys = RecordKeys(frozenset(settings.installation), revocations=revocations)
@@ -234,6 +237,7 @@ def executor(
     on.health.report("other_roots", heard.other_roots)
     freezes = OrderTable(worker.tables[Topic.FREEZES], FreezeOrders(), heard.line_counts)
     policies = OrderTable(worker.tables[Topic.POLICIES], PolicyActivations(), heard.line_counts)
+    rules = OrderTable(worker.tables[Topic.POLICIES], RulesOrders(), heard.line_counts)
     return worker
 
 

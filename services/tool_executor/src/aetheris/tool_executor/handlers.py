@@ -13,7 +13,7 @@ from aetheris.protocol.fold.provenance import Provenance, Standing
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
 from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import ToolGrant
+from aetheris.protocol.messages.commands import PartitionBarrier, RulesBarrier, ToolGrant
 from aetheris.protocol.messages.envelope import (
     BARRIERS,
     Envelope,
@@ -21,12 +21,12 @@ from aetheris.protocol.messages.envelope import (
     Undecodable,
     decode_event,
     decode_message,
-    read_barrier,
 )
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.invocation import Blobs
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.protocol.tables.policy_activations import PolicyActivations
+from aetheris.protocol.tables.rules_orders import PartitionRules, RulesOrders
 from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.runtime.base.fresh_ids import fresh_secret
 from aetheris.runtime.blobs.store import BlobError
@@ -91,6 +91,7 @@ class ExecutorDependencies:
     wake_up: WakeUp
     freezes: OrderTable[FreezeOrders]
     policies: OrderTable[PolicyActivations]
+    rules: OrderTable[RulesOrders]
     spawn: Spawn
     quarantine: Callable[[Record, str], None]
     wake: Callable[[], None]
@@ -106,9 +107,10 @@ class ExecutorDependencies:
 class ExecutorHandler(PartitionHandler):
     """Declares, reads back, executes, reports."""
 
-    def __init__(self, deps: ExecutorDependencies) -> None:
+    def __init__(self, deps: ExecutorDependencies, partition: int = 0) -> None:
         self._deps = deps
-        self._provenance = Provenance(deps.installation, deps.revocations)
+        self._rules = PartitionRules(deps.rules.orders, partition)
+        self._provenance = Provenance(deps.installation, deps.revocations, self._rules.refuses)
         self._messages = HeardMessages(SignedMessages(deps.installation, deps.revocations), deps.metrics)
         self._appender = Watched(deps.appender, deps.heartbeat, self)
         self._core = Partition(
@@ -170,7 +172,8 @@ class ExecutorHandler(PartitionHandler):
 
     def live(self) -> Iterable[tuple[str, int]]:
         """The live jobs."""
-        return self._core.live()
+        yield from self._core.live()
+        yield from self._rules.needed()
 
     def low_water(self, topic: str) -> int | None:  # noqa: ARG002  there is one command topic
         """The oldest grant whose `started` is not acknowledged."""
@@ -214,12 +217,8 @@ class ExecutorHandler(PartitionHandler):
         await self._deps.policies.caught_up()
 
     def _evolve(self, record: Record) -> ReadBack | None:
-        barrier = read_barrier(record) if record.header("ce_type") in BARRIERS else None
-        if barrier is not None and not self._messages.counts(record, barrier.type_name):
-            self._core.pass_over(record.offset)
-            return None
-        if barrier is not None:
-            self._unknown_barriers += not self._core.passed(barrier, record.offset)
+        if record.header("ce_type") in BARRIERS:
+            self._pass(self._messages.barrier(record), record.offset)
             return None
         try:
             decoded = decode_event(record, _UNREAD)
@@ -240,6 +239,14 @@ class ExecutorHandler(PartitionHandler):
         else:
             self._core.pass_over(record.offset)
         return None
+
+    def _pass(self, barrier: PartitionBarrier | None, offset: int) -> None:
+        if barrier is None or isinstance(barrier, RulesBarrier):
+            self._core.pass_over(offset)
+        else:
+            self._unknown_barriers += not self._core.passed(barrier, offset)
+        if isinstance(barrier, RulesBarrier):
+            self._rules.passed(barrier, offset)
 
     def _set_aside(self, job_id: str, offset: int, standing: Standing) -> None:
         """What its writer has not signed changes nothing; a job under a root that is not known here waits."""

@@ -9,16 +9,19 @@ from aetheris.http_server.server import HttpServer
 from aetheris.protocol.base.sealed import REACH
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
+from aetheris.protocol.tables.rules_orders import RulesOrders
 from aetheris.runtime.blobs.archive import JobArchive
 from aetheris.runtime.log.archive_lines import ArchiveLines
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.job_lines import JobLines
+from aetheris.runtime.log.order_table import OrderTable
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.names import living
 from aetheris.runtime.process.record_keys import record_keys
 from aetheris.runtime.process.runtime import runtime
 from aetheris.runtime.worker.handler import Cadence, Inputs
 from aetheris.runtime.worker.loop import PartitionWorker
+from aetheris.runtime.worker.unsigned import HeardMessages
 from aetheris.verifier.archiver import Archiver
 from aetheris.verifier.handlers import VerifierDependencies, VerifierPartition
 from aetheris.verifier.http import api
@@ -32,7 +35,7 @@ GROUP = "aetheris.verifier"
 
 INPUTS = Inputs(
     authority_cadence=Cadence.LAZY,
-    tables=(Topic.JOBS_INDEX, Topic.JOBS_ARCHIVE),
+    tables=(Topic.JOBS_INDEX, Topic.POLICIES, Topic.JOBS_ARCHIVE),
     rows={Topic.JOBS_INDEX: JobLines, Topic.JOBS_ARCHIVE: ArchiveLines},
     quarantines=frozenset({Topic.JOBS_EVENTS}),
     reach=REACH,
@@ -65,10 +68,12 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
     ):
 
         def handler(partition: int) -> VerifierPartition:
-            return VerifierPartition(VerifierDependencies(parts, worker, keys, records, proofs), partition)
+            return VerifierPartition(VerifierDependencies(parts, worker, keys, records, proofs, rules), partition)
 
         inputs = replace(INPUTS, checkpoint_every=settings.checkpoint_every)
         worker = PartitionWorker.of(parts, inputs, handler, group=GROUP, tenure=tenure, keys=records)
+        heard = HeardMessages(records.messages, parts.metrics)
+        rules = OrderTable(worker.tables[Topic.POLICIES], RulesOrders(), heard.line_counts)
         worker.show(parts.health, parts.metrics)
         archive = JobArchive(parts.blobs, worker.tables[Topic.JOBS_ARCHIVE].get)
         history = JobLogReader(parts.log, archive=archive)

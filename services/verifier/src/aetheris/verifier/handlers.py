@@ -15,6 +15,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.provenance import JobSigners
 from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.messages import envelope
+from aetheris.protocol.messages.commands import RulesBarrier
 from aetheris.protocol.messages.envelope import Undecodable
 from aetheris.protocol.messages.events import (
     ConfirmationFailed,
@@ -25,10 +26,12 @@ from aetheris.protocol.messages.events import (
     ToolInvocationFinished,
     ViolationFound,
 )
+from aetheris.protocol.tables.rules_orders import PartitionRules, RulesOrders
 from aetheris.runtime.base.fresh_ids import fresh_salt
 from aetheris.runtime.blobs.store import BlobError, BlobsUnreachable
 from aetheris.runtime.keys.records import RecordKeys
 from aetheris.runtime.log.interface import RefusedGroup
+from aetheris.runtime.log.order_table import OrderTable
 from aetheris.runtime.process.runtime import Runtime
 from aetheris.runtime.process.withheld import write_all
 from aetheris.runtime.telemetry.metrics import Metric
@@ -36,6 +39,7 @@ from aetheris.runtime.telemetry.tracer import Traced, whole
 from aetheris.runtime.worker.handler import PartitionHandler
 from aetheris.runtime.worker.loop import PartitionWorker
 from aetheris.runtime.worker.unjudged import report_unjudged
+from aetheris.runtime.worker.unsigned import HeardMessages
 from aetheris.verifier.amendment_watch import AmendmentWatch
 from aetheris.verifier.audit_watch import AuditWatch
 from aetheris.verifier.core.amendments import LateJob, LateJudgement
@@ -72,6 +76,7 @@ class VerifierDependencies:
     keys: SealKeys
     records: RecordKeys
     proofs: Proofs
+    rules: OrderTable[RulesOrders]
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,9 @@ class VerifierPartition(PartitionHandler):
     def __init__(self, deps: VerifierDependencies, number: int) -> None:
         self._deps = deps
         self._number = number
-        self._core = Partition(deps.records.roots)
+        self._rules = PartitionRules(deps.rules.orders, number)
+        self._messages = HeardMessages(deps.records.messages, deps.runtime.metrics)
+        self._core = Partition(deps.records.roots, self._rules)
         self._watch = AuditWatch(self._core, self._report, deps.runtime.clock)
         self._amendments = AmendmentWatch(
             self._core.late,
@@ -114,7 +121,11 @@ class VerifierPartition(PartitionHandler):
     def fold(self, records: Sequence[Record]) -> None:
         """Audit history."""
         for record in records:
-            self._core.evolve(record, _event_type(record))
+            self._evolve(record, _event_type(record))
+
+    async def learn(self) -> None:
+        """Under which rules jobs are created may have been answered below what is read here."""
+        await self._deps.rules.caught_up()
 
     async def restored(self) -> None:
         """Seal what ended while nobody looked."""
@@ -159,13 +170,18 @@ class VerifierPartition(PartitionHandler):
         if ce_type in UNREAD:
             self._check(record)
         name = _name_in(ce_type)
-        job = self._core.evolve(record, name)
+        job = self._evolve(record, name)
         if job is not None and (job.needs_upgrade or job.audit.last.claims):
             return
         if name in _COUNTED:
             self._deps.runtime.metrics.count(_COUNTED[name], traceparent=record.header("traceparent"))
         if name == ToolInvocationFinished.event_type:
             self._take_end(job, record)
+
+    def _evolve(self, record: Record, name: str) -> AuditedJob | None:
+        if name == RulesBarrier.type_name and isinstance(barrier := self._messages.barrier(record), RulesBarrier):
+            self._rules.passed(barrier, record.offset)
+        return self._core.evolve(record, name)
 
     def _take_end(self, job: AuditedJob | None, record: Record) -> None:
         """A call has ended: traced. Where its job is sealed it came too late, and is looked at in its turn."""

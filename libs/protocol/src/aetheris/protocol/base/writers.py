@@ -139,8 +139,11 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
     (Topic.FREEZES.value, "freeze_answer"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.POLICIES.value, "policy_activation"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
     (Topic.POLICIES.value, "policy_answer"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
+    (Topic.POLICIES.value, "rules_order"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
+    (Topic.POLICIES.value, "rules_answer"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.JOBS_EVENTS.value, "freeze_barrier"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.JOBS_EVENTS.value, "policy_barrier"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
+    (Topic.JOBS_EVENTS.value, "rules_barrier"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.LEDGER_RECORDS.value, "ledger_record"): WriterRule(Party.LEDGER, KnownBy.FOLLOWS),
     (Topic.LEDGER_CONTENTS.value, "content"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
 }
@@ -157,6 +160,7 @@ _ASKED = frozenset(
     {
         *("tool_release", "worker_end", "verification", "policy_activation", "policy_answer"),
         *("freeze_order", "freeze_answer", "freeze_barrier", "policy_barrier"),
+        *("rules_order", "rules_answer", "rules_barrier"),
     }
 )
 

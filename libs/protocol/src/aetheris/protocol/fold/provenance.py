@@ -5,7 +5,7 @@ alone, so everybody who reads the same prefix comes to the same; only which root
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
@@ -42,6 +42,8 @@ _FOLLOWING = frozenset(name for name, rule in EVENTS.items() if rule.known_by is
 _LAST = frozenset({ev.JobSealed.event_type, ev.BirthRepeated.event_type})
 _TOPIC = Topic.JOBS_EVENTS.value
 
+IsOutdated = Callable[[int, int], bool]
+
 
 class Standing(Enum):
     """What a record is worth."""
@@ -70,11 +72,18 @@ class Provenance:
     none, births under a root are of an unknown one. None: whatever root a birth names, and births without one; for who
     shows one job, read from where it lies, and looks at no partition.
     `revocations`: births are void that a key of these has signed behind its own.
+    `outdated`: whether a birth under a version of the rules, at an offset, lies behind a barrier that asks for a later.
     """
 
-    def __init__(self, roots: Collection[str] | None = None, revocations: Revocations = NONE_REVOKED) -> None:
+    def __init__(
+        self,
+        roots: Collection[str] | None = None,
+        revocations: Revocations = NONE_REVOKED,
+        outdated: IsOutdated = lambda _rules, _offset: False,
+    ) -> None:
         self._roots = roots
         self._revocations = revocations
+        self._is_outdated = outdated
         self._jobs: dict[str, JobSigners | None] = {}
         """None: a job whose records are not signed."""
         self._births = BirthJudge(of_any=roots is None)
@@ -108,6 +117,8 @@ class Provenance:
         self._jobs.pop(job_id, None)
 
     def _birth(self, record: Record, event: ev.JobCreated) -> Standing:
+        if self._is_outdated(event.rules, record.offset):
+            return Standing.VOID
         if event.installation is None:
             if self._roots:
                 return Standing.VOID

@@ -17,6 +17,8 @@ from aetheris.protocol.messages.event_values import ConfirmationMode
 from aetheris.protocol.messages.message_base import Message
 from aetheris.protocol.messages.partition_orders import (
     POLICY_KEY,
+    RULES_BARRIER_KEY,
+    RULES_KEY,
     ActingCall,
     FreezeAnswer,
     FreezeBarrier,
@@ -27,6 +29,9 @@ from aetheris.protocol.messages.partition_orders import (
     PolicyActivation,
     PolicyAnswer,
     PolicyBarrier,
+    RulesAnswer,
+    RulesBarrier,
+    RulesOrder,
 )
 from aetheris.protocol.messages.self_named import by_name
 from aetheris.protocol.messages.submission_numbers import SubmissionNumber
@@ -45,6 +50,8 @@ from aetheris.protocol.plan.prompts import Brief, ModelName
 
 __all__ = [
     "POLICY_KEY",
+    "RULES_BARRIER_KEY",
+    "RULES_KEY",
     "ActingCall",
     "FreezeAnswer",
     "FreezeBarrier",
@@ -56,6 +63,9 @@ __all__ = [
     "PolicyActivation",
     "PolicyAnswer",
     "PolicyBarrier",
+    "RulesAnswer",
+    "RulesBarrier",
+    "RulesOrder",
     "SubmissionNumber",
 ]
 

@@ -12,7 +12,14 @@ from aetheris.protocol.base.nesting import nests_deeper
 from aetheris.protocol.base.recordable import MAX_RECORD_DEPTH
 from aetheris.protocol.base.records import Draft, Headers, Record
 from aetheris.protocol.messages import event_base
-from aetheris.protocol.messages.commands import MESSAGES, FreezeBarrier, Message, PartitionBarrier, PolicyBarrier
+from aetheris.protocol.messages.commands import (
+    MESSAGES,
+    FreezeBarrier,
+    Message,
+    PartitionBarrier,
+    PolicyBarrier,
+    RulesBarrier,
+)
 from aetheris.protocol.messages.events import EVENTS, Event, JobCreated
 
 M = TypeVar("M", bound=Event | Message)
@@ -54,9 +61,8 @@ class NeedsUpgrade:
         return named is not None and named[0] == "job_created"
 
 
-BARRIERS = frozenset(f"io.aetheris.{one.type_name}.v1".encode() for one in (FreezeBarrier, PolicyBarrier))
-"""The ce_types of a partition's barriers."""
-"""The ce_type of a record of jobs.events that is of a partition, and no job's event."""
+BARRIERS = frozenset(f"io.aetheris.{one.type_name}.v1".encode() for one in (FreezeBarrier, PolicyBarrier, RulesBarrier))
+"""The ce_types of a partition's barriers, which are no job's events."""
 
 
 class Undecodable(ValueError):

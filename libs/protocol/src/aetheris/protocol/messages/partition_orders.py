@@ -1,4 +1,4 @@
-"""What people order of every partition, and what its ledger answers: freezes, policies, and a freeze's barrier."""
+"""What people order of every partition, its barriers, and what its ledger answers: freezes, policies, rules."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -10,9 +10,12 @@ from aetheris.protocol.base.principals import RecordedPrincipal
 from aetheris.protocol.messages.message_base import Message
 
 POLICY_KEY = "policy"
-"""The record key of all that is in `policies`."""
+"""The record key of all that `policies` says of policies."""
 BARRIER_KEY = "policy:barrier"
 """That of a policy's barrier: a job's name has no colon."""
+RULES_KEY = "rules"
+"""The record key of what `policies` says of rules."""
+RULES_BARRIER_KEY = "rules:barrier"
 
 
 class NumberedOrder(Message, ABC):
@@ -163,3 +166,48 @@ class PolicyAnswer(PartitionAnswer):
     def key(self) -> str:
         """The record key: there is one."""
         return POLICY_KEY
+
+
+class RulesOrder(NumberedOrder):
+    """policies: jobs are created under a later version of the rules; `number` is the version, above the last one's."""
+
+    type_name: ClassVar[str] = "rules_order"
+    line: str = Field(default="", exclude=True)
+    """The value of the record that it was read from; "" where it was not."""
+
+    @property
+    def key(self) -> str:
+        """The record key: there is one."""
+        return RULES_KEY
+
+
+class RulesBarrier(PartitionBarrier):
+    """Behind it no job is created under earlier rules."""
+
+    type_name: ClassVar[str] = "rules_barrier"
+    number: int
+    """The version."""
+    order: str
+    """The order as it lies in its topic: a barrier that nobody has ordered is none, and nobody has to ask for it."""
+
+    @property
+    def cause(self) -> tuple[str, ...]:
+        """The version."""
+        return (str(self.number),)
+
+    @property
+    def job_id(self) -> str:
+        """There is one."""
+        return RULES_BARRIER_KEY
+
+
+class RulesAnswer(PartitionAnswer):
+    """policies: the ledger has read its barrier back, at the offset `barrier` of its partition."""
+
+    type_name: ClassVar[str] = "rules_answer"
+    barrier: int = Field(ge=0)
+
+    @property
+    def key(self) -> str:
+        """The record key: there is one."""
+        return RULES_KEY

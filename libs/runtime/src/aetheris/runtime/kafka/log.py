@@ -12,7 +12,7 @@ from aetheris.runtime.kafka.appender import KafkaAppender
 from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.kafka.brokers import Brokers
 from aetheris.runtime.kafka.clients import close_consumer, open_client
-from aetheris.runtime.kafka.members import members
+from aetheris.runtime.kafka.members import known_rules, members
 from aetheris.runtime.kafka.membership import KafkaMembership
 from aetheris.runtime.kafka.pulse import Pulse
 from aetheris.runtime.kafka.reader import KafkaReader
@@ -97,6 +97,14 @@ class KafkaLog:
             LogUnreachable: the brokers can't say.
         """
         return await members(self._bootstrap, group, tls=self._tls)
+
+    async def known_rules(self, group: str) -> dict[str, frozenset[int]]:
+        """Those in `group`: name → the versions of the rules that it says it knows.
+
+        Raises:
+            LogUnreachable: the brokers can't say.
+        """
+        return await known_rules(self._bootstrap, group, tls=self._tls)
 
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has; asked once (partition counts never change in place).

@@ -1,31 +1,73 @@
-"""Who is in a consumer group under a stable name."""
+"""Who is in a consumer group under a stable name, and which rules each says that it knows."""
 
 import asyncio
+import json
+from collections.abc import Iterable
 from ssl import SSLContext
 from typing import Any
 
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 from aiokafka.errors import KafkaError, for_code
 
+from aetheris.protocol.messages import event_base
 from aetheris.runtime.kafka.admin import Admin
 from aetheris.runtime.log.interface import LogUnreachable
 
 _DEADLINE_S = 10.0
 _UUID = len("-01234567-0123-0123-0123-0123456789ab")
+_SETTLED = ("Stable", "Empty", "Dead")
+"""States of a group in which a broker knows what each of its members says of itself."""
+
+
+class RulesAssignor(RangePartitionAssignor):
+    """Ranges; who joins says beside his topics which versions of the rules he knows."""
+
+    @classmethod
+    def metadata(cls, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
+        """What a member says when it joins."""
+        said = json.dumps({"rules": sorted(event_base.KNOWN_RULES)}).encode()
+        return ConsumerProtocolMemberMetadata(cls.version, list(topics), said)
 
 
 async def members(bootstrap: str, group: str, *, tls: SSLContext | None = None) -> dict[str, str]:
-    """Member id → name. A broker gives each life of a static member the id `<name>-<uuid>`; all else it says of it may
-    be of an earlier one.
+    """Member id → name. A broker gives each life of a static member the id `<name>-<uuid>`; what else it says of it may
+    be of an earlier one, as long as the group has not settled.
 
     Raises:
         LogUnreachable: the brokers can't say.
     """
+    _, described = await _described(bootstrap, group, tls)
+    return {member_id: member_id[:-_UUID] for member_id, *_ in described}
+
+
+async def known_rules(bootstrap: str, group: str, *, tls: SSLContext | None = None) -> dict[str, frozenset[int]]:
+    """Name → the versions of the rules that its member knows; none, where it doesn't say.
+
+    Raises:
+        LogUnreachable: the brokers can't say, as while somebody joins.
+    """
+    state, described = await _described(bootstrap, group, tls)
+    if state not in _SETTLED:
+        raise LogUnreachable(f"who is in {group} is not known: {state}")
+    return {member_id[:-_UUID]: _said(said) for member_id, _client, _host, said, *_ in described}
+
+
+async def _described(bootstrap: str, group: str, tls: SSLContext | None) -> tuple[str, list[Any]]:
     try:
         async with asyncio.timeout(_DEADLINE_S), Admin(bootstrap, tls) as admin:
             answers: Any = await admin.describe_consumer_groups([group])
     except (KafkaError, TimeoutError) as error:
         raise LogUnreachable(f"who is in {group} is not known: {type(error).__name__}") from None
-    code, _group, _state, _kind, _protocol, described, *_ = answers[0].groups[0]
+    code, _group, state, _kind, _protocol, described, *_ = answers[0].groups[0]
     if code:
         raise LogUnreachable(f"who is in {group} is not known: {for_code(code).__name__}")
-    return {member_id: member_id[:-_UUID] for member_id, *_ in described}
+    return state, described
+
+
+def _said(metadata: bytes) -> frozenset[int]:
+    try:
+        said: Any = json.loads(ConsumerProtocolMemberMetadata.decode(metadata).user_data)
+        return frozenset(one for one in said["rules"] if type(one) is int)
+    except Exception:  # noqa: BLE001  whoever may join a group says what he likes, and knows nothing then
+        return frozenset()

@@ -8,14 +8,13 @@ from ssl import SSLContext
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
-from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.base.refusal import WorkerIdTaken
 from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.kafka.clients import close_consumer, open_client
-from aetheris.runtime.kafka.members import members
+from aetheris.runtime.kafka.members import RulesAssignor, members
 from aetheris.runtime.log.interface import Listener, LogUnreachable, MembershipLost, Place, Tenure
 from aetheris.runtime.log.names import unclaimed
 
@@ -215,7 +214,7 @@ class KafkaMembership:
         return AIOKafkaConsumer(
             group_id=self._group,
             group_instance_id=self._member,
-            partition_assignment_strategy=(RangePartitionAssignor,),
+            partition_assignment_strategy=(RulesAssignor,),
             enable_auto_commit=False,
             auto_offset_reset="none",
             session_timeout_ms=session_ms,

@@ -14,6 +14,7 @@ from aetheris.protocol.fold.provenance import CERTIFICATE, JobSigners, Provenanc
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations, ToldRevocation
 from aetheris.protocol.messages import envelope
 from aetheris.protocol.messages.events import BirthRepeated, Event, JobCreated
+from aetheris.protocol.tables.rules_orders import PartitionRules, RulesOrders
 from aetheris.protocol.tables.signed_messages import PIECE, PIECE_SIGNATURE, SignedMessages, message_place, piece_said
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.keys.signing import Signer, SigningKeyRevoked
@@ -185,9 +186,9 @@ class RecordKeys:
     revocations: Revocations = NONE_REVOKED
     """What it brings into jobs; births and messages of those keys count no more."""
 
-    def provenance(self) -> Provenance:
-        """A judge of a partition's records, from here on."""
-        return Provenance(self.roots, self.revocations)
+    def provenance(self, rules: PartitionRules | None = None) -> Provenance:
+        """A judge of a partition's records, from here on, by its barriers of rules."""
+        return Provenance(self.roots, self.revocations, *(() if rules is None else (rules.refuses,)))
 
     def signed(
         self, groups: Sequence[Group], provenance: KnowsSigners, place: BirthPlace | None = None
@@ -218,10 +219,12 @@ class RecordKeys:
 class PartitionRecords:
     """Of one partition: judges what is read there, in log order, and signs what is written."""
 
-    def __init__(self, keys: RecordKeys, partition: int) -> None:
+    def __init__(self, keys: RecordKeys, partition: int, orders: RulesOrders | None = None) -> None:
+        """`orders`: what this process has read of them."""
         self._keys = keys
         self._partition = partition
-        self._provenance = keys.provenance()
+        self.rules = PartitionRules(orders, partition)
+        self._provenance = keys.provenance(self.rules)
         self._read = self._appended = -1
 
     def begin(self, since: int, live: Collection[tuple[str, int]] = ()) -> None:

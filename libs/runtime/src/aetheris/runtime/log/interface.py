@@ -313,6 +313,14 @@ class Log(Protocol):
         """
         ...
 
+    async def known_rules(self, group: str) -> Mapping[str, frozenset[int]]:
+        """Those in `group`: name → the versions of the rules that it says it knows.
+
+        Raises:
+            LogUnreachable: the brokers can't say.
+        """
+        ...
+
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has.
 

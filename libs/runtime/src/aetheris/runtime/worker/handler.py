@@ -69,7 +69,7 @@ class PartitionHandler(Protocol):
         return
 
     async def learn(self) -> None:
-        """History was read; know what lies elsewhere in the log as of now, before `restored`.
+        """Know what lies elsewhere in the log as of now: once the mark is known, and again before `restored`.
 
         Raises:
             LogUnreachable: it is asked for again.

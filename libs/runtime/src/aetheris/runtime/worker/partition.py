@@ -164,6 +164,7 @@ class WorkerPartition:
     async def _restore(self) -> None:
         began_s = self._around.clock.monotonic()
         ends, positions, loaded = await self._bounds()
+        await self._learn()  # of what lies below the mark
         known = await self._fold_loaded(loaded)
         positions[self._authority] = await self._fold(positions[self._authority], ends[self._authority])
         while (own := self.own_end) > positions[self._authority] and not self._closing:

@@ -6,6 +6,9 @@ from typing import NamedTuple
 import structlog
 
 from aetheris.protocol.base.records import Record
+from aetheris.protocol.messages.commands import PartitionBarrier, RulesBarrier
+from aetheris.protocol.messages.envelope import read_barrier
+from aetheris.protocol.tables.rules_orders import is_ordered
 from aetheris.protocol.tables.signed_messages import PIECE, SignedMessages
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
@@ -52,6 +55,15 @@ class HeardMessages:
         if not counts:
             self._tell(record.topic, name, record.key, partition=record.partition, offset=record.offset)
         return counts
+
+    def barrier(self, record: Record) -> PartitionBarrier | None:
+        """The barrier in a record whose ce_type is one of BARRIERS; None where it is none, or not its writer's."""
+        found = read_barrier(record)
+        if found is None or not self.counts(record, found.type_name):
+            return None
+        if isinstance(found, RulesBarrier) and not is_ordered(found, self.line_counts):
+            return None
+        return found
 
     def piece_counts(self, record: Record) -> bool:
         """Whether a piece of a checkpoint is of the service whose topic it is: what isn't counts as none."""

@@ -351,6 +351,14 @@ class Client:
         """Let values of an erased person be hidden again; raises ApiError (Conflict: it is not erased)."""
         return self._send(calls.about_subject("enrol", subject, tenant))
 
+    def rules(self) -> dict[str, Any]:
+        """{version, order, services}: under which rules jobs are created, and which ones each live process knows."""
+        return self._send(ApiCall("GET", "/rules"))
+
+    def order_rules(self, version: int, *, reason: str | None = None) -> dict[str, Any]:
+        """Have jobs created under a later version of the rules; raises ApiError (Conflict: who doesn't know it)."""
+        return self._send(calls.order_rules(version, reason))
+
     def models(self) -> list[dict[str, Any]]:
         """The registered models; raises ApiError."""
         answer = self._send(ApiCall("GET", "/models"))

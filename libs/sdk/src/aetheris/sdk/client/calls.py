@@ -217,6 +217,11 @@ def activate_policy(policy: str, reason: str | None) -> ApiCall:
     return ApiCall("POST", "/policies", _given(policy=policy, reason=reason))
 
 
+def order_rules(version: int, reason: str | None) -> ApiCall:
+    """POST /rules."""
+    return ApiCall("POST", "/rules", _given(version=version, reason=reason))
+
+
 def end_worker(worker_id: str, evidence: str, incarnation: str | None) -> ApiCall:
     """POST /workers/{worker_id}/end."""
     return ApiCall("POST", f"/workers/{worker_id}/end", _given(evidence=evidence, incarnation=incarnation))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from aetheris.protocol.base.checkpoints import TYPE, UNBORN, CheckpointSpan, Piece, cut, read, write
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.events import JobCreated
 from aetheris.runtime.worker.checkpoints import Checkpoints, Live
 from aetheris.testkit.memory import MemoryLog
 from aetheris.testkit.simulation.log import Entry
@@ -55,7 +56,8 @@ class SimCheckpoints:
         self._rounds += 1
         if self._rounds % ROUNDS:
             return
-        jobs = dict(live)
+        events = self._around.log.topics[Topic.JOBS_EVENTS]
+        jobs = {job_id: at for job_id, at in live if isinstance(events[at].body, JobCreated)}
         for job_id, creation_offset in jobs.items():
             self._pieces.extend(self._piece(job_id, creation_offset, position - 1))
         self.take()

@@ -40,6 +40,7 @@ from aetheris.testkit.simulation.forged_records import needs_signature
 from aetheris.testkit.simulation.frozen import FreezeWatch
 from aetheris.testkit.simulation.installation import SimRecords, installation
 from aetheris.testkit.simulation.log import Entry, SimLog
+from aetheris.testkit.simulation.ordered_rules import RulesWatch
 from aetheris.testkit.simulation.quarantines import ToolReport, report_of
 from aetheris.views.standing import job_view
 
@@ -62,9 +63,12 @@ class Broken(Exception):
 class SimulationObserver:
     """Folds the log as it grows, and remembers where the facts lie that a call needs before it."""
 
-    def __init__(self, number_of: Callable[[str], int], records: SimRecords, activations: ActivationWatch) -> None:
+    def __init__(
+        self, number_of: Callable[[str], int], records: SimRecords, activations: ActivationWatch, rules: RulesWatch
+    ) -> None:
         """`records`: a planner's, of all partitions; they judge what is read here, but for what was forged."""
         self.activations = activations
+        self.rules = rules
         self.records = records
         self.void: dict[str, set[int]] = {}
         """By job: where lies what no writer of its kind has signed for it."""
@@ -90,6 +94,9 @@ class SimulationObserver:
     def record(self, entry: Entry, *, forged: bool) -> None:
         """The next record of jobs.events; `forged`: no service has written it, whoever believes it."""
         event, offset = entry.body, entry.record.offset
+        is_birth = isinstance(event, JobCreated) and event.job_id not in self.jobs
+        if is_birth and self.rules.refuses(event, self._number_of(event.job_id), offset):
+            return
         counts = self.records.counts(entry)
         if needs_signature(event) if forged else not counts:
             self.void.setdefault(event.job_id, set()).add(offset)
@@ -302,7 +309,12 @@ def check_proofs(logs: Iterable[SimLog], observer: SimulationObserver, external:
     histories: dict[str, list[RawRecord]] = {}
     for log, entry in ((one, entry) for one in logs for entry in one.topics[Topic.JOBS_EVENTS]):
         job_id, is_forged = entry.body.job_id, entry.record.offset in log.forged
-        if job_id not in observer.jobs or (isinstance(entry.body, JobSealed | PartitionBarrier) and not is_forged):
+        known = observer.jobs.get(job_id)
+        if (
+            known is None
+            or entry.record.offset < known.creation_offset
+            or (isinstance(entry.body, JobSealed | PartitionBarrier) and not is_forged)
+        ):
             continue  # a made-up job has no history; what seals say no key of the run has signed
         record = log.written(entry)
         raw = RawRecord(record.offset, record.key, record.headers, record.value)

@@ -13,9 +13,10 @@ from aetheris.protocol.base.signing import Revocation, key_id_of
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.fold.provenance import Standing
-from aetheris.protocol.messages.commands import NumberedOrder, PartitionAnswer
+from aetheris.protocol.messages.commands import NumberedOrder, PartitionAnswer, RulesBarrier
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.events import Event, JobCreated
+from aetheris.protocol.tables.rules_orders import PartitionRules, RulesOrders
 from aetheris.runtime.keys.files import certified
 from aetheris.runtime.keys.records import UNSIGNED, PartitionRecords, RecordKeys, RecordSigner
 from aetheris.runtime.keys.signing import Signer, raw_public_key
@@ -64,9 +65,14 @@ _OF_ITS_PLACE = ("partition", "as_of")
 class SimRecords:
     """Of one process, in one partition: judges what it reads and signs what it writes, as the services do."""
 
-    def __init__(self, keys: RecordKeys = UNSIGNED, number: int = 0) -> None:
-        self._records = PartitionRecords(keys, number)
+    def __init__(self, keys: RecordKeys = UNSIGNED, number: int = 0, orders: RulesOrders | None = None) -> None:
+        self._records = PartitionRecords(keys, number, orders)
         self._keys = keys
+
+    @property
+    def rules(self) -> PartitionRules:
+        """Under which version of the rules jobs are created there."""
+        return self._records.rules
 
     def begin(self, since: int, live: Collection[tuple[str, int]] = ()) -> None:
         """From where records are read from here on."""
@@ -75,6 +81,8 @@ class SimRecords:
     def judge(self, entry: Entry) -> Standing:
         """What the next record of jobs.events is worth; a partition's barrier is nobody's."""
         self._records.read(entry.record.offset)
+        if isinstance(entry.body, RulesBarrier):
+            self.rules.passed(entry.body, entry.record.offset)
         return self._records.judge(entry.record, entry.body) if isinstance(entry.body, Event) else Standing.COUNTS
 
     def counts(self, entry: Entry) -> bool:

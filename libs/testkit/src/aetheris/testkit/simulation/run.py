@@ -5,14 +5,22 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.fold.workers import LOCK
-from aetheris.protocol.messages.commands import FreezeAnswer, FreezeBarrier, FreezeOrder, JobIndexEntry, PolicyBarrier
+from aetheris.protocol.messages.commands import (
+    FreezeAnswer,
+    FreezeBarrier,
+    FreezeOrder,
+    JobIndexEntry,
+    PolicyBarrier,
+    RulesBarrier,
+)
 from aetheris.protocol.messages.events import WorkerEnded
 from aetheris.runtime.keys.records import UNSIGNED
-from aetheris.testkit.simulation.ablations import NONE, Ablation, replaced
+from aetheris.testkit.simulation.ablations import NONE, Ablation, Replace, replaced
 from aetheris.testkit.simulation.actors.administrator import Administrator
 from aetheris.testkit.simulation.actors.human import Human
 from aetheris.testkit.simulation.checks import (
@@ -55,6 +63,8 @@ ACTIVATED, ACTIVATES = 20, 13
 """Of so many seeds, those that leave the other when divided have policies activated."""
 OFTEN = 3
 """In those, how much likelier than any other fault what concerns activations is."""
+ORDERS_RULES, LATER_RULES = 7, 2
+"""Of as many seeds, those that leave this have later rules ordered, so often."""
 FORGED, FORGES, SIGNS = 7, (1, 4, 6), (1, 4)
 """Of so many seeds, those that leave one of the first when divided have a forger, and those of the others a root."""
 
@@ -67,7 +77,10 @@ class JobsOutcome(RunOutcome):
     tape: tuple[int, ...]
 
 
-_REACH = ("aetheris.protocol.fold.births.REACH", "aetheris.proofs.authorship.REACH")
+_REACH: tuple[str, ...] = ("aetheris.protocol.fold.births.REACH", "aetheris.proofs.authorship.REACH")
+
+
+_KNOWN: tuple[str, ...] = ("aetheris.protocol.messages.event_base.KNOWN_RULES", "aetheris.proofs.records.KNOWN_RULES")
 
 
 class SimulationRun:
@@ -83,11 +96,13 @@ class SimulationRun:
         forger: bool = False,
         rooted: bool = False,
         activates: bool = False,
+        orders_rules: bool = False,
         longest: int = LONGEST,
         compared: bool = True,
     ) -> None:
         """`rooted`: the installation has a root, and its services sign; `forger`: somebody writes what he likes, and
         reports of tries alone where nobody signs; `activates`: somebody activates policies;
+        `orders_rules`: somebody orders later rules;
         `compared`: whether folds are, before all has come to rest.
         """
         self.steps = 0
@@ -103,7 +118,7 @@ class SimulationRun:
             tape, scenario, log, redis, self.external, self._sent, gate, locks, rooted=rooted, activates=activates
         )
         records = SimRecords(keys_of(Party.PLANNER)) if rooted else SimRecords()
-        self.observer = SimulationObserver(scenario.number_of, records, self.around.activations)
+        self.observer = SimulationObserver(scenario.number_of, records, self.around.activations, self.around.rules)
         others = [self._beside(number, codec=codec) for number in range(1, scenario.partitions)]
         self.parts = (self.around, *others)
         self.processes = Processes(self.parts)
@@ -115,7 +130,7 @@ class SimulationRun:
             self.processes.quarantined,
             records=self.observer.records,
         )
-        self.administrator = Administrator(self.parts)
+        self.administrator = Administrator(self.parts, LATER_RULES if orders_rules else 0)
         self.faults = SimulatedFaults(self.parts, self.processes, self.human, self.observer, self._pass_time)
         if activates:
             self.faults.more = OFTEN * self.administrator.faults(self.faults.ledger_becomes_zombie)
@@ -143,12 +158,16 @@ class SimulationRun:
                 lay_again(self, self.tape)
 
     def in_reach(self) -> AbstractContextManager[None]:
-        """Births count as far on as the scenario says."""
+        """Births count as far on as the scenario says, and all rules are known that are ordered."""
 
-        def reach(_: int) -> int:
+        def reach(_: Any) -> int:
             return self.around.scenario.reach
 
-        return replaced(dict.fromkeys(_REACH, reach))
+        def known(_: Any) -> frozenset[int]:
+            return frozenset(range(1, 2 + LATER_RULES))
+
+        functions: dict[str, Replace] = dict.fromkeys(_REACH, reach) | dict.fromkeys(_KNOWN, known)
+        return replaced(functions)
 
     def _go(self) -> None:
         self.processes.start_all()
@@ -162,6 +181,8 @@ class SimulationRun:
             raise Broken("freezes_are_answered", "a partition has not answered an order")
         if not self.around.activations.is_answered(len(self.parts)):
             raise Broken("activations_are_answered", "a partition has not answered the last one")
+        if not self.around.rules.is_answered(len(self.parts)):
+            raise Broken("rules_are_answered", "a partition has not answered the last order")
         check_words(self.human.words, self.around.progress.passed_over, self.observer.jobs)
         check_listed(self.observer.jobs, self.around.index)
         check_lines((entry.body for entry in self.around.log.topics[Topic.LEDGER_CONTENTS]), self.observer.jobs)
@@ -227,6 +248,7 @@ class SimulationRun:
         done = len(jobs) == len(self.around.scenario.submissions) and all(job.terminal for job in jobs.values())
         answered = self.observer.freezes.is_answered(len(self.parts)) and not any(self.human.frozen())
         answered = answered and self.around.activations.is_answered(len(self.parts))
+        answered = answered and self.around.rules.is_answered(len(self.parts)) and not self.administrator.actions()
         return done and answered and not any(call.may_land for call in self.external.under_way)
 
     def step(self, impatience: float) -> bool:
@@ -273,8 +295,10 @@ class SimulationRun:
                 self.observer.freezes.passed(number, entry.body, entry.record.offset)
             elif isinstance(entry.body, PolicyBarrier):
                 self.around.activations.passed(number, entry.body, entry.record.offset)
+            elif isinstance(entry.body, RulesBarrier):
+                self.around.rules.passed(number, entry.body, entry.record.offset)
             elif topic is Topic.POLICIES:
-                strange = self.around.activations.told(entry.id, entry.body)
+                strange = self.around.activations.told(entry.id, entry.body) or self.around.rules.told(entry.body)
                 if strange is not None:
                     raise Broken("an_answer_has_its_barrier", strange)
             elif isinstance(entry.body, FreezeOrder | FreezeAnswer):
@@ -385,6 +409,7 @@ def simulate(
         forger=forger,
         rooted=rooted,
         activates=activates,
+        orders_rules=seed % ACTIVATED == ORDERS_RULES,
         longest=longest,
         compared=ablation.compared,
     )

@@ -12,10 +12,13 @@ from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.messages.commands import CancelContract, JobIndexEntry
+from aetheris.protocol.tables.rules_orders import RulesOrders
+from aetheris.runtime.keys.records import UNSIGNED
 from aetheris.testkit.simulation.activated import ActivationWatch
 from aetheris.testkit.simulation.external_system import CallFate, ExternalCall, SimulatedExternalSystem
 from aetheris.testkit.simulation.installation import SimRecords, keys_of
 from aetheris.testkit.simulation.log import Entry, SimLog
+from aetheris.testkit.simulation.ordered_rules import RulesWatch
 from aetheris.testkit.simulation.scenario import Lasting, Scenario
 from aetheris.testkit.simulation.stores import SimRedis
 from aetheris.testkit.simulation.tape import Tape
@@ -90,6 +93,7 @@ class SimulationSurroundings:
     number: int = 0
     """The partition's."""
     activations: ActivationWatch = field(init=False)
+    rules: RulesWatch = field(default_factory=RulesWatch)
     progress: RunProgress = field(default_factory=RunProgress)
     index: dict[str, JobIndexEntry] = field(default_factory=dict[str, JobIndexEntry])
     offsets: dict[str, Offsets] = field(default_factory=dict[str, Offsets])
@@ -151,9 +155,9 @@ class SimulationSurroundings:
         if self.progress.trace is not None and text:
             self.progress.trace.append(f"{self.now_s:8.2f}  {text}")
 
-    def records(self, *parties: Party) -> SimRecords:
-        """What a process judges and signs records with that is these services."""
-        return SimRecords(keys_of(*parties), self.number) if self.rooted else SimRecords()
+    def records(self, *parties: Party, orders: RulesOrders | None = None) -> SimRecords:
+        """What a process judges and signs records with that is these services, and has read these orders."""
+        return SimRecords(keys_of(*parties) if self.rooted else UNSIGNED, self.number, orders)
 
     def group(self, role: str) -> Offsets:
         """The consumer group of a service."""

@@ -30,6 +30,7 @@ ACTIONS: Mapping[str, AccessAction] = {
     "POST /api/tools/{name}/release": AccessAction.CONFIGURED,
     "POST /api/workers/{worker_id}/end": AccessAction.CONFIGURED,
     "POST /api/policies": AccessAction.CONFIGURED,
+    "POST /api/rules": AccessAction.CONFIGURED,
     "POST /api/freezes": AccessAction.CONFIGURED,
     "POST /api/freezes/end": AccessAction.CONFIGURED,
 }

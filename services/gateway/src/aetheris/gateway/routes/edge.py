@@ -28,6 +28,7 @@ from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.limiter import Limiter
 from aetheris.gateway.logins import Logins
 from aetheris.gateway.ordered_freezes import OrderedFreezes
+from aetheris.gateway.ordered_rules import OrderedRules
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
 from aetheris.gateway.routes.audited import begin
@@ -65,6 +66,7 @@ class Services:
     tool_releases: ToolReleases
     freezes: OrderedFreezes
     policies: ActivatedPolicies
+    rules: OrderedRules
     undos: Undos
     subjects: Subjects
     health: Health

@@ -14,6 +14,7 @@ from aetheris.protocol.messages.commands import (
     LedgerRecord,
     PartitionBarrier,
     PolicyAnswer,
+    RulesAnswer,
     ToolGrant,
     Verification,
 )
@@ -116,7 +117,14 @@ class PolicyTaken:
     message: PolicyAnswer
 
 
-Decision = Emit | Grant | Ask | Confirm | View | DuplicateLine | Barrier | Answered | PolicyTaken
+@dataclass(frozen=True, slots=True)
+class RulesTaken:
+    """The partition's answer to who ordered later rules."""
+
+    message: RulesAnswer
+
+
+Decision = Emit | Grant | Ask | Confirm | View | DuplicateLine | Barrier | Answered | PolicyTaken | RulesTaken
 
 
 @dataclass(slots=True)

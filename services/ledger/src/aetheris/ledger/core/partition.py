@@ -22,6 +22,7 @@ from aetheris.ledger.core.outdated_lines import OutdatedLines
 from aetheris.ledger.core.policy_answers import PolicyAnswers
 from aetheris.ledger.core.quarantine import Quarantine, TenantTool
 from aetheris.ledger.core.reactions import Reactions
+from aetheris.ledger.core.rules_answers import RulesAnswers
 from aetheris.ledger.core.tool_failures import ToolFailures
 from aetheris.ledger.core.worker_ends import WorkerEnds
 from aetheris.protocol.base.principals import RecordedPrincipal
@@ -37,10 +38,12 @@ from aetheris.protocol.messages.commands import (
     FreezeOrder,
     PartitionBarrier,
     PolicyBarrier,
+    RulesBarrier,
     StepCommand,
     ToolRequest,
 )
 from aetheris.protocol.messages.events import Event
+from aetheris.protocol.tables.rules_orders import PartitionRules
 
 _PLAIN = frozenset({ev.ToolInvocationStarted, ev.ToolInvocationFinished})
 """What a step that goes well writes: it moves its key, and nothing else follows."""
@@ -49,10 +52,16 @@ _PLAIN = frozenset({ev.ToolInvocationStarted, ev.ToolInvocationFinished})
 class Partition:
     """Jobs are kept in the order of their births; `ended` is everything known of ended workers, with how.
 
-    `number` is the partition's.
+    `number` is the partition's; `rules` what its edge knows of the rules under which jobs are created there.
     """
 
-    def __init__(self, context: DecisionContext, ended: Mapping[WorkerLife, Ended], number: int = 0) -> None:
+    def __init__(
+        self,
+        context: DecisionContext,
+        ended: Mapping[WorkerLife, Ended],
+        number: int = 0,
+        rules: PartitionRules | None = None,
+    ) -> None:
         self._live_jobs = live_jobs = LiveJobs(context.of_partition(), ended, number)
         self._due = DueTimes(live_jobs)
         self._requests = NodeRequests(live_jobs, self._due)
@@ -66,6 +75,8 @@ class Partition:
         self._freezes = self._reactions.freezes
         self._revocations = KeyRevocations(live_jobs)
         self._policies = PolicyAnswers(live_jobs, self._due)
+        self._rules = rules or PartitionRules(partition=number)
+        self._rules_answers = RulesAnswers(live_jobs, self._rules)
         self._commands = HumanCommands(live_jobs)
         self._judgement = Judgement(live_jobs, self._due, self._requests, self._offers, self._failures)
         self._forgotten = SealedNames()
@@ -208,6 +219,8 @@ class Partition:
             self._freezes.passed(barrier)
         elif isinstance(barrier, PolicyBarrier):
             self._policies.passed(barrier)
+        elif isinstance(barrier, RulesBarrier):
+            self._rules.passed(barrier, offset)
 
     @property
     def unknown_freezes(self) -> Set[Numbered]:
@@ -254,6 +267,7 @@ class Partition:
             *self._revocations.decided(),
             *self._freezes.decided(),
             *self._policies.decided(),
+            *self._rules_answers.decided(),
             *self._ends.decided(),
             *self._commands.decided(now),
             *self._invocations.findings.decided(),
@@ -278,6 +292,7 @@ class Partition:
             or self._offers.left
             or self._freezes.is_due
             or self._policies.is_due
+            or self._rules_answers.is_due
             or self._live_jobs.voted
             or self._revocations.is_due
         )
@@ -288,6 +303,7 @@ class Partition:
         """The live jobs, each with its birth."""
         yield from ((job_id, job.state.creation_offset) for job_id, job in self.jobs.items())
         yield from self._unread.items()
+        yield from self._rules.needed()
 
     def open_request(self) -> int | None:
         """The offset of the oldest request that is not discharged."""

@@ -10,6 +10,7 @@ from aetheris.planner.core.decisions import Append, NewEvent
 from aetheris.protocol.base.canonical import InvalidArgs, canonical
 from aetheris.protocol.base.ids import InvalidName, check_name
 from aetheris.protocol.messages.commands import Submit
+from aetheris.protocol.messages.event_base import FIRST_RULES
 from aetheris.protocol.messages.events import JobCreated, JobFailed, PlanGenerated
 from aetheris.protocol.plan.graph import (
     MAX_PLAN_BYTES,
@@ -28,10 +29,13 @@ BY_MODEL = "model"
 """The planner of a goal: its revisions follow from a model's recorded answers (docs/models.md)."""
 
 
-def creation_group(command: Submit, command_id: str, unfounded: Callable[[], str | None] = lambda: None) -> Append:
+def creation_group(
+    command: Submit, command_id: str, unfounded: Callable[[], str | None] = lambda: None, rules: int = FIRST_RULES
+) -> Append:
     """The first two records of a job, which are written together or not at all.
 
-    `unfounded`: why its plan can't continue the job that it names; its end is then the third, and nothing of it runs.
+    `rules`: the version of the rules by which it is judged. `unfounded`: why its plan can't continue the job that it
+    names; its end is then the third, and nothing of it runs.
 
     Raises:
         InvalidPlan: naming the field; the gateway lets no such submission through.
@@ -51,6 +55,7 @@ def creation_group(command: Submit, command_id: str, unfounded: Callable[[], str
         idempotency_key=command.idempotency_key,
         parent_job_id=command.parent_job_id,
         continues=command.continues,
+        rules=rules,
         options=command.options if command.options != JobOptions() else None,
     )
     planned = PlanGenerated(

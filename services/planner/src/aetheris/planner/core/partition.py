@@ -25,6 +25,7 @@ from aetheris.protocol.base.sealed import UnreadCreations
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import create_job
 from aetheris.protocol.fold.unjudged import Unjudged
+from aetheris.protocol.messages import event_base
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, Pause, Resume, Submit
 from aetheris.protocol.messages.envelope import Envelope
@@ -60,7 +61,8 @@ class BeingBorn:
 class Partition:
     """The live jobs of one partition; `indexed` knows the jobs that are forgotten here.
 
-    `now_s` is the time of a monotonic clock: it says which jobs are stuck, and decides nothing else.
+    `rules`: the version under which jobs are created here now. `now_s` is the time of a monotonic clock: it says which
+    jobs are stuck, and decides nothing else.
     """
 
     indexed: Indexed
@@ -69,12 +71,14 @@ class Partition:
     watch: StuckJobWatch = field(default_factory=StuckJobWatch)
     backlog: Backlog = field(default_factory=Backlog)
     in_flight: JobsInFlight = field(default_factory=JobsInFlight)
+    rules: Callable[[], int] = lambda: event_base.FIRST_RULES
     jobs: dict[str, JobProgress] = field(default_factory=dict)
     """In order of birth."""
     _created: dict[str, BeingBorn] = field(default_factory=dict)
     """Submissions whose births are not folded yet."""
     _again: dict[str, int] = field(default_factory=dict)
-    """Jobs whose births came to lie where they do not count, each with its submission's offset."""
+    """Jobs whose births came to lie where they do not count, or wait for a later version; each with its submission's
+    offset."""
     _changed: dict[str, None] = field(default_factory=dict)
     _unread: UnreadCreations = field(default_factory=UnreadCreations)
     _repeated: dict[str, int] = field(default_factory=dict)
@@ -181,14 +185,24 @@ class Partition:
 
     def _creation(
         self, command: Submit, command_id: str, offset: int, refusal: Callable[[], str | None] = lambda: None
-    ) -> Append | RefusedSubmission:
+    ) -> Append | RefusedSubmission | None:
+        if not self.can_create:
+            self._created.pop(command.job_id, None)
+            self.in_flight.drop(command.job_id)
+            self._again.setdefault(command.job_id, offset)
+            return None
         try:
-            group = creation_group(command, command_id, refusal)
+            group = creation_group(command, command_id, refusal, self.rules())
         except InvalidPlan as error:
             self.not_created(command.job_id)
             return RefusedSubmission(str(error))
         self._being_born(command, offset, is_written=True)
         return group
+
+    @property
+    def can_create(self) -> bool:
+        """Whether this version knows the rules under which jobs are created here: else submissions wait in the log."""
+        return self.rules() in event_base.KNOWN_RULES
 
     def _being_born(self, command: Submit, offset: int, *, is_written: bool) -> None:
         self._created[command.job_id] = BeingBorn(command.request_hash, offset, is_written)
@@ -311,6 +325,8 @@ class Partition:
 
     def make_room(self) -> list[int]:
         """The offsets of the submissions that are to be read again and taken up now."""
+        if not self.can_create:
+            return []
         again, self._again = self._again, {}
         return sorted((*self.backlog.take(self.in_flight), *again.values()))
 

@@ -23,6 +23,7 @@ from aetheris.protocol.messages.events import (
     ToolInvocationStarted,
     ViolationFound,
 )
+from aetheris.protocol.tables.rules_orders import PartitionRules
 from aetheris.verifier.core.amendments import LateJobs
 
 Sign = Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -115,9 +116,13 @@ _AMENDS = b'"amends"'
 class Partition:
     """The live jobs of one partition."""
 
-    def __init__(self, roots: Collection[str] = ()) -> None:
-        """`roots`: key ids of those whose jobs count; where there are none, jobs without a root do."""
+    def __init__(self, roots: Collection[str] = (), rules: PartitionRules | None = None) -> None:
+        """`roots`: key ids of those whose jobs count; where there are none, jobs without a root do.
+
+        `rules`: what its edge knows of the rules under which jobs are created there.
+        """
         self._roots = roots
+        self._rules = rules or PartitionRules()
         self._births = BirthJudge()
         self.jobs: dict[str, AuditedJob] = {}
         self.odd: dict[str, AuditedJob] = {}
@@ -145,6 +150,8 @@ class Partition:
             if event_type != JobCreated.event_type or job_id in self._forgotten or self._births.is_over(job_id):
                 return None
             created = _created(record)
+            if created is not None and self._rules.refuses(created.rules, record.offset):
+                return None
             if created is not None and created.installation and not self._births.lies_where_written(record, created):
                 return None
             job = self.jobs[job_id] = AuditedJob(job_id, record.offset, *_asked(created))
@@ -242,6 +249,7 @@ class Partition:
         """The jobs that are not sealed, each with its birth; and those with what no seal covers, from there on."""
         yield from ((job_id, job.creation_offset) for job_id, job in self.jobs.items())
         yield from self.late.held()
+        yield from self._rules.needed()
 
 
 def raw(record: Record) -> RawRecord:

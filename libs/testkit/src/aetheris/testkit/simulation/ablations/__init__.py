@@ -7,8 +7,8 @@ from aetheris.testkit.simulation.ablations.ablated_doubts import DOUBTS
 from aetheris.testkit.simulation.ablations.ablated_people import PEOPLE
 from aetheris.testkit.simulation.ablations.ablated_restarts import RESTARTS
 from aetheris.testkit.simulation.ablations.ablated_signatures import SIGNATURES
-from aetheris.testkit.simulation.ablations.ablation import NONE, Ablation, replaced
+from aetheris.testkit.simulation.ablations.ablation import NONE, Ablation, Replace, replaced
 
-__all__ = ["ABLATIONS", "NONE", "Ablation", "replaced"]
+__all__ = ["ABLATIONS", "NONE", "Ablation", "Replace", "replaced"]
 
 ABLATIONS: tuple[Ablation, ...] = (*CALLS, *DOUBTS, *RESTARTS, *PEOPLE, *SIGNATURES, *BIRTHS, *ACTIVATIONS)

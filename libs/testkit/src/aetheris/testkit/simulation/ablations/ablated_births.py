@@ -51,4 +51,11 @@ BIRTHS: tuple[Ablation, ...] = (
         },
         compared=False,
     ),
+    Ablation(
+        "with births under earlier rules",
+        "behind a partition's barrier of later rules no job is created under earlier ones",
+        300,
+        {"aetheris.protocol.tables.rules_orders.PartitionRules.refuses": always(value=False)},
+        compared=False,
+    ),
 )

@@ -6,7 +6,7 @@ from hashlib import sha256
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
-from aetheris.protocol.messages.commands import POLICY_KEY, PolicyActivation, PolicyAnswer
+from aetheris.protocol.messages.commands import POLICY_KEY, PolicyActivation, PolicyAnswer, RulesOrder
 from aetheris.runtime.keys.records import RecordKeys
 from aetheris.testkit.simulation.activated import FORGED
 from aetheris.testkit.simulation.installation import keys_of, line
@@ -20,8 +20,10 @@ UNREADABLE = 'rules = "of a later version"\n'
 class Administrator:
     """By way of a gateway that has read all that lies there; a line that is lost on its way he writes again."""
 
-    def __init__(self, partitions: Sequence[SimulationSurroundings]) -> None:
+    def __init__(self, partitions: Sequence[SimulationSurroundings], rules_to_order: int = 0) -> None:
+        """`rules_to_order`: how many later versions of the rules he orders, one some time after the other."""
         self._parts = partitions
+        self._rules_to_order = rules_to_order
         self._around = partitions[0]
         self._writer = self._around.log.writer("administrator")
 
@@ -38,12 +40,25 @@ class Administrator:
 
     def actions(self) -> list[ScheduledAction]:
         """What nobody can read does not stay in force."""
+        if self._rules_to_order and not self._writer.under_way:
+            return [ScheduledAction("later rules are ordered", self._order_rules)]
         if self._around.calm and self._around.activations.is_unusable and not self._writer.under_way:
             return [ScheduledAction("what nobody can read is replaced", self._replace)]
         return []
 
+    def _order_rules(self) -> None:
+        self._rules_to_order -= 1
+        self.orders_rules()
+
     def _replace(self) -> None:
         self._activate(POLICY_TEXTS[0])
+
+    def orders_rules(self) -> str:
+        """Jobs are created under the next version."""
+        order = RulesOrder(number=self._around.rules.ordered + 1, by="olga", at="now")
+        self._around.rules.ordered = order.number
+        self._writer.append([line(Topic.POLICIES, self._id(), order, self._keys)])
+        return f"version {order.number} of the rules is ordered"
 
     def activates(self) -> str:
         """Another policy, or now and then one that this version can't read."""

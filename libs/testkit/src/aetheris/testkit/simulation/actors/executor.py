@@ -127,7 +127,7 @@ class SimulatedExecutor:
         self._ends = ends
         self.has_ended = False
         self.around = around
-        self._records = around.records()
+        self._records = around.records(orders=self._policy_lines.rules)
         self._verdicts: dict[str, Running] = {}
         self._declaring = 0
         self._moves: Mapping[Stage, tuple[str, Callable[[Running], None]]] = {
@@ -388,7 +388,8 @@ class SimulatedExecutor:
             return
         self._checkpoints.take()
         positions = self.reader.positions
-        mark = self._checkpoints.mark(self.core.live(), positions[Topic.JOBS_EVENTS])
+        needed = [*self.core.live(), *self._records.rules.needed()]
+        mark = self._checkpoints.mark(needed, positions[Topic.JOBS_EVENTS])
         still_needed = {Topic.JOBS_EVENTS: mark, Topic.TOOLS_GRANTS: self.core.low_water()}
         self.around.group(ROLE).commit(positions, still_needed)
 

@@ -14,6 +14,7 @@ from aetheris.ledger.core.decisions import (
     Grant,
     Now,
     PolicyTaken,
+    RulesTaken,
     ToFetch,
     View,
 )
@@ -71,7 +72,8 @@ class SimulatedLedger:
         self.writer = around.log.writer(name)
         self.around = around
         self._holders = holders
-        self._records = around.records(Party.LEDGER)
+        self.policy_lines = PolicyLines(around)
+        self._records = around.records(Party.LEDGER, orders=self.policy_lines.rules)
         self._ended: dict[WorkerLife, Ended] = {}
         self._names = Names(SignedMessages().counts)
         self._duplicates = DuplicateIndex()
@@ -97,12 +99,12 @@ class SimulatedLedger:
             ),
             self._ended,
             around.number,
+            self._records.rules,
         )
         group = around.group(ROLE)
         self._tables = SimulatedReader(
             around, dict.fromkeys((Topic.WORKERS, Topic.LEDGER_CONTENTS, Topic.TOOLS_REGISTRY, Topic.FREEZES), 0)
         )
-        self.policy_lines = PolicyLines(around)
         self.released: dict[str, int] = {}
         """Tool → where its last release that was read says that the partition ended."""
         self._read_tables(announce=False)
@@ -217,6 +219,9 @@ class SimulatedLedger:
                 return WholeBatch(Topic.FREEZES, ((self.around.fresh("answer-"), decision.message),))
             case PolicyTaken():
                 return self._answer(decision.message)
+            case RulesTaken():
+                keys = keys_of(Party.LEDGER) if self.around.rooted else keys_of()
+                return line(Topic.POLICIES, self.around.fresh("answer-"), decision.message, keys)
             case View():
                 return None
 

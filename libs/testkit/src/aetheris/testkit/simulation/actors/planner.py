@@ -10,6 +10,7 @@ from aetheris.protocol.base.writers import Party
 from aetheris.protocol.fold.provenance import Standing
 from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, Pause, Resume, Submit
 from aetheris.protocol.messages.events import JobCreated
+from aetheris.testkit.simulation.actors.policy_lines import PolicyLines
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
 from aetheris.testkit.simulation.log import Entry, WholeBatch
 from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulatedReader, SimulationSurroundings
@@ -24,11 +25,13 @@ class SimulatedPlanner:
         self.name = name
         self.owner = True
         self.paused = False
-        self.core = Partition(self._indexed)
+        self._policies = PolicyLines(around)
+        self._policies.read()
+        self._records = around.records(Party.PLANNER, orders=self._policies.rules)
+        self.core = Partition(self._indexed, rules=lambda: self._records.rules.in_force)
         self.writer = around.log.writer(name)
         self.around = around
         self._index = dict(around.index)
-        self._records = around.records(Party.PLANNER)
         commands = around.group(ROLE).start(Topic.JOBS_COMMANDS)
         self._checkpoints = SimCheckpoints(around, Topic.PLANNER_CHECKPOINTS)
         start, below = self._checkpoints.load(start)
@@ -47,6 +50,8 @@ class SimulatedPlanner:
 
     def _round(self) -> None:
         batch = self.reader.read()
+        if self.around.rules.ordered > 1 and self._policies.has_more and self.around.tape.chance(0.5):
+            self._policies.read()
         if not self.around.tape.chance(0.3):
             self._index = dict(self.around.index)
         for entry in batch[Topic.JOBS_EVENTS]:
@@ -58,7 +63,7 @@ class SimulatedPlanner:
             outputs.extend(self._command(self.around.log.topics[Topic.JOBS_COMMANDS][offset]))
         self._write([*outputs, *self.core.decide()])
         self.core.joined()
-        self._checkpoints.write(self.core.live(), self.reader.positions[Topic.JOBS_EVENTS])
+        self._checkpoints.write(self._needed(), self.reader.positions[Topic.JOBS_EVENTS])
 
     def _evolve(self, entry: Entry) -> None:
         standing = self._records.judge(entry)
@@ -109,9 +114,12 @@ class SimulatedPlanner:
             return
         self._checkpoints.take()
         positions = self.reader.positions
-        mark = self._checkpoints.mark(self.core.live(), positions[Topic.JOBS_EVENTS])
+        mark = self._checkpoints.mark(self._needed(), positions[Topic.JOBS_EVENTS])
         still_needed = {Topic.JOBS_EVENTS: mark, Topic.JOBS_COMMANDS: self.core.low_water()}
         self.around.group(ROLE).commit(positions, still_needed)
+
+    def _needed(self) -> list[tuple[str, int]]:
+        return [*self.core.live(), *self._records.rules.needed()]
 
     def _indexed(self, job_id: str) -> JobIndexEntry | None:
         return self._index.get(job_id)
