@@ -16,6 +16,7 @@ from aetheris.gateway.reads import Reads
 from aetheris.protocol.base.conditions import BadCondition
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import logged_events
+from aetheris.protocol.fold.sealed_part import as_sealed
 from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, Blobs, BlobsUnreachable
 from aetheris.views.call_ledger import ledger_of
 from aetheris.views.job_history import job_history
@@ -67,7 +68,7 @@ class JobHistories:
         records = await self._created_records(caller, job_id)
 
         def replayed() -> dict[str, Any]:
-            found, taken = replay(records, to, self._blobs)
+            found, taken = replay(as_sealed(records), to, self._blobs)
             return {**found.report(), **({"steps": [step.to_json() for step in taken]} if steps else {})}
 
         try:
@@ -82,7 +83,7 @@ class JobHistories:
             NotFound, Unavailable.
         """
         records = await self._created_records(caller, job_id)
-        return await asyncio.to_thread(lambda: job_history(records, self._blobs).effects.to_json(job_id))
+        return await asyncio.to_thread(lambda: job_history(as_sealed(records), self._blobs).effects.to_json(job_id))
 
     async def ledger(self, caller: Principal, job_id: str) -> dict[str, Any]:
         """Each call as the ledger holds it, and what made it so.
@@ -91,7 +92,7 @@ class JobHistories:
             NotFound, Unavailable.
         """
         records = await self._created_records(caller, job_id)
-        return await asyncio.to_thread(lambda: ledger_of(logged_events(records)))
+        return await asyncio.to_thread(lambda: ledger_of(logged_events(as_sealed(records))))
 
     async def trace(self, caller: Principal, job_id: str) -> dict[str, Any]:
         """Decision tree, dependency graph, steps, events.
@@ -100,7 +101,7 @@ class JobHistories:
             NotFound, Unavailable.
         """
         records = await self._created_records(caller, job_id)
-        return await asyncio.to_thread(lambda: trace_of(job_history(records, self._blobs)))
+        return await asyncio.to_thread(lambda: trace_of(job_history(as_sealed(records), self._blobs)))
 
     async def why(self, caller: Principal, asked: EffectQuery) -> dict[str, Any]:
         """Effects of the tenant, newest first, each with the tree of its reasons: {effects, cursor}.
@@ -127,7 +128,7 @@ class JobHistories:
         records = await self._created_records(caller, job_id)
 
         def traced_back() -> tuple[list[dict[str, Any]], str | None]:
-            history = job_history(records, self._blobs)
+            history = job_history(as_sealed(records), self._blobs)
             rows = [row for row in reversed(wanted.among(history)) if below is None or row["offset"] < below]
             trees = [origin(history, row) for row in rows[:LOOKED_AT]]
             last = str(rows[LOOKED_AT - 1]["offset"]) if len(rows) > LOOKED_AT else None
@@ -158,7 +159,7 @@ class JobHistories:
             return []
 
         def traced_back() -> list[dict[str, Any]]:
-            history = job_history(records, self._blobs)
+            history = job_history(as_sealed(records), self._blobs)
             rows = wanted.among(history)
             return [origin(history, row) for row in rows if until is None or row["offset"] in offsets]
 
