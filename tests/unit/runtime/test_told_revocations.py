@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.fold.provenance import Provenance, Standing
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations, ToldRevocation
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import Cancel
+from aetheris.protocol.messages.commands import Cancel, FreezeBarrier, FreezeOrder, PartitionBarrier, PolicyBarrier
 from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.runtime.base.clock import SystemClock
@@ -23,6 +24,8 @@ from aetheris.runtime.keys.revocations import load_revocations, read_one, writte
 from aetheris.runtime.keys.signing import Signer, SigningKeyRevoked
 from aetheris.runtime.process.record_keys import record_keys
 from aetheris.runtime.process.settings import SigningSettings
+from aetheris.runtime.telemetry.metrics import Metrics
+from aetheris.runtime.worker.unsigned import HeardMessages
 
 PARTIES = (Party.PLANNER, Party.LEDGER, Party.GATEWAY)
 BELOW = (10, 20)
@@ -64,7 +67,7 @@ def standing(provenance: Provenance, one: Draft, partition: int, offset: int) ->
 
 
 @pytest.mark.parametrize(
-    ("partition", "offset", "counts"), [(0, 9, True), (0, 10, False), (1, 19, True), (2, 0, False)]
+    ("partition", "offset", "counts"), [(0, 9, True), (0, 10, False), (1, 19, True), (1, 20, False), (2, 0, False)]
 )
 def test_births_count_that_lay_in_the_log_before(ours: Services, partition: int, offset: int, *, counts: bool) -> None:
     planner = ours.keys(Party.PLANNER)
@@ -140,3 +143,29 @@ def test_a_service_does_not_start_with_a_key_that_is_revoked(ours: Services, tmp
     path.write_bytes(written(ours.told(Party.PLANNER, Party.LEDGER)))
     with pytest.raises(SigningKeyRevoked, match="--new-key"):
         record_keys(settings, Party.LEDGER)
+
+
+BARRIERS = [
+    PolicyBarrier(number=1),
+    FreezeBarrier(
+        order=FreezeOrder(number=1, by="olga", at="", scope=FreezeScope(tenant="t", tool="pay"), frozen=True)
+    ),
+]
+
+PLACES = [(0, 9, True), (0, 10, False), (1, 19, True), (1, 20, False), (2, 0, False)]
+
+
+@pytest.mark.parametrize("barrier", BARRIERS, ids=lambda one: one.type_name)
+@pytest.mark.parametrize(
+    ("partition", "offset", "counts"), [(0, 9, True), (0, 10, False), (1, 19, True), (1, 20, False), (2, 0, False)]
+)
+def test_a_barrier_behind_its_ledgers_revocation_is_none(
+    ours: Services, barrier: PartitionBarrier, partition: int, offset: int, *, counts: bool
+) -> None:
+    told = Revocations(ours.told(Party.LEDGER))
+    made = draft(Topic.JOBS_EVENTS, barrier, key=barrier.job_id, id="b", source="s", time="t", partition=partition)
+    one = ours.keys(Party.LEDGER).message(made)
+    record = Record(one.topic, partition, offset, 0, one.key, one.headers, one.value)
+    for revocations, expected in ((told, counts), (NONE_REVOKED, True)):
+        heard = HeardMessages(SignedMessages({ours.root}, revocations), Metrics("executor"))
+        assert (heard.barrier(record) is not None) == expected

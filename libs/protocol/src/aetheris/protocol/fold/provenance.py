@@ -138,7 +138,7 @@ class Provenance:
 
     def _is_refused(self, job: JobSigners, record: Record) -> bool:
         told, by = self._revocations, job.installation
-        return any(told.refuses_birth(by, key_id, record.partition, record.offset) for key_id in job.keys)
+        return any(told.refuses(by, key_id, record.partition, record.offset) for key_id in job.keys)
 
     def _is_their_writers(self, job: JobSigners, record: Record, event: Event) -> bool:
         rule = writer_of(event)

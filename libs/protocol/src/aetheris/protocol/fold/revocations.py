@@ -33,8 +33,8 @@ class Revocations:
         """Whether a key of an installation counts no more."""
         return (installation, key_id) in self._told
 
-    def refuses_birth(self, installation: str, key_id: str, partition: int, offset: int) -> bool:
-        """Whether a key signed the birth of a job behind its revocation; where a new partition begins, all are."""
+    def refuses(self, installation: str, key_id: str, partition: int, offset: int) -> bool:
+        """Whether a key signed a birth or a barrier behind its revocation; where a new partition begins, all are."""
         told = self._told.get((installation, key_id))
         if told is None:
             return False

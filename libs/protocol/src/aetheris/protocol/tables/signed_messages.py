@@ -31,19 +31,27 @@ _REVOCABLE = frozenset(
 class SignedMessages:
     """Judges messages; `roots`: key ids of the roots whose services are believed. Where there are none, all are.
 
-    What a key of `revocations` has signed counts no more, whenever it did; but for freezes, their barriers and
-    activations of policies, which would end by that.
+    What a key of `revocations` has signed counts no more, whenever it did; of barriers what lies behind that. Orders
+    and their answers count on: they would end by it.
     """
 
     def __init__(self, roots: Collection[str] = (), revocations: Revocations = NONE_REVOKED) -> None:
         self._roots = roots
         self._revocations = revocations
 
-    def counts(self, topic: str, name: str, key: bytes | None, value: bytes) -> bool:
-        """Whether a message of a type, under a record's key, is of who may write such."""
+    def counts(
+        self, topic: str, name: str, key: bytes | None, value: bytes, place: tuple[int, int] | None = None
+    ) -> bool:
+        """Whether a message of a type, under a record's key, is of who may write such.
+
+        `place`: partition and offset, of what lies in jobs.events.
+        """
         if not self._roots or (topic, name) not in SIGNED_MESSAGES:
             return True
-        return key is not None and self._is_by(MESSAGES[topic, name].writer, topic, name, key, value)
+        if key is None:
+            return False
+        payload = self._said_by(MESSAGES[topic, name].writer, topic, name, key, value)
+        return payload is not None and (place is None or not self._is_behind(payload, *place))
 
     def other_root(self, topic: str, name: str, value: bytes) -> str | None:
         """The root that a message names, where it is none that is believed; anybody can have one, and name it."""
@@ -63,8 +71,10 @@ class SignedMessages:
         payload = self._said_by(writer, record.topic, PIECE, record.key or b"", value)
         return payload is not None and payload.startswith(piece_said(record.partition, record.value)[:-1])
 
-    def _is_by(self, writer: Party, topic: str, name: str, key: bytes, value: bytes) -> bool:
-        return self._said_by(writer, topic, name, key, value) is not None
+    def _is_behind(self, payload: bytes, partition: int, offset: int) -> bool:
+        """Whether what is signed lies behind its key's revocation."""
+        by = last_certificate(payload)
+        return by is not None and self._revocations.refuses(by.installation, by.key_id, partition, offset)
 
     def _said_by(self, writer: Party, topic: str, name: str, key: bytes, value: bytes) -> bytes | None:
         """The payload that a service of one of the roots has signed for its place; None: none has."""

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import structlog
 
 from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import PartitionBarrier, RulesBarrier
 from aetheris.protocol.messages.envelope import read_barrier
 from aetheris.protocol.tables.rules_orders import is_ordered
@@ -51,7 +52,8 @@ class HeardMessages:
 
     def counts(self, record: Record, name: str) -> bool:
         """Whether a record of a type is of who may write it."""
-        counts = self._messages.counts(record.topic, name, record.key, record.value)
+        place = (record.partition, record.offset) if record.topic == Topic.JOBS_EVENTS else None
+        counts = self._messages.counts(record.topic, name, record.key, record.value, place)
         if not counts:
             self._tell(record.topic, name, record.key, partition=record.partition, offset=record.offset)
         return counts
