@@ -106,10 +106,8 @@ REQUESTS: Mapping[str, Asked] = {
 }
 """Every route that names a job, or a request of one."""
 
-_OTHERS = (
-    r" /(livez|readyz|api/(jobs$|seals|tools|freezes|policies|models|limits|audit|workers|approvals|undo|subjects))"
-)
-OF_NO_JOB = frozenset(route for route in ROUTES if re.search(_OTHERS, route))
+_OTHERS = "seals|tools|freezes|policies|models|limits|audit|workers|approvals|undo|subjects|rules"
+OF_NO_JOB = frozenset(route for route in ROUTES if re.search(rf" /(livez|readyz|api/(jobs$|{_OTHERS}))", route))
 
 BEGINS_A_JOB = frozenset({"POST /api/jobs/{job_id}/continue", "POST /api/jobs/{job_id}/undo"})
 """Asked once: afterwards."""
@@ -144,7 +142,7 @@ OF_NO_LOG = frozenset(
     {
         *("init", "up", "down", "doctor", "check", "config", "submit", "run", "jobs", "logs", "passkey", "freeze"),
         *("unfreeze", "freezes", "tools", "models", "worker", "workers", "limits", "audit", "policy", "token"),
-        *("subscribe", "mcp", "witness", "root", "key", "dlq", "archive", "erase", "enrol"),
+        *("subscribe", "mcp", "witness", "root", "key", "dlq", "archive", "erase", "enrol", "rules"),
     }
 )
 
