@@ -97,6 +97,7 @@ COURSES = [
         (4, 30),
     ),
     AlertHistory("AetherisToolLinesRefused", "tools_lines_refused_total", GATEWAY, BORN, (6, 15), (4, 30)),
+    AlertHistory("AetherisGrantsDropped", "grants_dropped_total", EXECUTOR, BORN, (6, 15), (4, 30)),
     AlertHistory("AetherisUnjudged", "jobs_unjudged_total", {"job": "aetheris-ledger"}, BORN, (6,), (4, 70)),
     AlertHistory("AetherisArchiveLate", "archive_late", VERIFIER, "0+3600x60", (45,), (20, 30), {}),
     AlertHistory("AetherisArchiveRefused", "archive_refused", VERIFIER, "0+0x5 1+0x20 0+0x10", (12,), (8, 30), {}),

@@ -40,6 +40,7 @@ from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.handlers import ExecutorDependencies, ExecutorHandler
 from aetheris.tool_executor.heartbeat import Heartbeat
 from aetheris.tool_executor.hidden_calls import HiddenCalls
+from aetheris.tool_executor.outdated_grants import OutdatedGrants
 from aetheris.tool_executor.performer import Performer, Scribe
 from aetheris.tool_executor.secret_store import Secrets
 from aetheris.tool_executor.slots import Slots
@@ -120,6 +121,7 @@ class HandlerBench:
             scribe=scribe,
             metrics=Metrics("tool_executor"),
             slots=self.slots,
+            outdated=OutdatedGrants(Metrics("tool_executor")),
             unread_tries=UnreadTries(),
             heartbeat=self.heartbeat,
             crash=CrashPoints(),

@@ -152,8 +152,6 @@ BARRIERS = [
     ),
 ]
 
-PLACES = [(0, 9, True), (0, 10, False), (1, 19, True), (1, 20, False), (2, 0, False)]
-
 
 @pytest.mark.parametrize("barrier", BARRIERS, ids=lambda one: one.type_name)
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ from aetheris.tool_executor.hidden_calls import HiddenCalls
 from aetheris.tool_executor.identity import living
 from aetheris.tool_executor.life_secrets import LifeSecrets
 from aetheris.tool_executor.mcp_servers import mcp_tools
+from aetheris.tool_executor.outdated_grants import OutdatedGrants
 from aetheris.tool_executor.performer import Performer, Scribe
 from aetheris.tool_executor.registration import register
 from aetheris.tool_executor.secret_store import redact_output, secrets_of
@@ -202,6 +203,8 @@ def executor(
         crash=crash,
     )
     slots = Slots(settings.running_tools, spawn)
+    outdated = OutdatedGrants(on.metrics)
+    on.health.report("grants_dropped", outdated.reported)
 
     def handler(partition: int) -> ExecutorHandler:
         return ExecutorHandler(
@@ -214,6 +217,7 @@ def executor(
                 scribe=scribe,
                 metrics=on.metrics,
                 slots=slots,
+                outdated=outdated,
                 unread_tries=UnreadTries(),
                 heartbeat=heartbeat,
                 crash=crash,

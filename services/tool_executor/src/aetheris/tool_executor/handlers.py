@@ -55,6 +55,7 @@ from aetheris.tool_executor.core.partition import (
 from aetheris.tool_executor.core.unread_tries import UnreadTries
 from aetheris.tool_executor.heartbeat import Heartbeat, Watched
 from aetheris.tool_executor.identity import exit_at_once
+from aetheris.tool_executor.outdated_grants import OutdatedGrants
 from aetheris.tool_executor.performer import InvocationReport, Performer, Scribe, lasts_s, traced
 from aetheris.tool_executor.slots import Slots
 from aetheris.tool_executor.tool_calls import Calls
@@ -85,6 +86,7 @@ class ExecutorDependencies:
     scribe: Scribe
     metrics: Metrics
     slots: Slots
+    outdated: OutdatedGrants
     unread_tries: UnreadTries
     heartbeat: Heartbeat
     crash: CrashPoints
@@ -241,12 +243,10 @@ class ExecutorHandler(PartitionHandler):
         return None
 
     def _pass(self, barrier: PartitionBarrier | None, offset: int) -> None:
-        if barrier is None or isinstance(barrier, RulesBarrier):
-            self._core.pass_over(offset)
-        else:
-            self._unknown_barriers += not self._core.passed(barrier, offset)
         if isinstance(barrier, RulesBarrier):
             self._rules.passed(barrier, offset)
+        self._unknown_barriers += barrier is not None and not self._core.passed(barrier, offset)
+        self._core.pass_over(offset)
 
     def _set_aside(self, job_id: str, offset: int, standing: Standing) -> None:
         """What its writer has not signed changes nothing; a job under a root that is not known here waits."""
@@ -301,6 +301,7 @@ class ExecutorHandler(PartitionHandler):
     def _sort(
         self, taken: ReceivedGrant, verdict: DeclaredInvocation | Drop, invocations: list[DeclaredInvocation]
     ) -> None:
+        self._deps.outdated.judged(taken.grant, verdict)
         if isinstance(verdict, DeclaredInvocation):
             invocations.append(verdict)
             return

@@ -54,6 +54,11 @@ class Metric(Enum):
         "Decisions taken alone, in an emergency, by what",
     )
     LEASE_CONFLICTS = ("aetheris.lease.conflicts", "{lease}", "Heartbeats for a lease that somebody else holds")
+    GRANTS_DROPPED = (
+        "aetheris.grants.dropped",
+        "{grant}",
+        "Grants dropped again, as they name an earlier activation than the executor goes by",
+    )
     LOGINS_REFUSED = ("aetheris.logins.refused", "{login}", "Requests without a token that counts, by reason")
     LIMITED = ("aetheris.requests.limited", "{request}", "Requests beyond a limit of their tenant or token, by limit")
     ACCESSES_LOST = ("aetheris.accesses.lost", "{record}", "Accesses that could not be recorded")
