@@ -8,7 +8,7 @@ from aetheris.protocol.base.ids import derived, event_id
 from aetheris.protocol.base.keys import job_key
 from aetheris.protocol.base.records import Draft, Group
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.commands import JobBehind
+from aetheris.protocol.messages.commands import JobBehind, SubmissionAnswered
 from aetheris.protocol.messages.envelope import draft
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.telemetry.spans import SpanKind
@@ -22,15 +22,39 @@ Written = Append | NodesRequest | IndexUpdate | Behind
 class PlannerDrafts:
     """Of one partition; `wants_trace`: what a live job's submission says of tracing."""
 
-    def __init__(self, telemetry: Telemetry, clock: Clock, wants_trace: Callable[[str], bool | None]) -> None:
+    def __init__(
+        self, telemetry: Telemetry, clock: Clock, wants_trace: Callable[[str], bool | None], partition: int
+    ) -> None:
         self._telemetry = telemetry
         self._clock = clock
         self._wants_trace = wants_trace
+        self._partition = partition
 
     def groups(self, outputs: Sequence[Written], *, again: bool = False) -> list[Group]:
         """One group of each, in their order; `again`: a request that is repeated has a span beside the first."""
-        time = self._clock.now().astimezone(UTC).isoformat().replace("+00:00", "Z")
+        time = self._now()
         return [self._group(output, time, again=again) for output in outputs]
+
+    def answers(self, said: Sequence[SubmissionAnswered]) -> list[Draft]:
+        """Of the partition, and of no job."""
+        time = self._now()
+        return [self._answer_draft(one, time) for one in said]
+
+    def _answer_draft(self, said: SubmissionAnswered, time: str) -> Draft:
+        number = said.receipt
+        named = (number.gateway, said.tenant, str(number.partition), str(number.number), said.answer)
+        return draft(
+            Topic.JOBS_EVENTS,
+            said,
+            key=said.job_id,
+            id=derived(said.type_name, *named),
+            source=SOURCE,
+            time=time,
+            partition=self._partition,
+        )
+
+    def _now(self) -> str:
+        return self._clock.now().astimezone(UTC).isoformat().replace("+00:00", "Z")
 
     def trace_joined(self, found: Iterable[Joined]) -> None:
         """The later nodes of a run are never requested: their span is made when they have started."""

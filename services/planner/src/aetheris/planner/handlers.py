@@ -29,6 +29,7 @@ from aetheris.protocol.messages.commands import (
     Cancel,
     JobCommand,
     Pause,
+    ReceiptVoid,
     Resume,
     RulesBarrier,
     Submit,
@@ -73,7 +74,7 @@ _FEW = 4
 
 _RULES_BARRIER = RULES_BARRIER_KEY.encode()
 _ENDS = (JobCompleted, JobFailed, JobCancelled)
-_TAKEN_UP = (Submit, Cancel, Pause, Resume)
+_TAKEN_UP = (Submit, ReceiptVoid, Cancel, Pause, Resume)
 """The other commands are the ledger's."""
 
 Quarantine = Callable[[Record, str], None]
@@ -113,12 +114,13 @@ class PlannerHandler(PartitionHandler):
         wake_up: Callable[[], None] = lambda: None,
     ) -> None:
         self._appender = appender
+        self._keys = keys
         self._records = PartitionRecords(keys, partition, rules.orders if rules is not None else None)
         self._rules = rules
         self._taken = taken
         self._messages = HeardMessages(keys.messages, metrics)
         self._withheld = withheld
-        self._creations: dict[str, Record] = {}
+        self._creations: dict[str, tuple[Record, Submit]] = {}
         """Submissions whose birth is being written."""
         self._quarantine = quarantine
         self._traffic = traffic
@@ -141,7 +143,7 @@ class PlannerHandler(PartitionHandler):
             Backlog(jobs_in_flight),
             rules=lambda: self._records.rules.in_force,
         )
-        self._drafts = PlannerDrafts(telemetry, clock, self._partition.wants_trace)
+        self._drafts = PlannerDrafts(telemetry, clock, self._partition.wants_trace, partition)
 
     @property
     def stuck(self) -> int:
@@ -285,11 +287,14 @@ class PlannerHandler(PartitionHandler):
         if not isinstance(found.body, _TAKEN_UP) or not self._messages.counts(record, found.body.type_name):
             return ()
         if isinstance(found.body, Submit):
-            tenant = found.body.tenant
-            if not waited and self._partition.must_wait(tenant):
-                self._partition.backlog.put(tenant, record.offset)
+            if not waited and self._partition.must_wait(found.body):
+                self._partition.backlog.put(found.body.tenant, record.offset)
+                self._partition.answers.say(found.body, "waits")
                 return ()
             return self._submit(found.body, found.id, record)
+        if isinstance(found.body, ReceiptVoid):
+            self._partition.answers.say(found.body, "void")
+            return ()
         if isinstance(found.body, Cancel):
             cancelled = self._partition.cancel(found.body, found.id, record.offset)
             return self._drafts.groups([cancelled]) if cancelled is not None else ()
@@ -306,7 +311,7 @@ class PlannerHandler(PartitionHandler):
 
     def _write_created(self, decided: object, command: Submit, record: Record) -> Sequence[Group]:
         if isinstance(decided, Append):
-            self._creations[command.job_id] = record
+            self._creations[command.job_id] = (record, command)
             return self._drafts.groups([decided])
         if isinstance(decided, RefusedSubmission):
             self._quarantine(record, decided.reason)
@@ -366,18 +371,30 @@ class PlannerHandler(PartitionHandler):
                 self._crash.reach("before_compensated")
 
     async def _append(self, groups: Sequence[Group]) -> None:
-        """What is refused stops its own job only; a submission whose birth can't be written is quarantined."""
+        """What is refused stops its own job only; a submission whose birth can't be written is quarantined.
+
+        Behind the births: what their repeats are answered counts on these.
+        """
         self._records.appended(self._taken())
         refusals = await write_all(self._appender, self._records.signed(groups)) if groups else ()
         creations, self._creations = self._creations, {}
         for refusal in refusals:
             job_id = refusal.group[0].key.decode()
-            record = creations.get(job_id) if refusal.group[0].topic == Topic.JOBS_EVENTS else None
-            if record is None:
+            taken = creations.get(job_id) if refusal.group[0].topic == Topic.JOBS_EVENTS else None
+            if taken is None:
                 self._withheld.keep(refusal)
             else:
+                record, command = taken
+                self._partition.answers.say(command, "refused")
                 self._partition.not_created(job_id)
                 self._quarantine(record, f"plan: too large to be recorded ({refusal.why})")
+        await self._answer()
+
+    async def _answer(self) -> None:
+        """The numbers that no birth answers."""
+        answers = self._drafts.answers(self._partition.answers.take())
+        if answers:
+            await self._withheld.append([(draft,) for draft in self._keys.together(answers)])
 
 
 def _ends_job(output: Written) -> bool:

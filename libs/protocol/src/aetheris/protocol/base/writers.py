@@ -144,6 +144,7 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
     (Topic.JOBS_EVENTS.value, "freeze_barrier"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.JOBS_EVENTS.value, "policy_barrier"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.JOBS_EVENTS.value, "rules_barrier"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
+    (Topic.JOBS_EVENTS.value, "submission_answered"): WriterRule(Party.PLANNER, KnownBy.SIGNATURE),
     (Topic.LEDGER_RECORDS.value, "ledger_record"): WriterRule(Party.LEDGER, KnownBy.FOLLOWS),
     (Topic.LEDGER_CONTENTS.value, "content"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
 }
@@ -159,7 +160,7 @@ CHECKPOINTS: Mapping[str, Party] = {
 _ASKED = frozenset(
     {
         *("tool_release", "worker_end", "verification", "policy_activation", "policy_answer"),
-        *("freeze_order", "freeze_answer", "freeze_barrier", "policy_barrier"),
+        *("freeze_order", "freeze_answer", "freeze_barrier", "policy_barrier", "submission_answered"),
         *("rules_order", "rules_answer", "rules_barrier"),
     }
 )

@@ -34,7 +34,7 @@ from aetheris.protocol.messages.partition_orders import (
     RulesOrder,
 )
 from aetheris.protocol.messages.self_named import by_name
-from aetheris.protocol.messages.submission_numbers import SubmissionNumber
+from aetheris.protocol.messages.submission_numbers import SubmissionAnswered, SubmissionNumber
 from aetheris.protocol.plan.graph import (
     DuplicateScope,
     DuplicateWindow,
@@ -66,6 +66,7 @@ __all__ = [
     "RulesAnswer",
     "RulesBarrier",
     "RulesOrder",
+    "SubmissionAnswered",
     "SubmissionNumber",
 ]
 

@@ -31,6 +31,7 @@ from aetheris.protocol.messages.event_values import (
 )
 from aetheris.protocol.messages.hold_events import JobFrozen, JobPaused, JobResumed, JobUnfrozen
 from aetheris.protocol.messages.self_named import by_name
+from aetheris.protocol.messages.submission_numbers import SubmissionNumber
 from aetheris.protocol.plan.graph import EffectKind, JobOptions, TaskGraph
 from aetheris.protocol.plan.prompts import Brief
 
@@ -74,6 +75,8 @@ class JobCreated(Event):
     """Of a signed job: where it is written."""
     as_of: int | None = None
     """Of a signed job: an offset there that its writer knew to be taken, or -1; it counts in reach of that."""
+    receipt: SubmissionNumber | None = None
+    """The number of the submission that it was created by, where that has one: this answers it."""
 
     @property
     def adopted(self) -> Mapping[str, Adopted]:

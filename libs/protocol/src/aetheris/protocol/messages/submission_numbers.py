@@ -1,8 +1,13 @@
-"""What a submission is counted by, so that none can be left out unseen (docs/receipts.md)."""
+"""What a submission is counted by, and what becomes of it, so that none can be left out unseen (docs/receipts.md)."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from aetheris.protocol.messages.message_base import Message
+
+ANSWERS_KEY = "submissions:answered"
+"""The record key of all answers: a job's name has no colon."""
 
 SubmissionAnswer = Literal["born", "same_as", "refused", "void", "waits"]
 """What a planner says of a number: its job was created by it, or stood before; none comes of it; it was never laid into
@@ -22,3 +27,22 @@ class SubmissionNumber(BaseModel):
     number: int = Field(ge=1)
     at: str
     salt: str = Field(pattern="^[0-9a-f]{32}$")
+
+
+class SubmissionAnswered(Message):
+    """jobs.events, of a partition and no job: what a planner says of a number.
+
+    That a job was created by it is said by its birth, which has the number.
+    """
+
+    type_name: ClassVar[str] = "submission_answered"
+    of_job: str
+    tenant: str
+    request_hash: str
+    receipt: SubmissionNumber
+    answer: SubmissionAnswer
+
+    @property
+    def job_id(self) -> str:
+        """The record key, where the log has jobs' names: no job has such a one."""
+        return ANSWERS_KEY

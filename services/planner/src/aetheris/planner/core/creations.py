@@ -57,6 +57,7 @@ def creation_group(
         continues=command.continues,
         rules=rules,
         options=command.options if command.options != JobOptions() else None,
+        receipt=command.receipt,
     )
     planned = PlanGenerated(
         job_id=command.job_id,

@@ -20,6 +20,7 @@ from aetheris.planner.core.decisions import (
 from aetheris.planner.core.goals import answered, decided, reported_turns
 from aetheris.planner.core.index_lines import Indexed
 from aetheris.planner.core.progress import IndexLine, JobProgress
+from aetheris.planner.core.submission_answers import SubmissionAnswers
 from aetheris.planner.core.watch import StuckJob, StuckJobWatch, explained_s, is_at_work, waits_for
 from aetheris.protocol.base.sealed import UnreadCreations
 from aetheris.protocol.fold.rules import apply
@@ -90,12 +91,14 @@ class Partition:
     _joined: list[Joined] = field(default_factory=list)
     _planned: bool = False
     unjudged: Unjudged = field(default_factory=Unjudged)
+    answers: SubmissionAnswers = field(default_factory=SubmissionAnswers)
 
     def evolve(self, envelope: Envelope[Event]) -> None:
         """Fold one event of this partition."""
         event = envelope.body
         if isinstance(event, ev.JobCreated):
             self._created.pop(event.job_id, None)
+            self.answers.born(event.job_id, event.receipt)
         progress = self.jobs.get(event.job_id)
         if progress is None:
             if isinstance(event, ev.JobCreated):
@@ -160,14 +163,29 @@ class Partition:
     ) -> Append | Look | SubmissionConflict | RefusedSubmission | None:
         """The birth of a job, once: None for a repeat; of one that continues another, what to read first."""
         stands = self._request_hash(command.job_id)
+        if stands is not None and stands != command.request_hash:
+            self.answers.say(command, "refused")
+            return SubmissionConflict()
         if stands is not None:
-            return SubmissionConflict() if stands != command.request_hash else None
+            return self._submitted_again(command)
         if command.job_id in self._unread:
-            return None
+            return self.answers.say(command, "same_as")
+        if command.repeats:
+            return self.answers.say(command, "refused")
         if command.continues is not None:
             self._being_born(command, offset, is_written=False)
             return Look(command.continues.job_id)
         return self._creation(command, command_id, offset)
+
+    def _submitted_again(self, command: Submit) -> None:
+        """Its job is known; a restart reads a submission again whose number the birth has answered."""
+        progress = self.jobs.get(command.job_id)
+        if progress is not None:
+            self.answers.say_same(command, progress.job.created.receipt)
+        elif self._is_being_born(command.job_id):
+            self.answers.hold(command)
+        else:
+            self.answers.say(command, "same_as")
 
     def looked_up(
         self, command: Submit, command_id: str, offset: int, ended: EndedJob | None
@@ -177,10 +195,11 @@ class Partition:
         None where it was created meanwhile, by whomever.
         """
         if command.job_id in self._unread:
+            self.answers.say(command, "same_as")
             self.not_created(command.job_id)
             return None
         if self._created.get(command.job_id) != BeingBorn(command.request_hash, offset, is_written=False):
-            return None
+            return self._submitted_again(command)
         return self._creation(command, command_id, offset, lambda: unfounded(command, ended))
 
     def _creation(
@@ -194,6 +213,7 @@ class Partition:
         try:
             group = creation_group(command, command_id, refusal, self.rules())
         except InvalidPlan as error:
+            self.answers.say(command, "refused")
             self.not_created(command.job_id)
             return RefusedSubmission(str(error))
         self._being_born(command, offset, is_written=True)
@@ -214,6 +234,7 @@ class Partition:
         self.in_flight.drop(job_id)
         self._held.pop(job_id, None)
         self._words.pop(job_id, None)
+        self.answers.not_born(job_id)
 
     def _is_being_born(self, job_id: str) -> bool:
         return job_id in self._created or job_id in self._again
@@ -319,9 +340,14 @@ class Partition:
         waiting = (*waiting, *(taken.offset for taken in self._created.values()), *self._again.values())
         return min((at for at in waiting if at is not None), default=None)
 
-    def must_wait(self, tenant: str) -> bool:
-        """Whether a submission that comes now is left in the log: jobs that rest don't count, however many."""
-        return self.backlog.must_wait(tenant, self.in_flight)
+    def must_wait(self, command: Submit) -> bool:
+        """Whether a submission that comes now is left in the log: jobs that rest don't count, however many.
+
+        A repeat of one that is known takes up no room.
+        """
+        if command.repeats and self._request_hash(command.job_id) is not None:
+            return False
+        return self.backlog.must_wait(command.tenant, self.in_flight)
 
     def make_room(self) -> list[int]:
         """The offsets of the submissions that are to be read again and taken up now."""
