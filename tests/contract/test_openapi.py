@@ -50,6 +50,8 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
     "raw_stream": [lambda client: client.raw_stream("j")],
     "evidence": [lambda client: client.evidence("j")],
     "inclusion": [lambda client: client.inclusion("j")],
+    "interim_seals": (lambda client: client.interim_seals("job-1"),),
+    "answers": (lambda client: client.answers("a" * 64),),
     "checkpoint": [lambda client: client.checkpoint()],
     "consistency": [lambda client: client.consistency(3)],
     "replay": [lambda client: client.replay("j", to="3", steps=True)],

@@ -32,6 +32,7 @@ from aetheris.runtime.kafka.log import KafkaLog
 from aetheris.runtime.keys.files import ROOT, load_key, load_service_key
 from aetheris.runtime.keys.records import RecordSigner
 from aetheris.runtime.keys.signing import Signer, raw_public_key
+from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.crash import ORDERS
 from tests.testkit.attempts import cleared_by
 from tests.testkit.external_server import until
@@ -195,6 +196,24 @@ class System:
                 await log.stop()
 
         return asyncio.run(ask())
+
+    def records(self, topic: str) -> list[Record]:
+        """All that a topic holds now."""
+
+        async def read() -> list[Record]:
+            log, found = KafkaLog(self.state().kafka), list[Record]()
+            await log.start()
+            try:
+                for number in range(await log.partitions(topic)):
+                    place = (str(topic), number)
+                    begin, end = (await log.beginning_offsets([place]))[place], (await log.end_offsets([place]))[place]
+                    async for records in replay(log, place, begin, end):
+                        found += records
+            finally:
+                await log.stop()
+            return found
+
+        return asyncio.run(read())
 
     def submit(self, *nodes: dict[str, Any], **more: Any) -> str:
         """Submit a plan, and what else the request says; the job's id."""

@@ -11,8 +11,9 @@ from aetheris.gateway.core.submissions import repeated
 from aetheris.gateway.submission_writer import SubmissionWriter
 from aetheris.protocol.base.signing import read_signed
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.commands import Receipt, ReceiptVoid, Submit
+from aetheris.protocol.messages.commands import Submit
 from aetheris.protocol.messages.envelope import Envelope, decode_message
+from aetheris.protocol.messages.submission_numbers import Receipt, ReceiptVoid
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
 from aetheris.runtime.log.partitioning import partition_of

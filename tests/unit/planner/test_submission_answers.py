@@ -5,9 +5,10 @@ import pytest
 from aetheris.planner.core.decisions import Append, RefusedSubmission, SubmissionConflict
 from aetheris.planner.core.partition import Partition
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.messages.commands import JobIndexEntry, ReceiptVoid, SubmissionNumber, Submit
+from aetheris.protocol.messages.commands import JobIndexEntry, Submit
 from aetheris.protocol.messages.envelope import Envelope
 from aetheris.protocol.messages.events import Event, JobCreated
+from aetheris.protocol.messages.submission_numbers import ReceiptVoid, SubmissionNumber
 from tests.testkit import histories as h
 
 

@@ -87,6 +87,7 @@ def verifier(**parts: Any) -> VerifierPartition:
         }
         | parts
     )
+    deps.logged, deps.interim_seal_s = None, 3600.0
     return VerifierPartition(cast("Any", deps), 0)
 
 

@@ -11,6 +11,7 @@ from aetheris.cli.fromlog import SEALS, archived, everything, gone, raw
 from aetheris.proofs import RawRecord
 from aetheris.proofs.chain import ChainHead
 from aetheris.proofs.claims import Claim, equivocal, line_leaf, read_claim
+from aetheris.proofs.log_lines import read_line
 from aetheris.proofs.merkle import Tree
 from aetheris.proofs.notes import Checkpoint
 from aetheris.proofs.records import event_type
@@ -50,7 +51,7 @@ class Books:
         self.logged.add(leaf)
         claim = read_claim(record.offset, record.value, self.keys)
         if claim is None:
-            self.unsigned += 1
+            self.unsigned += read_line(record.value, self.keys) is None
             return
         if equivocal([*self.sealed[claim.job_id][:1], claim]) or not self.sealed[claim.job_id]:
             self.sealed[claim.job_id].append(claim)

@@ -14,8 +14,9 @@ from aetheris.gateway.message_signer import MessageSigner
 from aetheris.gateway.views import timestamp
 from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.commands import JobCommand, Receipt, Submit
+from aetheris.protocol.messages.commands import JobCommand, Submit
 from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.submission_numbers import Receipt
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys

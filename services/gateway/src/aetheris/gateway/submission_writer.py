@@ -11,8 +11,8 @@ from aetheris.gateway.core.problems import TooLarge
 from aetheris.gateway.core.submission_numbers import SubmissionNumbers
 from aetheris.gateway.views import timestamp
 from aetheris.protocol.base.ids import derived
-from aetheris.protocol.messages.commands import Receipt, ReceiptVoid, Submit
-from aetheris.protocol.messages.submission_numbers import SubmissionNumber
+from aetheris.protocol.messages.commands import Submit
+from aetheris.protocol.messages.submission_numbers import Receipt, ReceiptVoid, SubmissionNumber
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.fresh_ids import fresh_salt
 

@@ -8,8 +8,9 @@ from aetheris.protocol.base.ids import derived, event_id
 from aetheris.protocol.base.keys import job_key
 from aetheris.protocol.base.records import Draft, Group
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.commands import JobBehind, SubmissionAnswered
+from aetheris.protocol.messages.commands import JobBehind
 from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.submission_numbers import SubmissionAnswered
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.telemetry.spans import SpanKind
 from aetheris.runtime.telemetry.tracer import Telemetry, Traced, whole

@@ -29,7 +29,6 @@ from aetheris.protocol.messages.commands import (
     Cancel,
     JobCommand,
     Pause,
-    ReceiptVoid,
     Resume,
     RulesBarrier,
     Submit,
@@ -53,6 +52,7 @@ from aetheris.protocol.messages.events import (
     StepCompensated,
     WaitCompleted,
 )
+from aetheris.protocol.messages.submission_numbers import ReceiptVoid
 from aetheris.protocol.tables.rules_orders import RulesOrders
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.blobs.traffic import BlobTraffic

@@ -177,9 +177,9 @@ class ExecutorHandler(PartitionHandler):
         yield from self._core.live()
         yield from self._rules.needed()
 
-    def low_water(self, topic: str) -> int | None:  # noqa: ARG002  there is one command topic
+    def low_water(self, topic: str) -> int | None:
         """The oldest grant whose `started` is not acknowledged."""
-        return self._core.low_water()
+        return self._core.low_water() if topic == Topic.TOOLS_GRANTS else None
 
     async def close(self) -> None:
         """Take nothing more; what was declared and will not run is reported so, what runs goes on and reports."""

@@ -26,6 +26,7 @@ from aetheris.verifier.archiver import Archiver
 from aetheris.verifier.handlers import VerifierDependencies, VerifierPartition
 from aetheris.verifier.http import api
 from aetheris.verifier.keys import LISTED, SealKeys, log_key, publish, seal_keys, signing_key
+from aetheris.verifier.line_writer import LoggedAnswers
 from aetheris.verifier.proofs import Proofs
 from aetheris.verifier.seallog import SealLog
 from aetheris.verifier.settings import VerifierSettings
@@ -68,7 +69,7 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
     ):
 
         def handler(partition: int) -> VerifierPartition:
-            return VerifierPartition(VerifierDependencies(parts, worker, keys, records, proofs, rules), partition)
+            return VerifierPartition(deps, partition)
 
         inputs = replace(INPUTS, checkpoint_every=settings.checkpoint_every)
         worker = PartitionWorker.of(parts, inputs, handler, group=GROUP, tenure=tenure, keys=records)
@@ -80,6 +81,9 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
         signed = settings.data / "keys" / "checkpoint"
         seals = SealLog(parts.log, keys, settings.seal_log, signed, settings.read_s, witnessed=witnessed)
         proofs = Proofs(parts, worker.tables[Topic.JOBS_INDEX], history, keys, seals, settings.read_s)
+        deps = VerifierDependencies(
+            parts, worker, keys, records, proofs, rules, LoggedAnswers(parts.log, keys), settings.interim_seal_s
+        )
         http = HttpServer.of(settings, api(proofs, internal, parts.clock))
         tasks.create_task(http.run())
         archiving = None

@@ -45,6 +45,7 @@ from aetheris.verifier.audit_watch import AuditWatch
 from aetheris.verifier.core.amendments import LateJob, LateJudgement
 from aetheris.verifier.core.partition import AuditedJob, Partition, amended, sealed
 from aetheris.verifier.keys import SealKeys
+from aetheris.verifier.line_writer import LoggedAnswers, LogLines
 from aetheris.verifier.proofs import Proofs
 from aetheris.verifier.reports import report_on
 from aetheris.verifier.token_key import KeyAway
@@ -77,6 +78,8 @@ class VerifierDependencies:
     records: RecordKeys
     proofs: Proofs
     rules: OrderTable[RulesOrders]
+    logged: LoggedAnswers
+    interim_seal_s: float
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,15 @@ class VerifierPartition(PartitionHandler):
         """Jobs of whose large results one could be asked for just now."""
         self._unsealed: dict[str, float] = {}
         """Jobs whose seal was refused, and when it is made anew."""
+        self._lines = LogLines(
+            deps.runtime,
+            deps.keys,
+            deps.records.messages,
+            number,
+            logged=deps.logged,
+            every_s=deps.interim_seal_s,
+            source=SOURCE,
+        )
 
     def begin(self, start: int, live: Collection[tuple[str, int]] = ()) -> None:
         """What was written by who had read less than `start` may lie there once more."""
@@ -124,14 +136,17 @@ class VerifierPartition(PartitionHandler):
             self._evolve(record, _event_type(record))
 
     async def learn(self) -> None:
-        """Under which rules jobs are created may have been answered below what is read here."""
+        """What lies below what is read here: under which rules jobs are created, which answers the log of seals has."""
         await self._deps.rules.caught_up()
+        await self._lines.learn()
 
     async def restored(self) -> None:
         """Seal what ended while nobody looked."""
         self._core.restored()
+        self._lines.start()
         self._look()
         await self._seal()
+        await self._write_lines()
 
     async def tick(self) -> None:
         """Judge, in turn, the jobs that have come on; seal what could not be sealed before."""
@@ -144,6 +159,7 @@ class VerifierPartition(PartitionHandler):
         for due_s in (self._watch.go_round(), self._amendments.hurry()):
             if due_s is not None:
                 self._deps.worker.call_at(self._number, due_s)
+        await self._write_lines()
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
         """Audit, then seal what has ended."""
@@ -151,6 +167,11 @@ class VerifierPartition(PartitionHandler):
             self._audit(record)
         self._look()
         await self._seal()
+        await self._write_lines()
+
+    def low_water(self, topic: str) -> int | None:
+        """The oldest answer of a submission that the log of seals lacks."""
+        return self._lines.low_water() if topic == Topic.JOBS_EVENTS else None
 
     def live(self) -> Iterable[tuple[str, int]]:
         """The jobs that are not sealed, or have what no seal covers."""
@@ -181,7 +202,22 @@ class VerifierPartition(PartitionHandler):
     def _evolve(self, record: Record, name: str) -> AuditedJob | None:
         if name == RulesBarrier.type_name and isinstance(barrier := self._messages.barrier(record), RulesBarrier):
             self._rules.passed(barrier, record.offset)
-        return self._core.evolve(record, name)
+        job = self._core.evolve(record, name)
+        self._take_line(record, name, job)
+        return job
+
+    def _take_line(self, record: Record, name: str, job: AuditedJob | None) -> None:
+        """Answers of submissions, and jobs that wait for a person: beside what is audited."""
+        born = job if job is not None and job.audit.chain.count == 1 and self._core.knows(job) else None
+        self._lines.take(record, name, born)
+        if job is not None and name == InvocationParked.event_type and not job.needs_upgrade:
+            self._lines.parked(job)
+
+    async def _write_lines(self) -> None:
+        await self._lines.write(self._core.jobs)
+        due_s = self._lines.next_due_s()
+        if due_s is not None:
+            self._deps.worker.call_at(self._number, due_s)
 
     def _take_end(self, job: AuditedJob | None, record: Record) -> None:
         """A call has ended: traced. Where its job is sealed it came too late, and is looked at in its turn."""

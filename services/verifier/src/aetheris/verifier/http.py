@@ -3,10 +3,10 @@
 It answers the gateway alone, which says whom it asks for: another tenant's job is no job.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Header, Query, Request
+from fastapi import Depends, FastAPI, Header, Path, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from aetheris.http_server.internal import InternalKey, NotInternal
@@ -61,6 +61,10 @@ def _jobs(app: FastAPI, proofs: Proofs) -> None:
     async def inclusion(whose: Tenant, job_id: str) -> PlainTextResponse:  # pyright: ignore[reportUnusedFunction]
         return PlainTextResponse(await proofs.inclusion(job_id, whose))
 
+    @app.get("/jobs/{job_id}/interim-seals")
+    async def interim(whose: Tenant, job_id: str) -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
+        return _lines(await proofs.seals.interim(whose, job_id))
+
 
 def _seals(app: FastAPI, proofs: Proofs) -> None:
     asked = [Depends(_tenant)]
@@ -73,12 +77,22 @@ def _seals(app: FastAPI, proofs: Proofs) -> None:
     async def consistency(old: Annotated[int, Query(ge=0)]) -> PlainTextResponse:  # pyright: ignore[reportUnusedFunction]
         return PlainTextResponse(await proofs.seals.consistency(old))
 
+    @app.get("/seals/answers/{receipt}", dependencies=asked)
+    async def answers(  # pyright: ignore[reportUnusedFunction]
+        receipt: Annotated[str, Path(pattern="^[0-9a-f]{64}$")],
+    ) -> JSONResponse:
+        return _lines(await proofs.seals.answers(receipt))
+
     @app.get("/seals/leaves", dependencies=asked)
     async def leaves(  # pyright: ignore[reportUnusedFunction]
         start: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=MAX_LEAVES)] = MAX_LEAVES
     ) -> JSONResponse:
         found = await proofs.seals.leaves(start, limit)
         return JSONResponse({"start": start, "leaves": [leaf.hex() for leaf in found]})
+
+
+def _lines(found: Sequence[tuple[str, str]]) -> JSONResponse:
+    return JSONResponse({"lines": [{"line": line, "proof": proof} for line, proof in found]})
 
 
 def _answer_errors(app: FastAPI) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from aetheris.proofs.log_lines import sign_line
 from aetheris.proofs.notes import sign_checkpoint
 from aetheris.proofs.seals import SigningKey, sign
 from aetheris.proofs.trust import LOG, SEAL, BadKeys, TrustedKey, read_keys, write_keys
@@ -59,6 +60,10 @@ class SealKeys:
     def sign(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         """The payload with its key_id and signature."""
         return sign(payload, self._private_key)
+
+    def sign_line(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A line of the log of seals that is no seal, with its key_id and signature."""
+        return sign_line(payload, self._private_key)
 
     def sign_envelope(self, message: bytes) -> Mapping[str, str]:
         """A signature as an envelope has it."""

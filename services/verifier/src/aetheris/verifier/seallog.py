@@ -4,11 +4,13 @@ Every record is a leaf; one that no trusted key signed says nothing.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from aetheris.proofs.claims import Claim, line_leaf, named_job, read_claim
+from aetheris.proofs.log_lines import answers_of, interim_of, read_line
 from aetheris.proofs.merkle import Tree
 from aetheris.proofs.notes import BadNote, Checkpoint, ConsistencyProof, InclusionProof, read_checkpoint
 from aetheris.proofs.trust import SEAL, keyring
@@ -16,10 +18,12 @@ from aetheris.protocol.base.stretches import Stretches
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.interface import Log, LogUnreachable, Place
 from aetheris.runtime.log.replay import replay
+from aetheris.verifier.core.line_index import LineIndex
 from aetheris.verifier.keys import SealKeys
 from aetheris.verifier.witnessed import WitnessedCheckpoints
 
 PLACE: Place = (Topic.JOBS_SEALS, 0)
+MOST_INTERIM_SHOWN = 8
 
 
 class SealLogForked(Exception):
@@ -58,6 +62,9 @@ class SealLog:
         self._naming: dict[str, Stretches] = {}
         """Where the lines lie that name a job, and whose signature nobody has asked for yet."""
         self._claims: dict[str, tuple[Claim, ...]] = {}
+        self._lines = LineIndex()
+        self._forged: set[int] = set()
+        """Lines that say what no key of ours has signed."""
         self._checkpoint: Checkpoint | None = None
         self._lock = asyncio.Lock()
 
@@ -132,6 +139,45 @@ class SealLog:
             await self._catch_up()
             return line_leaf(seal) in self._index
 
+    async def answers(self, receipt: str) -> list[tuple[str, str]]:
+        """(line, tlog-proof) of all that says what was answered to a receipt, by its hash, the oldest first.
+
+        Raises:
+            SealLogForked, LogError.
+        """
+        await self.checkpoint()
+        found = await self._signed_lines(self._lines.of_receipt(receipt))
+        return [await self._proved(line) for line, said in found if answers_of(said, receipt)]
+
+    async def interim(self, tenant: str, job_id: str) -> list[tuple[str, str]]:
+        """(line, tlog-proof) of the newest interim seals of a tenant's job, the newest first.
+
+        Raises:
+            SealLogForked, LogError.
+        """
+        await self.checkpoint()
+        found = await self._signed_lines(self._lines.of_job(tenant, job_id)[:MOST_INTERIM_SHOWN])
+        return [await self._proved(line) for line, said in found if interim_of(said, job_id) is not None]
+
+    async def _proved(self, line: bytes) -> tuple[str, str]:
+        return line.decode(), await self.inclusion(line)
+
+    async def _signed_lines(self, offsets: Sequence[int]) -> list[tuple[bytes, Mapping[str, Any]]]:
+        """Those of the lines at these offsets that a trusted key has signed, with what they say."""
+        keys, found = keyring(self._keys.trusted, SEAL), list[tuple[bytes, Mapping[str, Any]]]()
+        async with self._in_time():
+            for offset in dict.fromkeys(offsets):
+                if offset in self._forged:
+                    continue
+                async for records in replay(self._log, PLACE, offset, offset + 1):
+                    said = read_line(records[0].value, keys)
+                    if said is not None:
+                        found.append((records[0].value, said))
+                    else:
+                        self._forged.add(offset)
+                    break
+        return found
+
     @asynccontextmanager
     async def _in_time(self) -> AsyncGenerator[None]:
         try:
@@ -170,6 +216,8 @@ class SealLog:
                 leaf = line_leaf(record.value)
                 self._index.setdefault(leaf, record.offset)
                 self._tree.append(leaf)
+                if self._lines.take(record.offset, record.value):
+                    continue
                 if job_id := named_job(record.value):
                     self._naming.setdefault(job_id, Stretches()).add(record.offset)
 

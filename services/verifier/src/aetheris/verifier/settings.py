@@ -36,4 +36,9 @@ class VerifierSettings(HttpSettings, SigningSettings):
     archive_after_days: float | None = Field(
         None, ge=0, description="Days behind its seal after which a job's bundle is put into the archive; unset: never"
     )
+    interim_seal_s: float = Field(
+        3600.0,
+        gt=0,
+        description="Pause between two interim seals of a job that is open; one that is parked gets another",
+    )
     read_s: float = Field(10.0, gt=0, description="Deadline for reading a job's stream from Kafka")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from aetheris.cli import judgement, keyfiles, local, seal_audit
+from aetheris.cli import judgement, keyfiles, local, receipt_audit, seal_audit
 from aetheris.cli.commands.jobs import JobId
 from aetheris.cli.console import CommandError, Exit, Json, end, errors_as_exits, out, print_json, progress, shown
 from aetheris.cli.embedded import lifecycle
@@ -17,6 +17,7 @@ from aetheris.cli.embedded.errors import EmbeddedError
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import read_bytes
 from aetheris.cli.job_ids import of_job
+from aetheris.cli.receipt_audit import ReceiptAudit
 from aetheris.cli.seal_relay import SealRelay, post
 from aetheris.cli.source import is_file
 from aetheris.proofs import record_proof
@@ -141,20 +142,53 @@ def _round(carrier: SealRelay, data: Path) -> bool:
 def audit(
     *,
     kept: Annotated[Path | None, typer.Option("--checkpoint", help="Also compare with one kept from before.")] = None,
+    receipts: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Ask the API instead: what became of these receipts' jobs.")
+    ] = None,
+    installation: Annotated[
+        list[str] | None, typer.Option(help="With --receipts: the root's key id; default: our own.")
+    ] = None,
+    within_s: Annotated[
+        float, typer.Option("--within", min=1, help="With --receipts: seconds that nothing may be said of an open job.")
+    ] = receipt_audit.OPEN_WITHIN_S,
+    answered_s: Annotated[
+        float, typer.Option("--answered-within", min=1, help="With --receipts: seconds within which one is answered.")
+    ] = receipt_audit.ANSWERED_WITHIN_S,
     keys: Keys = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
-    """Read Kafka here, and check that every sealed job is still there as it was sealed; asks no service."""
+    """Read Kafka here, and check that every sealed job is still there as it was sealed; asks no service.
+
+    With --receipts it reads no Kafka, but what the HTTP API shows to anybody who may see these jobs.
+    """
     with errors_as_exits(as_json=as_json):
         trusted = judgement.trusted_keys(keys, data)
         if not trusted:
             rule = "without a public key no line of the log of seals says anything: --public-key"
             raise CommandError(Exit.BAD_INPUT, "no_public_key", rule)
+        if receipts is not None:
+            found = _of_receipts(receipts, trusted, tuple(installation or ()), (answered_s, within_s), data)
+            _say(found, as_json=as_json)
+            end(Exit.HOLDS if found["ok"] else Exit.FAILED)
+            return
         before = _opened(kept, trusted) if kept is not None else None
         found = asyncio.run(seal_audit.audit(local.kafka(data), trusted, before, data))
         _say(found, as_json=as_json)
         end(Exit.HOLDS if found["ok"] else Exit.FAILED)
+
+
+def _of_receipts(
+    folder: Path, keys: Sequence[TrustedKey], named: Sequence[str], bounds: tuple[float, float], data: Path
+) -> dict[str, Any]:
+    roots = named or judgement.known_roots(data)
+    if not roots:
+        raise CommandError(Exit.BAD_INPUT, "no_installation", "whose receipts count? --installation KEY_ID")
+    with connected(data) as client:
+        try:
+            return ReceiptAudit(client, folder, keys, roots, datetime.now(UTC), *bounds).run()
+        except OSError as error:
+            raise CommandError(Exit.BAD_INPUT, "receipts_folder", f"{folder}: {error.strerror}") from None
 
 
 @seals.command()

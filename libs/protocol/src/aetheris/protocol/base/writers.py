@@ -145,6 +145,8 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
     (Topic.JOBS_EVENTS.value, "policy_barrier"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.JOBS_EVENTS.value, "rules_barrier"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.JOBS_EVENTS.value, "submission_answered"): WriterRule(Party.PLANNER, KnownBy.SIGNATURE),
+    (Topic.JOBS_SEALS.value, "answered_submissions"): WriterRule(Party.AUDITOR, KnownBy.SIGNATURE),
+    (Topic.JOBS_SEALS.value, "interim_seals"): WriterRule(Party.AUDITOR, KnownBy.SIGNATURE),
     (Topic.LEDGER_RECORDS.value, "ledger_record"): WriterRule(Party.LEDGER, KnownBy.FOLLOWS),
     (Topic.LEDGER_CONTENTS.value, "content"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
 }

@@ -9,11 +9,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from aetheris.protocol.base.canonical import canonical
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.ids import NAME
-from aetheris.protocol.base.principals import RecordedPrincipal, speaker
+from aetheris.protocol.base.principals import RecordedPrincipal
 from aetheris.protocol.base.stretches import Stretch
 from aetheris.protocol.base.words import HexDigits, WordsOfLives
 from aetheris.protocol.messages.adoption import Continues
 from aetheris.protocol.messages.event_values import ConfirmationMode
+from aetheris.protocol.messages.job_command import JobCommand
 from aetheris.protocol.messages.message_base import Message
 from aetheris.protocol.messages.partition_orders import (
     POLICY_KEY,
@@ -33,8 +34,9 @@ from aetheris.protocol.messages.partition_orders import (
     RulesBarrier,
     RulesOrder,
 )
+from aetheris.protocol.messages.seal_lines import AnsweredSubmissions, InterimSeals
 from aetheris.protocol.messages.self_named import by_name
-from aetheris.protocol.messages.submission_numbers import SubmissionAnswered, SubmissionNumber
+from aetheris.protocol.messages.submission_numbers import SubmissionNumber
 from aetheris.protocol.plan.graph import (
     DuplicateScope,
     DuplicateWindow,
@@ -53,9 +55,12 @@ __all__ = [
     "RULES_BARRIER_KEY",
     "RULES_KEY",
     "ActingCall",
+    "AnsweredSubmissions",
     "FreezeAnswer",
     "FreezeBarrier",
     "FreezeOrder",
+    "InterimSeals",
+    "JobCommand",
     "Message",
     "NumberedOrder",
     "PartitionAnswer",
@@ -66,32 +71,10 @@ __all__ = [
     "RulesAnswer",
     "RulesBarrier",
     "RulesOrder",
-    "SubmissionAnswered",
-    "SubmissionNumber",
 ]
 
 MAX_OPEN_REQUESTS = 50
 """Of one job that are listed at a time: a line of jobs.index is written anew with each change."""
-
-
-class JobCommand(Message):
-    """jobs.commands: written by the gateway; `by` and `tenant` are from the authenticated request."""
-
-    job_id: str
-    by: str
-    tenant: str
-    principal: RecordedPrincipal | None = None
-    """What he was who said it; a decision by somebody of whom this is not said counts as a service's without roles."""
-
-    @property
-    def speaker(self) -> RecordedPrincipal:
-        """Who says it, for the gate."""
-        return speaker(self.by, self.tenant, self.principal)
-
-    @property
-    def recorded_principal(self) -> RecordedPrincipal | None:
-        """What the log keeps of him; None where nothing was said."""
-        return self.speaker if self.principal is not None else None
 
 
 class Submit(JobCommand):
@@ -110,25 +93,6 @@ class Submit(JobCommand):
     """What its receipt names it by; None of a gateway that signs nothing."""
     repeats: bool = False
     """It was taken before, and asks for nothing: it has its number, so that its receipt is answered too."""
-
-
-class Receipt(JobCommand):
-    """What who submits gets, and what no topic has: a gateway's word that it laid a submission into jobs.commands.
-
-    It is signed as a command is, and together with the submission that it is of.
-    """
-
-    type_name: ClassVar[str] = "receipt"
-    request_hash: str
-    receipt: SubmissionNumber
-
-
-class ReceiptVoid(JobCommand):
-    """A number that was taken for a submission which the brokers would not have: nobody was given its receipt."""
-
-    type_name: ClassVar[str] = "receipt_void"
-    request_hash: str
-    receipt: SubmissionNumber
 
 
 class Cancel(JobCommand):

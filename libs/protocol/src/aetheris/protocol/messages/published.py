@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.accesses import AccessRecord
-from aetheris.protocol.messages.commands import LedgerRecord, Message
+from aetheris.protocol.messages.commands import AnsweredSubmissions, InterimSeals, LedgerRecord, Message
 from aetheris.protocol.messages.events import EVENTS, Event, JobSealed
 
 Schema = Mapping[str, Any]
@@ -21,8 +21,8 @@ _CHANNELS: Mapping[Topic, tuple[str, str, tuple[type[Event] | type[Message], ...
     ),
     Topic.JOBS_SEALS: (
         "jobSeals",
-        "The seals of finished jobs: one partition, whose offsets are the leaves of a Merkle log.",
-        (JobSealed,),
+        "The seals of jobs, and what was answered: one partition, whose offsets are the leaves of a Merkle log.",
+        (JobSealed, AnsweredSubmissions, InterimSeals),
     ),
     Topic.ACCESS_RECORDS: (
         "accessRecords",

@@ -4,6 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from aetheris.protocol.messages.job_command import JobCommand
 from aetheris.protocol.messages.message_base import Message
 
 ANSWERS_KEY = "submissions:answered"
@@ -46,3 +47,22 @@ class SubmissionAnswered(Message):
     def job_id(self) -> str:
         """The record key, where the log has jobs' names: no job has such a one."""
         return ANSWERS_KEY
+
+
+class Receipt(JobCommand):
+    """What who submits gets, and what no topic has: a gateway's word that it laid a submission into jobs.commands.
+
+    It is signed as a command is, and together with the submission that it is of.
+    """
+
+    type_name: ClassVar[str] = "receipt"
+    request_hash: str
+    receipt: SubmissionNumber
+
+
+class ReceiptVoid(JobCommand):
+    """A number that was taken for a submission which the brokers would not have: nobody was given its receipt."""
+
+    type_name: ClassVar[str] = "receipt_void"
+    request_hash: str
+    receipt: SubmissionNumber

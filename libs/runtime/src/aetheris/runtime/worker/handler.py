@@ -97,7 +97,10 @@ class PartitionHandler(Protocol):
         return ()
 
     def low_water(self, topic: str) -> int | None:  # noqa: ARG002  the default has no open commands
-        """The lowest offset of a command topic that is not yet discharged; None: nothing below the position."""
+        """The lowest offset of a topic that is not yet discharged, of the authority beside what `live` needs.
+
+        None: nothing below the position.
+        """
         return None
 
     async def close(self) -> None:

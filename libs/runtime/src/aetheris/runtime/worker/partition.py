@@ -357,12 +357,16 @@ class WorkerPartition:
 
     def _needed(self, topic: str) -> int | None:
         if topic == self._authority[0]:
-            if self._checkpoints is not None:
-                return self._checkpoints.mark(self._handler.live())
-            return min((creation_offset for _, creation_offset in self._handler.live()), default=None)
+            needed = (self._needed_of_jobs(), self._handler.low_water(topic))
+            return min((at for at in needed if at is not None), default=None)
         if topic == self._around.inputs.checkpoints:
             return None
         return self._handler.low_water(topic)
+
+    def _needed_of_jobs(self) -> int | None:
+        if self._checkpoints is not None:
+            return self._checkpoints.mark(self._handler.live())
+        return min((creation_offset for _, creation_offset in self._handler.live()), default=None)
 
     def _checkpoints_of(self, around: PartitionDependencies) -> Checkpoints | None:
         topic = around.inputs.checkpoints

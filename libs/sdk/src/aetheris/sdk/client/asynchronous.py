@@ -259,6 +259,16 @@ class AsyncClient:
         answer = await self._send_raw(ApiCall("GET", f"/jobs/{job_id}/inclusion"))
         return answer.decode()
 
+    async def answers(self, receipt: str) -> list[dict[str, str]]:
+        """What the log of seals has of a receipt, by its hash: {line, proof} of each; raises ApiError."""
+        answer = await self._send(ApiCall("GET", f"/seals/answers/{receipt}"))
+        return answer["lines"]
+
+    async def interim_seals(self, job_id: str) -> list[dict[str, str]]:
+        """The newest interim seals of an open job, the newest first: {line, proof} of each; raises ApiError."""
+        answer = await self._send(ApiCall("GET", f"/jobs/{job_id}/interim-seals"))
+        return answer["lines"]
+
     async def checkpoint(self) -> str:
         """The signed state of the log of seals; raises ApiError."""
         answer = await self._send_raw(ApiCall("GET", "/seals/checkpoint"))

@@ -1,5 +1,7 @@
 """The verifier's answers, handed on as they are."""
 
+import re
+
 import httpx
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
@@ -7,6 +9,7 @@ from fastapi.responses import JSONResponse, Response
 from aetheris.gateway.core.problems import BadRequestProblem
 from aetheris.gateway.routes.edge import RouteServices, Who, also_takes
 
+_HASH = re.compile(r"[0-9a-f]{64}")
 _KEPT = ("content-type", "retry-after")
 
 router = APIRouter(prefix="/api", tags=["proofs"])
@@ -34,6 +37,20 @@ async def evidence(caller: Who, deps: RouteServices, job_id: str) -> Response:
 async def inclusion(caller: Who, deps: RouteServices, job_id: str) -> Response:
     """A proof (text) that the job's seal is in the log of seals."""
     return _relayed(await deps.verifier.proof(caller, job_id, "inclusion"))
+
+
+@router.get("/jobs/{job_id}/interim-seals")
+async def interim_seals(caller: Who, deps: RouteServices, job_id: str) -> Response:
+    """The newest lines of the log of seals that say how a job stood that is open, each with its proof."""
+    return _relayed(await deps.verifier.proof(caller, job_id, "interim-seals"))
+
+
+@router.get("/seals/answers/{receipt}")
+async def answers(request: Request, caller: Who, deps: RouteServices, receipt: str) -> Response:
+    """The lines of the log of seals that say what was answered to a receipt, by its hash, each with its proof."""
+    if not _HASH.fullmatch(receipt):
+        raise BadRequestProblem("bad_request", "receipt", "64 hex digits")
+    return _relayed(await deps.verifier.seals(caller, f"answers/{receipt}", request.query_params))
 
 
 @router.get("/seals/checkpoint", response_class=Response)

@@ -2,8 +2,13 @@
 
 from dataclasses import dataclass, field
 
-from aetheris.protocol.messages.commands import ReceiptVoid, Submit
-from aetheris.protocol.messages.submission_numbers import SubmissionAnswer, SubmissionAnswered, SubmissionNumber
+from aetheris.protocol.messages.commands import Submit
+from aetheris.protocol.messages.submission_numbers import (
+    ReceiptVoid,
+    SubmissionAnswer,
+    SubmissionAnswered,
+    SubmissionNumber,
+)
 
 
 @dataclass(slots=True)
@@ -27,7 +32,7 @@ class SubmissionAnswers:
             self._said.append(said)
 
     def say_same(self, command: Submit, born_by: SubmissionNumber | None) -> None:
-        """It names a job that stands; of the very number that this was born by, the birth says so."""
+        """It names a job that stands; of the very number that it was created by, the birth says so."""
         if command.receipt != born_by:
             self.say(command, "same_as")
 

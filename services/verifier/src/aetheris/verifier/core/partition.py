@@ -226,9 +226,9 @@ class Partition:
     def to_seal(self) -> list[AuditedJob]:
         """Jobs that have ended and are not being sealed yet."""
         ended = (job for job in self.jobs.values() if job.audit.ended and not job.needs_upgrade)
-        return [job for job in ended if not job.sealing and self._knows(job)]
+        return [job for job in ended if not job.sealing and self.knows(job)]
 
-    def _knows(self, job: AuditedJob) -> bool:
+    def knows(self, job: AuditedJob) -> bool:
         """Whether a job is of those whose records are judged here; one under another root, or other rules, waits."""
         return job.is_read and job.audit.history.authors.installation in (self._roots or (None,))
 

@@ -1,0 +1,224 @@
+"""Receipts against the log of seals and their jobs' streams, as the HTTP API shows them (docs/receipts.md).
+
+Nothing that a service says is believed but what a trusted key has signed, and lies in the log of seals. What is seen of
+a job is kept beside its receipts: whoever writes it anew later contradicts that.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from aetheris.cli import streamfile
+from aetheris.cli.console import CommandError, Exit
+from aetheris.cli.receipts import SUFFIX
+from aetheris.proofs.chain import EventChain
+from aetheris.proofs.claims import log_entry, read_claim
+from aetheris.proofs.log_lines import answers_of, interim_of, read_line, receipt_hash
+from aetheris.proofs.notes import BadNote, open_checkpoint, open_consistency, open_inclusion
+from aetheris.proofs.records import RawRecord, body_of, event_type
+from aetheris.proofs.trust import SEAL, TrustedKey, keyring, moment
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.submission_numbers import Receipt
+from aetheris.protocol.tables.signed_messages import SignedMessages
+from aetheris.sdk.client import Client, Conflict, ResourceNotFound
+
+CHECKPOINT = "checkpoint"
+SEEN = ".seen.json"
+
+ANSWERED_WITHIN_S = 600.0
+"""After so long a receipt that no line answers is evidence of omission."""
+OPEN_WITHIN_S = 7200.0
+"""So old the last word on an open job may be: interim seals come hourly."""
+
+
+class _Broken(Exception):
+    """What a receipt's job is not as it must be."""
+
+    def __init__(self, rule: str, message: str) -> None:
+        super().__init__(message)
+        self.rule = rule
+
+
+@dataclass
+class ReceiptAudit:
+    """One look at all receipts of a folder; `roots`: key ids of those under which gateways sign."""
+
+    client: Client
+    folder: Path
+    keys: Sequence[TrustedKey]
+    roots: Collection[str]
+    now: datetime
+    answered_within_s: float = ANSWERED_WITHIN_S
+    open_within_s: float = OPEN_WITHIN_S
+    _violations: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+    _standing: dict[str, int] = field(default_factory=dict[str, int])
+
+    def run(self) -> dict[str, Any]:
+        """{ok, receipts, standing → how many, violations}.
+
+        Raises:
+            CommandError: the folder has no receipts, or can't be written.
+            ApiError: the gateway can't tell.
+        """
+        files = sorted(self.folder.glob(f"*{SUFFIX}"))
+        if not files:
+            raise CommandError(Exit.BAD_INPUT, "no_receipts", f"{self.folder} holds no receipts (*{SUFFIX})")
+        self._look_at_log()
+        for path in files:
+            self._look_at(path)
+        return {
+            "ok": not self._violations,
+            "receipts": len(files),
+            **self._standing,
+            "violations": self._violations,
+        }
+
+    def _look_at_log(self) -> None:
+        """It only grew since it was looked at last."""
+        kept, note = self.folder / CHECKPOINT, self.client.checkpoint()
+        try:
+            opened = open_checkpoint(note, self.keys, self.now)
+            if kept.exists():
+                before = open_checkpoint(kept.read_text(), self.keys)
+                open_consistency(self.client.consistency(before.size), before, self.keys, self.now)
+        except (BadNote, ResourceNotFound) as error:
+            self._violations.append({"rule": "log_rewritten", "job_id": "", "message": str(error)})
+            return
+        kept.write_text(opened.note)
+
+    def _look_at(self, path: Path) -> None:
+        job_id = ""
+        try:
+            receipt = self._read(path)
+            job_id = receipt.job_id
+            standing = self._standing_of(receipt)
+        except _Broken as broken:
+            standing = broken.rule
+            said = {"rule": broken.rule, "job_id": job_id, "receipt": path.name, "message": str(broken)}
+            self._violations.append(said)
+        self._standing[standing] = self._standing.get(standing, 0) + 1
+
+    def _read(self, path: Path) -> Receipt:
+        value = path.read_bytes()
+        try:
+            receipt = Receipt.model_validate_json(value)
+        except ValidationError:
+            raise _Broken("bad_receipt", "it can't be read") from None
+        named = str(Topic.JOBS_COMMANDS), Receipt.type_name, receipt.job_id.encode()
+        if not SignedMessages(self.roots).counts(*named, value):
+            raise _Broken("bad_receipt", "no gateway of this installation has signed it")
+        return receipt
+
+    def _standing_of(self, receipt: Receipt) -> str:
+        given = moment(receipt.receipt.at)
+        if given is None:
+            raise _Broken("bad_receipt", "its time can't be read")
+        answers = self._answers(receipt)
+        if not answers and self.now - given <= timedelta(seconds=self.answered_within_s):
+            return "pending"
+        if not answers:
+            raise _Broken("left_out", f"the log of seals has no answer to it, which was given at {receipt.receipt.at}")
+        if {"born", "same_as"}.isdisjoint(answers):
+            return "refused" if "refused" in answers else self._void_or_waits(answers)
+        return self._job(receipt, given, is_birth="born" in answers)
+
+    def _void_or_waits(self, answers: Collection[str]) -> str:
+        if "waits" in answers:
+            return "waits"
+        raise _Broken("left_out", f"it was given, and the log of seals says of it: {', '.join(sorted(answers))}")
+
+    def _answers(self, receipt: Receipt) -> set[str]:
+        named = receipt_hash(
+            receipt.job_id, receipt.tenant, receipt.request_hash, receipt.receipt.model_dump(mode="json")
+        )
+        lines = self._lines(self.client.answers(named))
+        return {answer for said, _ in lines for answer in answers_of(said, named)}
+
+    def _lines(self, shown: Sequence[Mapping[str, str]]) -> list[tuple[Mapping[str, Any], Mapping[str, str]]]:
+        """What lines say that a trusted key has signed, and that lie in the log of seals."""
+        found: list[tuple[Mapping[str, Any], Mapping[str, str]]] = []
+        keys = keyring(self.keys, SEAL)
+        for one in shown:
+            line = one["line"].encode()
+            said = read_line(line, keys)
+            if said is not None and self._is_logged(line, one["proof"]):
+                found.append((said, one))
+        return found
+
+    def _is_logged(self, line: bytes, proof: str) -> bool:
+        try:
+            open_inclusion(proof, log_entry(line), self.keys, self.now)
+        except BadNote:
+            return False
+        return True
+
+    def _job(self, receipt: Receipt, given: datetime, *, is_birth: bool) -> str:
+        """How the job stands that a receipt's number created, or names."""
+        job_id = receipt.job_id
+        try:
+            records = list(streamfile.of_answer(self.client.raw_stream(job_id)).raw())
+        except ResourceNotFound:
+            raise _Broken("left_out", "the log of seals says that its job was created, and there is none") from None
+        chain = EventChain()
+        for record in records:
+            chain.add(record)
+        self._check_birth(receipt, records, is_birth=is_birth)
+        interim = self._lines(self.client.interim_seals(job_id))
+        self._check_seen(job_id, chain, interim)
+        if any(self._is_sealed(record, chain) for record in _seals(records)):
+            self._check_logged(job_id, records)
+            return "sealed"
+        said_at = max((at for said, _ in interim if (at := moment(str(said.get("at")))) is not None), default=given)
+        if self.now - said_at > timedelta(seconds=self.open_within_s):
+            raise _Broken("never_ended", f"it is not sealed, and nothing was said of it since {said_at.isoformat()}")
+        return "open"
+
+    def _check_birth(self, receipt: Receipt, records: Sequence[RawRecord], *, is_birth: bool) -> None:
+        created = (body_of(records[0].value) if records else None) or {}
+        named = created.get("job_id"), created.get("tenant"), created.get("request_hash")
+        if named != (receipt.job_id, receipt.tenant, receipt.request_hash):
+            raise _Broken("rewritten", "its job begins with another submission")
+        if is_birth and created.get("receipt") != receipt.receipt.model_dump(mode="json"):
+            raise _Broken("rewritten", "its job begins with another receipt's number")
+
+    def _check_seen(
+        self, job_id: str, chain: EventChain, interim: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]
+    ) -> None:
+        """All that was ever said of the job under a trusted key, and kept, is still so."""
+        path = self.folder / f"{job_id}{SEEN}"
+        kept: list[dict[str, str]] = json.loads(path.read_text()) if path.exists() else []
+        before = self._lines(kept)
+        said = {found: shown for body, shown in (*interim, *before) if (found := interim_of(body, job_id)) is not None}
+        path.write_text(json.dumps(list(map(dict, said.values())), indent=1))
+        for count, tree in said:
+            if count > chain.count:
+                raise _Broken(
+                    "rewritten", f"it had {count} records when it was sealed in between, and has {chain.count}"
+                )
+            if count < 1 or chain.tree(count) != tree:
+                raise _Broken("rewritten", f"its first {count} records are not those that were sealed in between")
+
+    def _is_sealed(self, record: RawRecord, chain: EventChain) -> bool:
+        claim = read_claim(0, record.value, keyring(self.keys, SEAL))
+        if claim is None:
+            return False
+        if not 0 < claim.event_count <= chain.count or chain.root(claim.event_count) != claim.root:
+            raise _Broken("rewritten", f"its first {claim.event_count} records are not those that were sealed")
+        return True
+
+    def _check_logged(self, job_id: str, records: Sequence[RawRecord]) -> None:
+        try:
+            proof = self.client.inclusion(job_id)
+        except Conflict as error:
+            raise _Broken("rewritten", f"its stream does not hold: {error.message}") from None
+        if not any(self._is_logged(record.value, proof) for record in _seals(records)):
+            raise _Broken("rewritten", "the log of seals has another seal of it, or none")
+
+
+def _seals(records: Sequence[RawRecord]) -> Iterator[RawRecord]:
+    return (record for record in records if event_type(record.header("ce_type")) == b"job_sealed")

@@ -1,0 +1,217 @@
+"""What `seals audit --receipts` believes: nothing that is not signed, and not in the log; each lie has its name."""
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from aetheris.cli.receipt_audit import ReceiptAudit
+from aetheris.cli.receipts import keep
+from aetheris.proofs.chain import EventChain
+from aetheris.proofs.claims import line_leaf
+from aetheris.proofs.log_lines import answers_payload, interim_payload, receipt_hash, sign_line
+from aetheris.proofs.merkle import Tree
+from aetheris.proofs.notes import ConsistencyProof, InclusionProof, sign_checkpoint
+from aetheris.proofs.records import RawRecord
+from aetheris.proofs.trust import LOG, SEAL, TrustedKey
+from aetheris.protocol.base.records import Draft
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.submission_numbers import Receipt, SubmissionNumber
+from aetheris.runtime.keys.records import RecordKeys
+from aetheris.sdk.client import ResourceNotFound, Submitted
+from tests.testkit.histories import created
+from tests.unit.gateway.test_message_signer import keys_of
+
+SEALS, CHECKPOINTS, STRANGER = (Ed25519PrivateKey.generate() for _ in range(3))
+KEYS = [TrustedKey(SEALS.public_key(), use=SEAL), TrustedKey(CHECKPOINTS.public_key(), use=LOG)]
+GIVEN = datetime(2026, 1, 1, tzinfo=UTC)
+NUMBER = SubmissionNumber(gateway="a" * 32, partition=0, number=1, at=GIVEN.isoformat(), salt="b" * 32)
+
+
+def line_of(payload: Mapping[str, Any], key: Ed25519PrivateKey = SEALS) -> bytes:
+    return json.dumps(sign_line(payload, key), separators=(",", ":")).encode()
+
+
+@dataclass
+class ScriptedLog:
+    """A gateway's answers, made of lines that may lie in the log, or not."""
+
+    lines: list[bytes] = field(default_factory=list[bytes])
+    shown: list[bytes] = field(default_factory=list[bytes])
+    interim: list[bytes] = field(default_factory=list[bytes])
+    records: list[RawRecord] | None = None
+
+    @property
+    def tree(self) -> Tree:
+        tree = Tree()
+        for line in self.lines:
+            tree.append(line_leaf(line))
+        return tree
+
+    def checkpoint(self) -> str:
+        return sign_checkpoint("a.example/seals", len(self.lines), self.tree.root(), CHECKPOINTS)
+
+    def consistency(self, old: int) -> str:
+        if old > len(self.lines):
+            raise ResourceNotFound("not_logged", "no such size")
+        return ConsistencyProof(old, tuple(self.tree.consistency(old, len(self.lines))), self.checkpoint()).dumps()
+
+    def _proved(self, lines: list[bytes]) -> list[dict[str, str]]:
+        found: list[dict[str, str]] = []
+        for line in lines:
+            at = self.lines.index(line) if line in self.lines else 0
+            proof = InclusionProof(at, tuple(self.tree.inclusion(at, len(self.lines))), self.checkpoint())
+            found.append({"line": line.decode(), "proof": proof.dumps()})
+        return found
+
+    def answers(self, _receipt: str) -> list[dict[str, str]]:
+        return self._proved(self.shown)
+
+    def interim_seals(self, _job_id: str) -> list[dict[str, str]]:
+        return self._proved(self.interim)
+
+    def raw_stream(self, job_id: str) -> dict[str, Any]:
+        if self.records is None:
+            raise ResourceNotFound("unknown_job", "no job")
+        return {"job_id": job_id, "keys": [], "records": list(map(_json, self.records))}
+
+
+def _json(record: RawRecord) -> dict[str, Any]:
+    def text(data: bytes) -> str:
+        return base64.b64encode(data).decode()
+
+    headers = [[name, text(value)] for name, value in record.headers]
+    return {"offset": record.offset, "key": text(record.key or b""), "headers": headers, "value": text(record.value)}
+
+
+@dataclass
+class Case:
+    folder: Path
+    keys: RecordKeys
+    log: ScriptedLog
+
+    def audit(self, after: timedelta = timedelta(minutes=1)) -> dict[str, Any]:
+        now = GIVEN + after
+        return ReceiptAudit(cast("Any", self.log), self.folder, KEYS, self.keys.roots, now).run()
+
+    def rules(self, after: timedelta = timedelta(minutes=1)) -> list[str]:
+        return [one["rule"] for one in self.audit(after)["violations"]]
+
+
+def receipt_of(keys: RecordKeys) -> str:
+    body = Receipt(job_id="job-1", by="ann", tenant="t", request_hash="r", receipt=NUMBER)
+    value = body.model_dump_json(exclude_none=True).encode()
+    said = Draft(Topic.JOBS_COMMANDS, b"job-1", value, (("ce_type", b"io.aetheris.receipt.v1"),))
+    return keys.message(said).value.decode()
+
+
+def answer(said: str = "born", *, key: Ed25519PrivateKey = SEALS, receipt: str | None = None) -> bytes:
+    named = receipt or receipt_hash("job-1", "t", "r", NUMBER.model_dump())
+    at = (GIVEN + timedelta(seconds=5)).isoformat()
+    return line_of(answers_payload(partition=0, up_to=9, answers=[(named, said)], at=at, salt="s"), key)
+
+
+def birth(**other: Any) -> RawRecord:
+    named = {"job_id": "job-1", "tenant": "t", "request_hash": "r", "receipt": NUMBER, **other}
+    made = draft(Topic.JOBS_EVENTS, created().model_copy(update=named), key="job-1", id="e", source="s", time="t")
+    return RawRecord(0, made.key, made.headers, made.value)
+
+
+def interim_of(records: list[RawRecord], *, after: timedelta = timedelta(), tree: str | None = None) -> bytes:
+    chain = EventChain()
+    for record in records:
+        chain.add(record)
+    said = [("job-1", len(records), tree or chain.tree(len(records)))]
+    return line_of(interim_payload(tenant="t", partition=0, jobs=said, at=(GIVEN + after).isoformat(), salt="s"))
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Case:
+    keys, folder = keys_of(tmp_path), tmp_path / "receipts"
+    keep(Submitted(job_id="job-1", status="submitted", receipt=receipt_of(keys)), folder)
+    line = answer()
+    return Case(folder, keys, ScriptedLog([b"another", line], [line], [], [birth()]))
+
+
+def test_an_open_job_is_open_until_nothing_is_said_of_it_for_too_long(case: Case) -> None:
+    assert case.audit() == {"ok": True, "receipts": 1, "open": 1, "violations": []}
+    assert case.rules(timedelta(hours=3)) == ["never_ended"]
+    line = interim_of([birth()], after=timedelta(hours=2))
+    case.log.lines.append(line)
+    case.log.interim.append(line)
+    assert case.rules(timedelta(hours=3)) == []
+
+
+def test_what_no_line_answers_is_pending_and_then_left_out(case: Case) -> None:
+    case.log.shown.clear()
+    assert case.audit()["pending"] == 1
+    assert case.rules(timedelta(minutes=11)) == ["left_out"]
+
+
+@pytest.mark.parametrize("lie", ["stranger", "not logged", "other receipt"])
+def test_a_line_that_is_not_signed_or_logged_or_is_of_another_answers_nothing(case: Case, lie: str) -> None:
+    lied = {
+        "stranger": answer(key=STRANGER),
+        "not logged": answer("same_as"),
+        "other receipt": answer(receipt="c" * 64),
+    }[lie]
+    case.log.shown[:] = [lied]
+    if lie != "not logged":
+        case.log.lines.append(lied)
+    assert case.rules(timedelta(minutes=11)) == ["left_out"]
+
+
+def test_a_job_that_is_said_to_be_created_and_is_not_there_is_left_out(case: Case) -> None:
+    case.log.records = None
+    assert case.rules() == ["left_out"]
+
+
+def test_a_receipt_that_was_given_for_a_void_number_is_left_out(case: Case) -> None:
+    line = answer("void")
+    case.log.lines[1], case.log.shown[0] = line, line
+    assert case.rules() == ["left_out"]
+
+
+@pytest.mark.parametrize("other", [{"request_hash": "x"}, {"tenant": "u"}, {"receipt": None}])
+def test_a_job_that_begins_otherwise_is_rewritten(case: Case, other: dict[str, Any]) -> None:
+    case.log.records = [birth(**other)]
+    assert case.rules() == ["rewritten"]
+
+
+def test_what_was_seen_once_is_held_against_what_is_shown_later(case: Case) -> None:
+    records = [birth(), birth()]
+    line = interim_of(records)
+    case.log.records = records
+    case.log.lines.append(line)
+    case.log.interim.append(line)
+    assert case.rules() == []
+    case.log.interim.clear()  # nobody shows it any more
+    case.log.records = records[:1]
+    assert case.rules() == ["rewritten"]
+    headers = tuple((name, b"2020" if name == "ce_time" else value) for name, value in records[1].headers)
+    case.log.records = [records[0], RawRecord(0, records[1].key, headers, records[1].value)]
+    assert case.rules() == ["rewritten"]
+
+
+def test_a_log_that_lost_what_it_had_is_rewritten(case: Case) -> None:
+    assert case.rules() == []
+    case.log.lines[0] = b"something else"
+    assert case.rules() == ["log_rewritten"]
+    del case.log.lines[0]
+    assert "log_rewritten" in case.rules()
+
+
+def test_a_receipt_that_no_gateway_signed_is_none(case: Case) -> None:
+    (path,) = case.folder.glob("*.receipt.json")
+    honest = path.read_text()
+    others = ('"number":1', '"number":2'), ('"request_hash":"r"', '"request_hash":"x"')
+    for forged in ("{}", "no JSON", *(honest.replace(*other) for other in others)):
+        path.write_text(forged)
+        assert case.rules() == ["bad_receipt"]
