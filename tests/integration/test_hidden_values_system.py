@@ -3,7 +3,10 @@
 import base64
 import hashlib
 import json
+import os
 import secrets
+import subprocess
+import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +20,7 @@ from tests.testkit.collector import Collector, running_collector
 from tests.testkit.external_server import until
 from tests.testkit.system import System, running_system
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 
 def fresh() -> str:
@@ -103,6 +106,37 @@ def leaks(rig: HiddenRig, *jobs: str) -> set[str]:
     return found
 
 
+def opened(rig: HiddenRig, job: str) -> tuple[Any, int, int]:
+    """(the value of node a's argument, as who may read payloads is shown it; how many were opened; were erased)."""
+    answer = rig.system.api.get(f"/jobs/{job}/openings").json()
+    assert answer["hidden"] == len(answer["openings"]) + answer["erased"]
+    found = [one["value"] for one in answer["openings"] if one["at"] == "/plan/nodes/1/args/email"]
+    return (found or [None])[0], len(answer["openings"]), answer["erased"]
+
+
+def judged(rig: HiddenRig, job: str) -> None:
+    """A bundle with its openings beside, checked; and with one that says something else."""
+    bundle, openings = rig.folder / f"{job}-judged.zip", rig.folder / f"{job}.openings.json"
+    aetheris(rig, "export", job, "--out", str(bundle))
+    aetheris(rig, "openings", job, "--out", str(openings))
+    assert openings.stat().st_mode & 0o077 == 0
+    said = json.loads(openings.read_text())
+    report = json.loads(aetheris(rig, "verify", str(bundle), "--openings", str(openings), "--json"))
+    assert report["opened_values"] == report["hidden_values"] == len(said["openings"]) > 0
+    said["openings"][0]["value"] = "somebody else"
+    openings.write_text(json.dumps(said))
+    report = json.loads(aetheris(rig, "verify", str(bundle), "--openings", str(openings), "--json", status=1))
+    assert [one["rule"] for one in report["violations"]] == ["opening_differs"]
+    openings.unlink()
+
+
+def aetheris(rig: HiddenRig, *args: str, status: int = 0) -> str:
+    argv = [sys.executable, "-m", "aetheris.cli", *args, "--data", str(rig.system.data)]
+    ran = subprocess.run(argv, capture_output=True, text=True, env={**os.environ}, check=False)
+    assert ran.returncode == status, ran.stderr
+    return ran.stdout
+
+
 def test_a_personal_value_is_nowhere_but_in_the_tools_hands_and_erased_for_ever(rig: HiddenRig) -> None:
     value, subject = fresh(), f"customer-{secrets.token_hex(8)}"
     rig.said.append(value)
@@ -145,8 +179,19 @@ def test_a_personal_value_is_nowhere_but_in_the_tools_hands_and_erased_for_ever(
     status, enrolled = rig.post("/subjects/enrol", {"subject": subject})
     assert (status, enrolled["erased"], enrolled["pseudonym"] != erased["pseudonym"]) == (200, False, True)
     again = rig.system.completed(plan["nodes"][0], call("a", "echo", subject, value))
-    rig.system.wait_sealed(again)
-    assert leaks(rig, again) == set()
+    assert opened(rig, again)[1:] == (2, 0)
+
+
+def test_who_may_read_payloads_is_shown_values_that_a_bundle_bears_out(rig: HiddenRig) -> None:
+    value, subject = fresh(), f"customer-{secrets.token_hex(8)}"
+    rig.said.append(value)
+    job = rig.system.completed({"id": "hello", "tool": "greet", "args": {"text": 1}}, call("a", "echo", subject, value))
+    rig.system.wait_sealed(job)
+    assert opened(rig, job) == (value, 2, 0)
+    assert rig.system.report(job)["hidden_values"] == 2
+    judged(rig, job)
+    assert rig.post("/subjects/erase", {"subject": subject})[0] == 200
+    assert opened(rig, job) == (None, 0, 2)
 
 
 def test_a_call_whose_subject_is_erased_before_it_starts_is_not_made(rig: HiddenRig) -> None:

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from aetheris.gateway.core import bodies, personal_arguments, submissions
+from aetheris.gateway.core import bodies, personal_arguments, policies, submissions
 from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem
 from aetheris.gateway.hidden_submissions import HiddenSubmissions
+from aetheris.protocol.api_operations import PolicyBody
+from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.base.canonical import canonical
 from aetheris.protocol.base.hidden_values import HiddenValue
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, Submit
@@ -136,3 +138,25 @@ def test_a_job_with_hidden_values_is_not_continued() -> None:
     graph = h.graph({"id": "a", "tool": "mail", "args": {"to": VALUE.json()}}, mail={"effect_class": "opaque"})
     with pytest.raises(ConflictProblem, match="has hidden values"):
         personal_arguments.check_continuable(h.fold(h.planned(graph)))
+
+
+RULE = '[[rules]]\nname = "r"\ntools = ["{}"]\nwhen = \'{}\'\neffect = "allow"\n'
+
+
+@pytest.mark.parametrize(
+    ("tools", "when", "refused"),
+    [
+        ("*", 'args.to == "x"', True),
+        ("mail", "size(args) == 1", True),
+        ("m*", 'args["deep"].to == "x"', True),
+        ("mail", "args.n == 1", False),
+        ("plain", 'args.to == "x"', False),
+    ],
+)
+def test_a_policy_that_looks_at_a_personal_argument_is_not_activated(tools: str, when: str, refused: bool) -> None:
+    wanted = PolicyBody(policy=RULE.format(tools, when))
+    if not refused:
+        policies.check(wanted, AllowedSigners(()), REGISTRY)
+        return
+    with pytest.raises(BadRequestProblem, match="which is personal"):
+        policies.check(wanted, AllowedSigners(()), REGISTRY)

@@ -45,6 +45,7 @@ PLACES = {
     "freeze": "freezes",
     "unfreeze": "freezes",
     "freezes": "freezes",
+    "openings": "subjects",
     "erase": "subjects",
     "enrol": "subjects",
     "tools": "tools",

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from aetheris.proofs.authorship import since_birth
 from aetheris.proofs.claims import against_claims
 from aetheris.proofs.continued import MAX_CONTINUED, Link
 from aetheris.proofs.evidence import BadEvidence, judge, with_chain
+from aetheris.proofs.openings import BadOpenings, opened_values, read_openings
 from aetheris.proofs.sealed import SealReport
 from aetheris.proofs.trust import TrustedKey
 from aetheris.proofs.witnesses import BadLogPolicy, LogPolicy, read_log_policy
@@ -85,6 +86,31 @@ def of_log(
 def of_records(records: Sequence[RawRecord], keys: Sequence[TrustedKey], data: Path) -> ProofReport:
     """The report on records; large results are looked up in the store of blobs, and their bytes are checked."""
     return judge(records, keys, stored(data)).report
+
+
+def with_openings(report: dict[str, Any], path: Path, openings: Path) -> dict[str, Any]:
+    """The report on a file, and whether the values that were opened are those which its records hide.
+
+    Raises:
+        CommandError: the openings can't be read.
+    """
+    shown, content = _openings_in(openings), read_bytes(path)
+    try:
+        is_bundle = content.startswith(b"PK") or path.suffix == ".zip"
+        chain = bundle.contents(content).chain if is_bundle else ()
+        records = [one for job in chain for one in job.records] if is_bundle else streamfile.parse(content).raw()
+        found = opened_values(records, shown)
+    except BadEvidence:
+        return report  # it says so already
+    wrong = [_finding("opening_differs", None, f"an opening of {c!r} is not what a record hides") for c in found.wrong]
+    return _with(report, wrong) | {"opened_values": found.opened}
+
+
+def _openings_in(path: Path) -> list[Mapping[str, Any]]:
+    try:
+        return read_openings(read_bytes(path))
+    except BadOpenings as error:
+        raise CommandError(Exit.BAD_INPUT, error.code, f"{path}: {error}", file=str(path)) from None
 
 
 def unvouched(report: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from aetheris.proofs.findings import ProofReport
 from aetheris.proofs.gate import DeclaredEnd, emergencies, gate_violations, reopenings, signed_words
 from aetheris.proofs.history import History
 from aetheris.proofs.ledger import ledger_proof
+from aetheris.proofs.openings import hidden_in
 from aetheris.proofs.recomputed_calls import RecomputedCalls
 from aetheris.proofs.records import Fact, RawRecord, Violation, read, violation
 from aetheris.proofs.replay import replay_proof
@@ -36,6 +37,7 @@ class Audit:
         self._violations: list[Violation] = []
         self._last_offset = -1
         self._has_refs = False
+        self._hidden: set[str] = set()
 
     def add(self, record: RawRecord) -> None:
         """Take the next record of the job, in log order."""
@@ -50,6 +52,7 @@ class Audit:
         self.history.add(fact)
         self._violations.extend(broken)
         self._has_refs = self._has_refs or "result_ref" in fact.body
+        self._hidden.update(hidden_in(record, fact.body))
         if record.offset <= self._last_offset:
             self._violations.append(violation("out_of_order", fact, "its offset is not above the one before it"))
         self._last_offset = max(self._last_offset, record.offset)
@@ -132,6 +135,7 @@ class Audit:
             ended=self.ended,
             installation=self.history.authors.installation,
             unproven=tuple(_unproven(self.history.facts)),
+            hidden_values=len(self._hidden),
         )
 
 

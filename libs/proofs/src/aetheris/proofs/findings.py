@@ -43,6 +43,8 @@ class ProofReport:
     """Nor these: records behind what is sealed, which are no part of what is proved."""
     amended: AmendedSeal | None = None
     """What it was sealed as at first, where its seal was amended; None where it was not."""
+    hidden_values: int = 0
+    """No fault: so many different values stand hidden in its records, and nobody has judged what they are."""
 
     @property
     def ok(self) -> bool:
@@ -71,5 +73,6 @@ class ProofReport:
             "unproven": [one.to_json() for one in self.unproven],
             "notes": [note.to_json() for note in self.notes],
             "after_seal": [one.to_json() for one in self.after_seal],
+            "hidden_values": self.hidden_values,
             "amended": None if self.amended is None else self.amended.to_json(),
         }

@@ -86,6 +86,26 @@ class SubjectView(ResponseModel):
     erased: bool
 
 
+class OpeningView(ResponseModel):
+    """A hidden value in the clear, where it stands first, and the salt by which one can tell that it is that one."""
+
+    event_id: str
+    at: str
+    """JSON Pointer into the event's data."""
+    c: str
+    salt: str
+    value: Any
+
+
+class OpeningList(ResponseModel):
+    """The `hidden` values of a job, opened; `erased` can't be any more, `left_out` were not: too many, or not here."""
+
+    openings: tuple[OpeningView, ...]
+    hidden: int
+    erased: int
+    left_out: int
+
+
 class UndoBody(RequestModel):
     """The body of POST /api/jobs/{id}/undo: which of its effects are meant; it may be left out."""
 

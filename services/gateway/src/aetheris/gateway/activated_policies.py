@@ -9,6 +9,7 @@ from aetheris.gateway.core import bodies, policies
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import ConflictProblem
 from aetheris.gateway.order_writer import OrderWriter
+from aetheris.gateway.registry import Registry
 from aetheris.protocol.api_operations import ActivationView, PolicyBody, PolicyView
 from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.base.topics import Topic
@@ -27,11 +28,13 @@ class ActivatedPolicies:
         table: OrderTable[PolicyActivations],
         writer: OrderWriter,
         signers: AllowedSigners,
+        registry: Registry,
     ) -> None:
         self._table = table
         self._activations = table.orders
         self._writer = writer
         self._signers = signers
+        self._registry = registry
         self._awaited = Awaited()
         table.listen(self._awaited.changed)
 
@@ -47,7 +50,7 @@ class ActivatedPolicies:
             BadRequest (it is no policy, nothing was written), Conflict (somebody else's came first), Unavailable.
         """
         wanted = bodies.read(PolicyBody, raw)
-        await asyncio.to_thread(policies.check, wanted, self._signers)
+        await asyncio.to_thread(policies.check, wanted, self._signers, self._registry.newest())
         await self._caught_up()
         last = self._activations.active
         if last is None or last.policy_hash != policies.hash_of(wanted.policy):

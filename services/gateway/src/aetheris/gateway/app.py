@@ -33,6 +33,7 @@ from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.job_rows import JobRows
 from aetheris.gateway.limiter import Limiter, quotas_of
 from aetheris.gateway.logins import Logins
+from aetheris.gateway.opened_values import JobOpenings
 from aetheris.gateway.openid import OpenId, providers_of
 from aetheris.gateway.operator_gate import OperatorGate
 from aetheris.gateway.order_writer import OrderWriter
@@ -358,11 +359,12 @@ def _services(
             clock=clock,
             listed_for_s=settings.shown_in_lists_s,
         ),
-        policies=ActivatedPolicies(activated, orders, callers.signers),
+        policies=ActivatedPolicies(activated, orders, callers.signers, registry),
         subjects=Subjects(hiding, deadlines),
         rules=OrderedRules(
             OrderTable(sources.policies, RulesOrders(), heard.line_counts), orders, parts.log.known_rules
         ),
+        openings=JobOpenings(hiding, reader, deadlines),
         health=parts.health,
         holds=Holds(settings.streams, settings.streams_per_caller),
         keepalive_s=settings.keepalive_s,

@@ -62,6 +62,10 @@ def verify(
         Path | None,
         typer.Option(help="Which logs count, and how many witnesses must have seen them (tlog-policy); for a bundle."),
     ] = None,
+    openings: Annotated[
+        Path | None,
+        typer.Option(help="Values that a bundle's records hide, of `aetheris openings`: are they what was hidden?"),
+    ] = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
@@ -74,10 +78,14 @@ def verify(
             raise CommandError(Exit.BAD_INPUT, "bad_usage", rule, field="--self-signed")
         if policy is not None and (from_log or not _is_file(target)):
             raise CommandError(Exit.BAD_INPUT, "bad_usage", "--policy: only with a bundle's FILE", field="--policy")
+        if openings is not None and (from_log or not _is_file(target)):
+            raise CommandError(Exit.BAD_INPUT, "bad_usage", "--openings: only with FILE", field="--openings")
         given = GivenKeys(public_key, self_signed, None if policy is None else judgement.read_policy_file(policy))
         report = _report(target, given, data, signers, roots=roots if from_log else None)
         if roots:
             report = judgement.under_roots(report, roots)
+        if openings is not None:
+            report = judgement.with_openings(report, Path(target), openings)
         if as_json:
             print_json(report)
         else:
@@ -225,6 +233,9 @@ def _print(report: Mapping[str, Any]) -> None:
         first = f"sealed at first: {amended['event_count']} records, which {'hold' if amended['ok'] else 'do not hold'}"
         text = f"{amended['amendments']} times; {first}; what came later breaks {len(amended['shows'])} rules"
         fields((("amended", text),))
+    if report.get("hidden_values"):
+        text = f"{report['hidden_values']} values, {report.get('opened_values', 0)} of them opened to this check"
+        fields((("hidden", text),))
     after_seal = report.get("after_seal", ())
     if after_seal:
         fields((("after the seal", f"{len(after_seal)} records, not part of it"),))

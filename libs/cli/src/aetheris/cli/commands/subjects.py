@@ -1,15 +1,36 @@
-"""`aetheris erase | enrol`: a person's hidden values can't be opened again, or may be hidden anew."""
+"""`aetheris openings | erase | enrol`: hidden values of persons, opened, closed for ever, or hidden anew."""
 
+import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from aetheris.cli import local
-from aetheris.cli.console import Json, errors_as_exits, print_json
+from aetheris.cli import keyfiles, local
+from aetheris.cli.console import Json, errors_as_exits, print_json, progress
 from aetheris.cli.gateway import connected
+from aetheris.cli.job_ids import whole_id
 
 Subject = Annotated[str, typer.Option("--subject", help="The person, by the name that plans have.")]
 Tenant = Annotated[str | None, typer.Option(help="Whose subject it is, if not yours; for administrators.")]
+
+
+def openings(
+    job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
+    *,
+    to: Annotated[Path | None, typer.Option("--out", help="The file to write; else standard output.")] = None,
+    who: local.As = None,
+    data: local.Data = local.DEFAULT_DATA,
+) -> None:
+    """Write a job's hidden values in the clear, as JSON, for who may see payloads and for `verify FILE --openings`."""
+    with errors_as_exits(as_json=to is None):
+        with connected(data, who) as client:
+            found = client.openings(whole_id(client, job_id))
+        if to is None:
+            print_json(found)
+            return
+        keyfiles.put(to, json.dumps(found, indent=1).encode() + b"\n", 0o600)
+        progress("opened", f"{len(found['openings'])} of {found['hidden']} hidden values to {to}")
 
 
 def erase(

@@ -1569,6 +1569,22 @@ def by_meaning(part: Any) -> Any:
     return {name: by_meaning(inner) for name, inner in part.items()}
 
 
+def hidden(part: Any) -> Iterator[str]:
+    """The c of each value that is hidden in it."""
+    if isinstance(part, list):
+        for inner in part:
+            yield from hidden(inner)
+    if not isinstance(part, dict):
+        return
+    said = mapping(part.get("$hidden"))
+    c = said["c"] if len(part) == 1 and {*said} == {"c", "d", "k"} else None
+    if isinstance(c, str) and re.fullmatch("[0-9a-f]{64}", c):
+        yield c
+        return
+    for inner in part.values():
+        yield from hidden(inner)
+
+
 def place(value: Any, pointer: str) -> Any:
     """RFC 6901, with names and indices that can't be read in two ways."""
     if pointer and not pointer.startswith("/"):
@@ -2493,6 +2509,9 @@ def judge(
             *(finding("signed_creation", record) for record in records if names_root(record) and not installation),
         ],
         "after_seal": [],
+        "hidden_values": len(
+            {c for one in records if b'"$hidden"' in one.value and not one.left_out for c in hidden(one.body)}
+        ),
         "amended": None,
     }
     return report, job, seal

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -71,10 +72,14 @@ def hidden(key: bytes, k: str, tenant: str, job_id: str, value: Any) -> HiddenVa
     Raises:
         InvalidArgs: it has no canonical form.
     """
-    data = canonical(value)
-    salt = _mac(key, b"c", tenant, job_id, data)
+    data, salt = canonical(value), salt_of(key, tenant, job_id, value)
     commitment = hashlib.sha256(b"\0".join((b"ah1", salt, data))).hexdigest()
     return HiddenValue(commitment, _mac(key, b"d", tenant, data).hex(), k)
+
+
+def salt_of(key: bytes, tenant: str, job_id: str, value: Any) -> bytes:
+    """What shows, beside the value, that it is the one that was hidden; raises InvalidArgs."""
+    return _mac(key, b"c", tenant, job_id, canonical(value))
 
 
 def joint_key(keys: Mapping[str, bytes]) -> tuple[str, bytes]:
@@ -106,6 +111,23 @@ def hidden_places(part: Any) -> Iterator[HiddenPlace]:
         InvalidHidden: one that says something else.
     """
     return _places(part, "")
+
+
+def recorded_places(part: Any, at: str = "") -> Iterator[HiddenPlace]:
+    """Every hidden value of a record, which may hold other things that claim to be one."""
+    if isinstance(part, dict):
+        held = cast("dict[str, Any]", part)
+        if HIDDEN in held:
+            with suppress(InvalidHidden):
+                yield HiddenPlace(at, _read(held, at))
+                return
+        for name, inner in held.items():
+            if isinstance(inner, _NESTS):
+                yield from recorded_places(inner, at + pointer_part(name))
+    elif isinstance(part, list):
+        for index, inner in enumerate(cast("list[Any]", part)):
+            if isinstance(inner, _NESTS):
+                yield from recorded_places(inner, f"{at}/{index}")
 
 
 def holds_hidden(part: Any) -> bool:

@@ -199,6 +199,15 @@ class Rule(_Strict):
             return False
         return any(fnmatchcase(tool, pattern) for pattern in self.tools)
 
+    def reads(self, name: str) -> bool:
+        """Whether it looks at an argument of that name; in doubt it does."""
+        if self.budget is not None and self.budget.amount is not None and self.budget.amount.split(".")[0] == name:
+            return True
+        looked = (
+            next((one for one in found.groups() if one is not None), None) for found in _ARGS.finditer(self.when or "")
+        )
+        return any(one is None or one == name for one in looked)
+
     def holds(self, facts: Facts) -> bool:
         """Whether its condition holds.
 
@@ -252,7 +261,7 @@ class Policy:
         for rule in self._candidates(tool, irreversible):
             if rule.when is not None and found is None:
                 found = facts()
-            if rule.when is not None and _reads_hidden(rule.when, found or {}):
+            if rule.when is not None and any(map(rule.reads, _hidden_names(found or {}))):
                 if not rule.observes:
                     detail = f"{rule.name}: it looks at a hidden value"
                     return PolicyVerdict(rule, PolicyEffect.APPROVAL, detail, tuple(observed))
@@ -297,14 +306,10 @@ class Policy:
 _ARGS = re.compile(r"""\bargs\b(?:\s*\.\s*(\w+)|\s*\[\s*(?:"([^"'\\]*)"|'([^"'\\]*)')\s*\])?""")
 
 
-def _reads_hidden(condition: str, facts: Facts) -> bool:
-    """Whether a condition looks at an argument in which something is hidden; in doubt it does."""
-    args = facts.get("args")
-    hidden = {one.at.split("/")[1].replace("~1", "/").replace("~0", "~") for one in hidden_places(args) if one.at}
-    if not hidden:
-        return False
-    named = (next((name for name in found.groups() if name is not None), None) for found in _ARGS.finditer(condition))
-    return any(name is None or name in hidden for name in named)
+def _hidden_names(facts: Facts) -> set[str]:
+    """The arguments in which something is hidden."""
+    places = (one.at for one in hidden_places(facts.get("args")))
+    return {at.split("/")[1].replace("~1", "/").replace("~0", "~") for at in places if at}
 
 
 DIFFERS = "(another call)"

@@ -15,7 +15,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCMSIV
 
 from aetheris.protocol.base.canonical import canonical
-from aetheris.protocol.base.hidden_values import HiddenValue, associated_data, blob_key, hidden, joint_key
+from aetheris.protocol.base.hidden_values import HiddenValue, associated_data, blob_key, hidden, joint_key, salt_of
 from aetheris.runtime.blobs.store import Blobs
 from aetheris.runtime.subjects.kms import HiddenCorrupt
 from aetheris.runtime.subjects.subject_keys import SubjectKeys
@@ -59,6 +59,11 @@ class HiddenStore:
         keys = await self.keys.known(value.pseudonyms)
         data = await self._blobs.get_at(blob_path(tenant, value))
         return unsealed(keys, tenant, job_id, value, data), keys
+
+
+def opening(keys: Mapping[str, bytes], tenant: str, job_id: str, value: Any) -> str:
+    """The salt, hex, that shows beside a value that it is the one which was hidden."""
+    return salt_of(joint_key(keys)[1], tenant, job_id, value).hex()
 
 
 def sealed(keys: Mapping[str, bytes], tenant: str, job_id: str, value: Any) -> SealedValue:

@@ -357,6 +357,10 @@ class AsyncClient:
         """Let another policy decide; `policy` is its text. Raises ApiError (Conflict: another came first)."""
         return await self._send(calls.activate_policy(policy, reason))
 
+    async def openings(self, job_id: str) -> dict[str, Any]:
+        """{openings, hidden, erased, left_out}: the job's hidden values in the clear; raises ApiError (Forbidden)."""
+        return await self._send(ApiCall("GET", f"/jobs/{job_id}/openings"))
+
     async def erase_subject(self, subject: str, *, tenant: str | None = None) -> dict[str, Any]:
         """Destroy the key of a person's hidden values; raises ApiError (NotFound: nothing was ever hidden for it)."""
         return await self._send(calls.about_subject("erase", subject, tenant))

@@ -1,24 +1,26 @@
 """A person's word that another policy decides: judged before it is written, and what is shown of it; pure."""
 
 import hashlib
+from collections.abc import Mapping
 
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import BadRequestProblem
 from aetheris.protocol.api_operations import ActivationSummary, ActivationView, PolicyBody, PolicyView
 from aetheris.protocol.base.allowed_signers import AllowedSigners
-from aetheris.protocol.messages.commands import PolicyActivation
-from aetheris.protocol.planning.policy import PolicyError, parse
+from aetheris.protocol.messages.commands import PolicyActivation, RegistryEntry
+from aetheris.protocol.planning.personal_fields import PersonalRefused, personal_fields
+from aetheris.protocol.planning.policy import Policy, PolicyError, parse
 from aetheris.protocol.tables.policy_activations import MAX_POLICY_BYTES, PolicyActivations
 
 MOST_SHOWN = 100
 """Earlier activations."""
 
 
-def check(wanted: PolicyBody, signers: AllowedSigners) -> None:
+def check(wanted: PolicyBody, signers: AllowedSigners, registry: Mapping[str, RegistryEntry]) -> None:
     """Whether it is a policy that can decide.
 
     Raises:
-        BadRequest: naming the line and the rule.
+        BadRequest: naming the line and the rule; also where one looks at what no rule sees, a personal argument.
     """
     if len(wanted.policy.encode(errors="surrogatepass")) > MAX_POLICY_BYTES:
         raise BadRequestProblem("bad_policy", "policy", f"larger than {MAX_POLICY_BYTES // 1024} KiB")
@@ -30,6 +32,23 @@ def check(wanted: PolicyBody, signers: AllowedSigners) -> None:
     if policy.signed is not None and not signers.lines:
         rule = f"rule {policy.signed!r} asks for signatures, and AETHERIS_SIGNERS names no signers"
         raise BadRequestProblem("bad_policy", "policy", rule)
+    for entry in registry.values():
+        _check_personal(policy, entry)
+
+
+def _check_personal(policy: Policy, entry: RegistryEntry) -> None:
+    """Raises: BadRequest."""
+    try:
+        places = [one.at.split("/")[1] for one in personal_fields(entry.schema_)]
+    except PersonalRefused:
+        return  # no plan can have it
+    personal = {name.replace("~1", "/").replace("~0", "~") for name in places}
+    for rule in policy.rules if personal else ():
+        covers = any(rule.covers(entry.name, irreversible) for irreversible in (True, False))
+        looks = sorted(filter(rule.reads, personal)) if covers else ()
+        if looks:
+            said = f"rule {rule.name!r} looks at {looks[0]} of {entry.name}, which is personal: no rule is shown that"
+            raise BadRequestProblem("bad_policy", "policy", said)
 
 
 def activation(wanted: PolicyBody, number: int, caller: Principal, at: str) -> PolicyActivation:

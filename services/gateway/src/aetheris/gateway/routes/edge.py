@@ -27,6 +27,7 @@ from aetheris.gateway.job_histories import JobHistories
 from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.limiter import Limiter
 from aetheris.gateway.logins import Logins
+from aetheris.gateway.opened_values import JobOpenings
 from aetheris.gateway.ordered_freezes import OrderedFreezes
 from aetheris.gateway.ordered_rules import OrderedRules
 from aetheris.gateway.reads import Reads
@@ -69,6 +70,7 @@ class Services:
     rules: OrderedRules
     undos: Undos
     subjects: Subjects
+    openings: JobOpenings
     health: Health
     holds: Holds
     keepalive_s: float

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse
 
 from aetheris.gateway.job_histories import EffectQuery
-from aetheris.gateway.routes.edge import RouteServices, Who, number
-from aetheris.protocol import api
+from aetheris.gateway.routes.edge import RouteServices, Who, json_reply, number
+from aetheris.protocol import api, api_operations
 
 router = APIRouter(prefix="/api", tags=["history"])
 
@@ -37,6 +37,12 @@ async def ledger(caller: Who, deps: RouteServices, job_id: str) -> JSONResponse:
 async def trace(caller: Who, deps: RouteServices, job_id: str) -> JSONResponse:
     """Decision tree, dependency graph, steps, events."""
     return JSONResponse(await deps.histories.trace(caller, job_id))
+
+
+@router.get("/jobs/{job_id}/openings", response_model=api_operations.OpeningList)
+async def openings(caller: Who, deps: RouteServices, job_id: str) -> JSONResponse:
+    """The hidden values of the job, opened."""
+    return json_reply(await deps.openings.of_job(caller, job_id))
 
 
 @router.get("/effects", response_model=api.EffectPage)

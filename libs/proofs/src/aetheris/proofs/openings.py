@@ -1,0 +1,97 @@
+"""Hidden values of a job's records, and what was shown of them beside: whether it is what was hidden.
+
+An opening is {"c", "salt", "value"}: c is SHA-256("ah1" ␀ salt ␀ JCS(value)), and stands in a record
+(docs/hidden-values.md).
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from aetheris.proofs.canonical import canonical
+from aetheris.proofs.records import MAX_DEPTH, RawRecord, body_of, nests_deeper
+
+MAX_OPENINGS_BYTES = 64 * 1024 * 1024
+_MARK = b'"$hidden"'
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class BadOpenings(ValueError):
+    """A file of openings that can't be read; the message says nothing of what is in it."""
+
+    code = "bad_openings"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedValues:
+    """How many different values records hide, how many of them were opened, and which openings are of none of them."""
+
+    hidden: int
+    opened: int
+    wrong: tuple[str, ...]
+    """The c that each names."""
+
+
+def read_openings(data: bytes) -> list[Mapping[str, Any]]:
+    """The openings of a file, {"openings": […]}.
+
+    Raises:
+        BadOpenings.
+    """
+    if len(data) > MAX_OPENINGS_BYTES or nests_deeper(data, MAX_DEPTH):
+        raise BadOpenings("too large, or nested too deep")
+    try:
+        found = json.loads(data)["openings"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise BadOpenings('not {"openings": […]}') from None
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in cast("list[object]", found)):
+        raise BadOpenings("openings are a list of objects")
+    return cast("list[Mapping[str, Any]]", found)
+
+
+def opened_values(records: Iterable[RawRecord], openings: Iterable[Mapping[str, Any]]) -> OpenedValues:
+    """What of the records is hidden, and whether the openings fit."""
+    hidden = {c for record in records for c in hidden_in(record, body_of(record.value))}
+    opened: set[str] = set()
+    wrong: list[str] = []
+    for one in openings:
+        c = str(one.get("c"))
+        if c in hidden and _fits(one):
+            opened.add(c)
+        else:
+            wrong.append(c)
+    return OpenedValues(len(hidden), len(opened), tuple(wrong))
+
+
+def hidden_in(record: RawRecord, body: object) -> Iterator[str]:
+    """The c of each value that a record hides; `body` is what it says."""
+    return _commitments(body) if _MARK in record.value else iter(())
+
+
+def _fits(opening: Mapping[str, Any]) -> bool:
+    try:
+        salt = bytes.fromhex(str(opening["salt"]))
+        data = canonical(opening["value"])
+    except (KeyError, ValueError):
+        return False
+    return hashlib.sha256(b"\0".join((b"ah1", salt, data))).hexdigest() == opening["c"] and len(salt) == 32
+
+
+def _commitments(part: object) -> Iterator[str]:
+    if isinstance(part, dict):
+        held = cast("dict[str, object]", part)
+        said = held.get("$hidden")
+        if len(held) == 1 and isinstance(said, dict):
+            parts = cast("dict[str, object]", said)
+            c = parts.get("c")
+            if parts.keys() == {"c", "d", "k"} and isinstance(c, str) and _DIGEST.fullmatch(c):
+                yield c
+                return
+        for inner in held.values():
+            yield from _commitments(inner)
+    elif isinstance(part, list):
+        for inner in cast("list[object]", part):
+            yield from _commitments(inner)
