@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import rfc8785
+from msgspec.json import Encoder
 
 _MAX_EXACT = 2**53 - 1
 _LEAST, _BEYOND = 1e-4, 1e15
@@ -60,12 +61,8 @@ def digest(value: Any) -> str:
     return hashlib.sha256(canonical(value)).hexdigest()
 
 
-_plain_encoder = json.JSONEncoder(ensure_ascii=False, check_circular=False, sort_keys=True, separators=(",", ":"))
-
-
-def _plainly(value: Any) -> bytes:
-    """What RFC 8785 and the standard library write alike: the latter does it many times faster."""
-    return _plain_encoder.encode(value).encode()
+_plainly = Encoder(order="sorted").encode
+"""What RFC 8785 and msgspec write alike: the latter takes a tenth of its time, and of json's."""
 
 
 def _is_plain(value: Any) -> bool:
