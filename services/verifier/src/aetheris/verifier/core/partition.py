@@ -157,16 +157,14 @@ class Partition:
             job = self.jobs[job_id] = AuditedJob(job_id, record.offset, *_asked(created))
         if not self._is_added(job, record):
             return job
-        if job.audit.last.claims or not job.audit.last.body:
+        last = job.audit.last
+        if last.claims or not last.body:
             event_type = ""  # it says nothing
-        if job.audit.chain.count == 1 and self._is_void(job):
+        if job.audit.chain.count == 1 and (self._is_void(job) or not self._takes(job)):
             del self.jobs[job_id]
             return None
-        if job.audit.chain.count == 1 and not self._takes(job):
-            del self.jobs[job_id]
-            return None
-        if job.large is None:
-            job.large = _large(job.audit.last.body)
+        if job.large is None and "result_ref" in last.body:
+            job.large = _large(last.body)
         if event_type in _TELLING and job.is_read:
             self.moved[job_id] = job
             if job.looks_odd(event_type):
