@@ -43,6 +43,7 @@ def _or_none(written: Any, value: Any) -> bytes | None:
 @example({"timeout_s": 30.0, "ä": 30.0})
 @example({"a": "\ud800", "b": 1.5})
 @example([1.5, 2**53])
+@example({"b": 1, "a": [{"d": None, "c": "\x7f\x1f\u2028"}], "B": 2})
 def test_all_write_what_rfc_8785_says(value: Any) -> None:
     said = _rfc(value)
     assert _or_none(canonical, value) == said
