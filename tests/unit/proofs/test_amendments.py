@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 
+from aetheris.cli.seal_audit import Books
 from aetheris.proofs import RawRecord, bundle
+from aetheris.proofs.chain import event_chain_root
+from aetheris.proofs.claims import Claim, against_claims
 from aetheris.proofs.due_amendments import due_amendment
 from aetheris.proofs.evidence import BadEvidence, judge
+from aetheris.proofs.trust import SEAL, keyring
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
 from tests.testkit.evidence import KEY, OTHER_KEY, TRUSTED, amend, evidence_of, seal, sealed, signer
 from tests.testkit.forged_bundles import named, opinions, statement_in
 from tests.testkit.proof_histories import Log, clean
@@ -189,3 +195,47 @@ def test_a_seal_of_what_breaks_a_rule_is_not_exported_whatever_amends_it() -> No
     amend(log)
     with pytest.raises(BadEvidence):
         bundled(log)
+
+
+def against(log: Log, *claims: Claim) -> set[str]:
+    return {one.rule for one in against_claims(log.records, claims)}
+
+
+def claim(log: Log, leaf: int, count: int, *, amends: bool = False) -> Claim:
+    return Claim(leaf, log.job, count, event_chain_root(log.records[:count]), amends=amends)
+
+
+def test_of_two_lines_that_seal_other_records_one_must_amend_the_other() -> None:
+    log = unsure()
+    count = len(log.records) - 1
+    assert against(log, claim(log, 0, count), claim(log, 1, count)) == set(), "the same twice is one seal"
+    assert against(log, claim(log, 0, count), claim(log, 1, count - 1)) == {"sealed_otherwise"}
+    log.finish("n1", via="late")
+    amend(log)
+    amended = claim(log, 1, len(log.records) - 1, amends=True)
+    assert against(log, claim(log, 0, count), amended) == set()
+
+
+def test_a_stream_without_what_amends_its_seal_misses_records() -> None:
+    log = unsure()
+    count = len(log.records) - 1
+    log.finish("n1", via="late")
+    amend(log)
+    claims = claim(log, 0, count), claim(log, 1, len(log.records) - 1, amends=True)
+    log.records.pop()
+    assert against(log, *claims) == {"records_missing"}
+    del log.records[count + 1 :]
+    assert against(log, *claims) == {"records_missing"}
+
+
+def test_the_audit_of_the_log_of_seals_names_what_was_sealed_otherwise() -> None:
+    log = unsure()
+    first = log.records[-1].value
+    log.records.pop()
+    log.add("command_committed", node_id="a", command_id="a")
+    other = sealed(log).records[-1].value
+    for lines, rules in (((first, first), set[str]()), ((first, other), {"sealed_otherwise"})):
+        books = Books(keyring(TRUSTED, SEAL))
+        for offset, line in enumerate(lines):
+            books.take_seal(Record(Topic.JOBS_SEALS, 0, offset, 0, log.job.encode(), (), line), claims=False)
+        assert {rule for rule, _ in books.violations(None)} == rules
