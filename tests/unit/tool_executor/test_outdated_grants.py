@@ -19,7 +19,8 @@ class CountedMetrics(Metrics):
         super().__init__("tool_executor")
         self.counted: list[Metric] = []
 
-    def count(self, metric: Metric, **_: object) -> None:
+    def count(self, metric: Metric, amount: int = 1, *, traceparent: bytes | None = None, **attributes: str) -> None:
+        del amount, traceparent, attributes
         self.counted.append(metric)
 
 
