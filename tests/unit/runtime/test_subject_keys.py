@@ -65,6 +65,8 @@ async def test_what_is_destroyed_is_gone_for_every_process_at_once(tmp_path: Pat
     wrapped = json.loads((tmp_path / "subjects" / "keys" / found.k).read_bytes())["wrapped"]
     await other.known([found.k])
     assert await one.erase("acme", "ann") == found.k
+    with pytest.raises(SubjectErased):
+        await other.known([found.k])
     assert await other.erase("acme", "ann") == found.k
     for keys in (one, other, keys_in(tmp_path)):
         with pytest.raises(SubjectErased):
