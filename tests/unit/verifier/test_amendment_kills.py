@@ -122,6 +122,7 @@ def auditor(log: AuditedLog) -> VerifierPartition:
     keys = SimpleNamespace(trusted=TRUSTED, is_elsewhere=False, sign=lambda payload: sign(cast("Any", payload), KEY))
     rules = SimpleNamespace(orders=RulesOrders())
     deps = SimpleNamespace(runtime=runtime, worker=None, keys=keys, records=UNSIGNED, proofs=log, rules=rules)
+    deps.logged, deps.interim_seal_s = None, 3600.0
     return VerifierPartition(cast("Any", deps), 0)
 
 
