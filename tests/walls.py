@@ -30,6 +30,7 @@ PURE = frozenset(
             "functools",
             "hashlib",
             "heapq",
+            "hmac",
             "io",
             "ipaddress",
             "itertools",

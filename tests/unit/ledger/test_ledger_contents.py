@@ -14,7 +14,7 @@ from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, KeyState, Settled, create_job
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ContentRecord, Respond, ToolGrant, ToolRequest
-from aetheris.protocol.messages.event_values import DuplicateOf
+from aetheris.protocol.messages.event_values import DuplicateOf, RejectReason
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.approvals import request_id
 from aetheris.protocol.planning.policy import parse
@@ -116,13 +116,13 @@ def test_a_job_is_no_duplicate_of_itself_and_what_failed_is_none() -> None:
     assert settled(first, key_of("a"), duplicates, now()) is None
 
     failed = job("two", "tenant")
-    apply(failed, about(ev.InvocationRejected, "a", reason="policy").model_copy(update={"job_id": "two"}), 2)
+    apply(failed, about(ev.InvocationRejected, "a", reason=RejectReason.POLICY).model_copy(update={"job_id": "two"}), 2)
     assert settled(failed, key_of("a"), DuplicateIndex(), now()) is None
 
 
 def test_a_line_that_was_not_read_back_ends_with_its_call_too() -> None:
     """Else whatever means the same waits for it for ever: its job may be sealed before the line is read."""
-    rejected = about(ev.InvocationRejected, "a", reason="cancelled").model_copy(update={"job_id": "one"})
+    rejected = about(ev.InvocationRejected, "a", reason=RejectReason.CANCELLED).model_copy(update={"job_id": "one"})
     for ends_by_job in (True, False):
         duplicates, one = DuplicateIndex(), job("one", "tenant")
         line = claim(one, "a", key_of("a"), "scope", duplicates)

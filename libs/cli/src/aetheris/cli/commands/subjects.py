@@ -21,16 +21,22 @@ def openings(
     to: Annotated[Path | None, typer.Option("--out", help="The file to write; else standard output.")] = None,
     who: local.As = None,
     data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
 ) -> None:
     """Write a job's hidden values in the clear, as JSON, for who may see payloads and for `verify FILE --openings`."""
-    with errors_as_exits(as_json=to is None):
+    with errors_as_exits(as_json=as_json or to is None):
         with connected(data, who) as client:
-            found = client.openings(whole_id(client, job_id))
+            job_id = whole_id(client, job_id)
+            found = client.openings(job_id)
         if to is None:
             print_json(found)
             return
         keyfiles.put(to, json.dumps(found, indent=1).encode() + b"\n", 0o600)
-        progress("opened", f"{len(found['openings'])} of {found['hidden']} hidden values to {to}")
+        opened, hidden = len(found["openings"]), found["hidden"]
+        if as_json:
+            print_json({"job_id": job_id, "file": str(to), "opened": opened, "hidden": hidden})
+        else:
+            progress("opened", f"{opened} of {hidden} hidden values to {to}")
 
 
 def erase(
