@@ -179,6 +179,40 @@ def test_a_receipt_that_was_given_for_a_void_number_is_left_out(case: Case) -> N
     assert case.rules() == ["left_out"]
 
 
+@pytest.mark.parametrize(
+    ("said", "rules", "after"),
+    [
+        (["waits"], [], timedelta(minutes=1)),
+        (["waits"], ["left_out"], timedelta(days=1)),
+        (["void", "waits"], ["left_out"], timedelta(minutes=1)),
+        (["refused"], ["refused"], timedelta(minutes=1)),
+    ],
+)
+def test_a_word_that_makes_no_job_is_no_end_of_it(
+    case: Case, said: list[str], rules: list[str], after: timedelta
+) -> None:
+    case.log.shown[:] = map(answer, said)
+    case.log.lines += case.log.shown
+    assert case.rules(after) == rules
+
+
+def test_what_is_dated_ahead_keeps_no_job_open(case: Case) -> None:
+    line = interim_of([birth()], after=timedelta(days=100))
+    case.log.lines.append(line)
+    case.log.interim.append(line)
+    assert case.rules(timedelta(hours=3)) == ["never_ended"]
+    assert case.rules(-timedelta(hours=1)) == ["bad_receipt"], "nor a receipt itself"
+
+
+def test_a_proof_from_another_tree_of_the_same_key_is_none(case: Case) -> None:
+    """The log is honest where it is looked at, and what was left out is said to be refused elsewhere."""
+    lied = answer("same_as")
+    side = ScriptedLog([lied], [lied])
+    shown = side.answers("")
+    case.log.answers = lambda _receipt: shown  # type: ignore[method-assign]
+    assert case.rules(timedelta(minutes=11)) == ["left_out"]
+
+
 @pytest.mark.parametrize("other", [{"request_hash": "x"}, {"tenant": "u"}, {"receipt": None}])
 def test_a_job_that_begins_otherwise_is_rewritten(case: Case, other: dict[str, Any]) -> None:
     case.log.records = [birth(**other)]

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -108,6 +108,12 @@ async def test_without_a_store_of_keys_nothing_personal_is_taken() -> None:
     assert await hidden.hide(plain, raw({"id": "p", "tool": "plain"}), REGISTRY) == (plain, ())
     with pytest.raises(BadRequestProblem, match="AETHERIS_SUBJECT_KEYS is not set"):
         await hidden.hide(submit(SEND), raw(SEND), REGISTRY)
+
+
+async def test_values_of_too_many_subjects_are_refused_before_a_key_is_made() -> None:
+    nodes = [{**SEND, "id": f"n{at}", "args": {"who": f"c-{at}", "to": "ann@x"}} for at in range(101)]
+    with pytest.raises(BadRequestProblem, match="more than 100 subjects"):
+        await HiddenSubmissions(cast("Any", object())).hide(submit(*nodes), raw(*nodes), REGISTRY)
 
 
 def test_a_model_is_offered_no_tool_with_personal_arguments() -> None:

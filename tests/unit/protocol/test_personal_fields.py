@@ -46,6 +46,7 @@ def test_marks_are_found_at_arguments_and_their_members() -> None:
         schema(mail={**MARKED, "x-personal": True}),
         schema(mail={"type": "object", "x-personal": "/who", "properties": {"a": MARKED}}),
         schema(**{"x-personal": {"type": "string"}}),
+        schema(person={"type": "object", "default": {"mail": "ann"}, "properties": {"mail": MARKED}}),
     ],
 )
 def test_a_mark_that_is_not_served_is_refused(part: dict[str, Any]) -> None:

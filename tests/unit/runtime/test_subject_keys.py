@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from aetheris.protocol.base.hidden_values import HiddenValue
+from aetheris.runtime.base.whole_file import write_whole
 from aetheris.runtime.blobs.store import BlobMissing, FolderBlobs
 from aetheris.runtime.subjects.hidden_store import HiddenStore, SealedValue, blob_path, sealed
 from aetheris.runtime.subjects.kms import (
@@ -84,7 +85,7 @@ async def test_an_erasure_that_was_cut_short_is_ended_by_the_next(
     keys = keys_in(tmp_path)
     found = (await keys.enrolled("acme", ["ann"]))["ann"]
 
-    def dies(_path: Path) -> None:
+    def dies(_path: Path, _body: object) -> None:
         raise OSError
 
     with monkeypatch.context() as patched:
@@ -96,6 +97,54 @@ async def test_an_erasure_that_was_cut_short_is_ended_by_the_next(
     assert await keys.erase("acme", "ann") == found.k
     with pytest.raises(SubjectErased):
         await keys.known([found.k])
+
+
+async def test_a_kill_in_the_middle_of_a_destruction_leaves_what_can_be_read_and_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = keys_in(tmp_path)
+    found = (await keys.enrolled("acme", ["ann"]))["ann"]
+    written: list[Path] = []
+
+    def dies_behind_the_first(path: Path, data: bytes) -> None:
+        if written:
+            raise OSError
+        written.append(path)
+        write_whole(path, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("aetheris.runtime.subjects.subject_keys.write_whole", dies_behind_the_first)
+        with pytest.raises(SubjectKeysAway):
+            await keys.erase("acme", "ann")
+    with pytest.raises(SubjectErased):
+        await keys_in(tmp_path).known([found.k])
+    assert await keys.erase("acme", "ann") == found.k
+
+
+async def test_who_is_enrolled_anew_behind_an_erasure_cut_short_leaves_no_key_of_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = keys_in(tmp_path)
+    found = (await keys.enrolled("acme", ["ann"]))["ann"]
+
+    def dies(_path: Path, _body: object) -> None:
+        raise OSError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("aetheris.runtime.subjects.subject_keys._overwrite", dies)
+        with pytest.raises(SubjectKeysAway):
+            await keys.erase("acme", "ann")
+    assert await keys.enrol_anew("acme", "ann") not in (None, found.k)
+    with pytest.raises(SubjectErased):
+        await keys_in(tmp_path).known([found.k])
+
+
+async def test_of_two_who_enrol_a_subject_anew_at_once_one_does(tmp_path: Path) -> None:
+    processes = [keys_in(tmp_path) for _ in range(8)]
+    await processes[0].enrolled("acme", ["ann"])
+    await processes[0].erase("acme", "ann")
+    made = await asyncio.gather(*(keys.enrol_anew("acme", "ann") for keys in processes))
+    assert len([k for k in made if k is not None]) == 1
 
 
 async def test_who_is_enrolled_anew_has_another_key_and_the_old_one_stays_destroyed(tmp_path: Path) -> None:

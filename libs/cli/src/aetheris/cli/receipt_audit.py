@@ -19,12 +19,13 @@ from aetheris.cli.receipts import SUFFIX
 from aetheris.proofs.chain import EventChain
 from aetheris.proofs.claims import log_entry, read_claim
 from aetheris.proofs.log_lines import answers_of, interim_of, read_line, receipt_hash
-from aetheris.proofs.notes import BadNote, open_checkpoint, open_consistency, open_inclusion
+from aetheris.proofs.notes import BadNote, Checkpoint, open_checkpoint, open_consistency, open_inclusion
 from aetheris.proofs.records import RawRecord, body_of, event_type
 from aetheris.proofs.trust import SEAL, TrustedKey, keyring, moment
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.submission_numbers import Receipt
 from aetheris.protocol.tables.signed_messages import SignedMessages
+from aetheris.runtime.base.whole_file import write_whole
 from aetheris.sdk.client import Client, Conflict, ResourceNotFound
 
 CHECKPOINT = "checkpoint"
@@ -34,6 +35,8 @@ ANSWERED_WITHIN_S = 600.0
 """After so long a receipt that no line answers is evidence of omission."""
 OPEN_WITHIN_S = 7200.0
 """So old the last word on an open job may be: interim seals come hourly."""
+_AHEAD = timedelta(minutes=5)
+"""So far another's clock may be ahead of ours."""
 
 
 class _Broken(Exception):
@@ -55,6 +58,10 @@ class ReceiptAudit:
     now: datetime
     answered_within_s: float = ANSWERED_WITHIN_S
     open_within_s: float = OPEN_WITHIN_S
+    _head: Checkpoint | None = None
+    """Of the log that is looked at."""
+    _known: set[tuple[int, bytes]] = field(default_factory=set[tuple[int, bytes]])
+    """(size, root) of what was found to be one tree with it."""
     _violations: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     _standing: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -89,7 +96,8 @@ class ReceiptAudit:
         except (BadNote, ResourceNotFound) as error:
             self._violations.append({"rule": "log_rewritten", "job_id": "", "message": str(error)})
             return
-        kept.write_text(opened.note)
+        self._head = opened
+        write_whole(kept, opened.note.encode())
 
     def _look_at(self, path: Path) -> None:
         job_id = ""
@@ -112,50 +120,73 @@ class ReceiptAudit:
         named = str(Topic.JOBS_COMMANDS), Receipt.type_name, receipt.job_id.encode()
         if not SignedMessages(self.roots).counts(*named, value):
             raise _Broken("bad_receipt", "no gateway of this installation has signed it")
+        if "/" in receipt.job_id or "\0" in receipt.job_id:
+            raise _Broken("bad_receipt", "it names no job")
         return receipt
 
     def _standing_of(self, receipt: Receipt) -> str:
         given = moment(receipt.receipt.at)
         if given is None:
             raise _Broken("bad_receipt", "its time can't be read")
+        if given > self.now + _AHEAD:
+            raise _Broken("bad_receipt", f"it says that it was given at {receipt.receipt.at}, which is yet to come")
         answers = self._answers(receipt)
         if not answers and self.now - given <= timedelta(seconds=self.answered_within_s):
             return "pending"
         if not answers:
             raise _Broken("left_out", f"the log of seals has no answer to it, which was given at {receipt.receipt.at}")
         if {"born", "same_as"}.isdisjoint(answers):
-            return "refused" if "refused" in answers else self._void_or_waits(answers)
+            return self._not_created(answers, given)
         return self._job(receipt, given, is_birth="born" in answers)
 
-    def _void_or_waits(self, answers: Collection[str]) -> str:
-        if "waits" in answers:
-            return "waits"
-        raise _Broken("left_out", f"it was given, and the log of seals says of it: {', '.join(sorted(answers))}")
+    def _not_created(self, answers: set[str], given: datetime) -> str:
+        said = ", ".join(sorted(answers))
+        if "void" in answers or not answers <= {"waits", "refused"}:
+            raise _Broken("left_out", f"it was given, and the log of seals says of it: {said}")
+        if "refused" in answers:
+            raise _Broken("refused", "it was given, and the planner says that no job comes of it")
+        if self.now - given > timedelta(seconds=self.open_within_s):
+            raise _Broken("left_out", f"it waits for room, it is said, since {given.isoformat()}")
+        return "waits"
 
     def _answers(self, receipt: Receipt) -> set[str]:
         named = receipt_hash(
             receipt.job_id, receipt.tenant, receipt.request_hash, receipt.receipt.model_dump(mode="json")
         )
-        lines = self._lines(self.client.answers(named))
+        lines = self._lines(self.client.answers(named), self.now)
         return {answer for said, _ in lines for answer in answers_of(said, named)}
 
-    def _lines(self, shown: Sequence[Mapping[str, str]]) -> list[tuple[Mapping[str, Any], Mapping[str, str]]]:
+    def _lines(
+        self, shown: Sequence[Mapping[str, str]], now: datetime | None
+    ) -> list[tuple[Mapping[str, Any], Mapping[str, str]]]:
         """What lines say that a trusted key has signed, and that lie in the log of seals."""
         found: list[tuple[Mapping[str, Any], Mapping[str, str]]] = []
         keys = keyring(self.keys, SEAL)
         for one in shown:
             line = one["line"].encode()
             said = read_line(line, keys)
-            if said is not None and self._is_logged(line, one["proof"]):
+            if said is not None and self._is_logged(line, one["proof"], now):
                 found.append((said, one))
         return found
 
-    def _is_logged(self, line: bytes, proof: str) -> bool:
+    def _is_logged(self, line: bytes, proof: str, now: datetime | None) -> bool:
         try:
-            open_inclusion(proof, log_entry(line), self.keys, self.now)
-        except BadNote:
+            _, seen = open_inclusion(proof, log_entry(line), self.keys, now)
+            return self._head is None or self._is_same_log(self._head, seen)
+        except (BadNote, ResourceNotFound):
             return False
-        return True
+
+    def _is_same_log(self, head: Checkpoint, seen: Checkpoint) -> bool:
+        """Whether a proof's checkpoint and the one that was looked at are of one tree, which may grow meanwhile."""
+        for _ in range(5):
+            if (seen.size, seen.root) in self._known | {(head.size, head.root)}:
+                return True
+            grown, other = (
+                open_consistency(self.client.consistency(one.size), one, self.keys, self.now) for one in (head, seen)
+            )
+            if (grown.size, grown.root) == (other.size, other.root):
+                self._known.add((seen.size, seen.root))
+        return False
 
     def _job(self, receipt: Receipt, given: datetime, *, is_birth: bool) -> str:
         """How the job stands that a receipt's number created, or names."""
@@ -168,12 +199,14 @@ class ReceiptAudit:
         for record in records:
             chain.add(record)
         self._check_birth(receipt, records, is_birth=is_birth)
-        interim = self._lines(self.client.interim_seals(job_id))
+        interim = self._lines(self.client.interim_seals(job_id), self.now)
         self._check_seen(job_id, chain, interim)
-        if any(self._is_sealed(record, chain) for record in _seals(records)):
-            self._check_logged(job_id, records)
+        sealed = [record for record in _seals(records) if self._is_sealed(record, chain)]  # each, not one of them
+        if sealed:
+            self._check_logged(job_id, sealed)
             return "sealed"
-        said_at = max((at for said, _ in interim if (at := moment(str(said.get("at")))) is not None), default=given)
+        times = (moment(str(said.get("at"))) for said, _ in interim)
+        said_at = max((at for at in times if at is not None and at <= self.now + _AHEAD), default=given)
         if self.now - said_at > timedelta(seconds=self.open_within_s):
             raise _Broken("never_ended", f"it is not sealed, and nothing was said of it since {said_at.isoformat()}")
         return "open"
@@ -192,9 +225,9 @@ class ReceiptAudit:
         """All that was ever said of the job under a trusted key, and kept, is still so."""
         path = self.folder / f"{job_id}{SEEN}"
         kept: list[dict[str, str]] = json.loads(path.read_text()) if path.exists() else []
-        before = self._lines(kept)
+        before = self._lines(kept, None)  # kept by ourselves: a key that has retired since had not then
         said = {found: shown for body, shown in (*interim, *before) if (found := interim_of(body, job_id)) is not None}
-        path.write_text(json.dumps(list(map(dict, said.values())), indent=1))
+        write_whole(path, json.dumps(list(map(dict, said.values())), indent=1).encode())
         for count, tree in said:
             if count > chain.count:
                 raise _Broken(
@@ -211,12 +244,12 @@ class ReceiptAudit:
             raise _Broken("rewritten", f"its first {claim.event_count} records are not those that were sealed")
         return True
 
-    def _check_logged(self, job_id: str, records: Sequence[RawRecord]) -> None:
+    def _check_logged(self, job_id: str, seals: Sequence[RawRecord]) -> None:
         try:
             proof = self.client.inclusion(job_id)
         except Conflict as error:
             raise _Broken("rewritten", f"its stream does not hold: {error.message}") from None
-        if not any(self._is_logged(record.value, proof) for record in _seals(records)):
+        if not any(self._is_logged(record.value, proof, self.now) for record in seals):
             raise _Broken("rewritten", "the log of seals has another seal of it, or none")
 
 

@@ -20,6 +20,8 @@ def keep(submitted: Submitted, folder: Path) -> Path:
             f"job {submitted.job_id} was taken, and the gateway gives no receipt: it signs nothing, or could not now"
         )
         raise CommandError(Exit.FAILED, "no_receipt", message)
+    if "/" in submitted.job_id or "\0" in submitted.job_id:
+        raise CommandError(Exit.FAILED, "no_receipt", "what the gateway says names no job")
     value = submitted.receipt.encode()
     path = folder / f"{submitted.job_id}-{hashlib.sha256(value).hexdigest()[:16]}{SUFFIX}"
     try:

@@ -10,6 +10,9 @@ from aetheris.runtime.blobs.store import BlobsUnreachable
 from aetheris.runtime.subjects.hidden_store import HiddenStore, SealedValue, sealed
 from aetheris.runtime.subjects.kms import SubjectErased, SubjectKeyError
 
+MOST_SUBJECTS = 100
+"""Of one submission: each that is new is a key, kept for good before anything of the submission is taken."""
+
 
 class HiddenSubmissions:
     """Hides what is personal; without a store of keys such submissions are refused."""
@@ -32,8 +35,11 @@ class HiddenSubmissions:
             return command, ()
         if self._hiding is None:
             raise personal_arguments.refusal(found[0].field, "nothing is hidden here: AETHERIS_SUBJECT_KEYS is not set")
+        subjects = dict.fromkeys(one.value.subject for one in found)
+        if len(subjects) > MOST_SUBJECTS:
+            raise personal_arguments.refusal("plan", f"values of more than {MOST_SUBJECTS} subjects")
         with answered():
-            keys = await self._hiding.keys.enrolled(command.tenant, dict.fromkeys(one.value.subject for one in found))
+            keys = await self._hiding.keys.enrolled(command.tenant, subjects)
         hidden = [
             sealed({key.k: key.key}, command.tenant, command.job_id, one.value.value)
             for one in found

@@ -93,9 +93,10 @@ def _named(text: str, redactor: Redactor, texts: frozenset[str]) -> str:
 
 
 def _texts(part: Any) -> Iterator[str]:
-    """The texts and numbers of a value."""
+    """The texts, names and numbers of a value."""
     if isinstance(part, dict):
-        for inner in cast("dict[str, Any]", part).values():
+        for name, inner in cast("dict[str, Any]", part).items():
+            yield name
             yield from _texts(inner)
     elif isinstance(part, list):
         for inner in cast("list[Any]", part):

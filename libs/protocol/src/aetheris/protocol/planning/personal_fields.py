@@ -123,9 +123,12 @@ def _fields(schema: Mapping[str, Any], at: str) -> Iterator[PersonalField]:
         if not isinstance(inner, dict):
             continue
         held, place = cast("dict[str, Any]", inner), at + pointer_part(name)
+        below = tuple(_fields(held, place))
+        if below and "default" in held:
+            raise PersonalRefused(place, f"{PERSONAL} isn't served below a default")
         if PERSONAL in held:
             yield _field(held, place)
-        yield from _fields(held, place)
+        yield from below
 
 
 def _field(held: Mapping[str, Any], at: str) -> PersonalField:

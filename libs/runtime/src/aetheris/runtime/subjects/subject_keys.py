@@ -8,13 +8,15 @@ A subject's key is never rotated: what wraps it may be.
 """
 
 import asyncio
+import fcntl
 import hmac
 import json
 import os
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -133,27 +135,39 @@ class SubjectKeys:
 
     def _erase(self, tenant: str, subject: str) -> str | None:
         path = self._name(tenant, subject)
-        found = _read(path)
-        if found is None:
-            return None
-        k, at = str(found.get("k")), found.get("erased") or self._now().isoformat()
-        write_whole(path, _encoded({"k": k, "erased": at}))  # first: from here on nobody hides anything under it
-        key_path = self._keys / k
-        held = _read(key_path)
+        with self._alone():
+            found = _read(path)
+            if found is None:
+                return None
+            k, at = str(found.get("k")), found.get("erased") or self._now().isoformat()
+            write_whole(path, _encoded({"k": k, "erased": at}))  # first: from here on nobody hides anything under it
+            self._destroy(k, at)
+            return k
+
+    def _destroy(self, k: str, at: str) -> None:
+        held = _read(self._keys / k)
         if held is not None and held.get("erased") is None:
-            _overwrite(key_path)
-            write_whole(key_path, _encoded({"erased": at}))
+            _overwrite(self._keys / k, {"erased": at})
+            write_whole(self._keys / k, _encoded({"erased": at}))
         self._held.pop(k, None)
-        return k
 
     def _enrol_anew(self, tenant: str, subject: str) -> str | None:
         path = self._name(tenant, subject)
-        found = _read(path)
-        if found is None or found.get("erased") is None:
-            return None
-        k = self._fresh()
-        write_whole(path, _encoded({"k": k, "erased": None}))
-        return k
+        with self._alone():
+            found = _read(path)
+            if found is None or found.get("erased") is None:
+                return None
+            self._destroy(str(found.get("k")), str(found["erased"]))  # an erasure that was cut short left it
+            k = self._fresh()
+            write_whole(path, _encoded({"k": k, "erased": None}))
+            return k
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        """Of all processes: of two that name a subject anew, one key would be left that nobody erases."""
+        with (self._names.parent / "lock").open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def _name(self, tenant: str, subject: str) -> Path:
         if self._index_key is None:
@@ -208,9 +222,9 @@ def _encoded(body: dict[str, Any]) -> bytes:
     return json.dumps(body).encode()
 
 
-def _overwrite(path: Path) -> None:
-    """What the file system does with its blocks is its own affair; nobody reads them by this name."""
+def _overwrite(path: Path, body: dict[str, Any]) -> None:
+    """In place, and readable whoever dies here; what the file system does with its blocks is its own affair."""
     with path.open("r+b") as file:
-        file.write(bytes(os.fstat(file.fileno()).st_size))
+        file.write(_encoded(body).ljust(os.fstat(file.fileno()).st_size))
         file.flush()
         os.fsync(file.fileno())

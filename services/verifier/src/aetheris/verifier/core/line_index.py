@@ -4,7 +4,7 @@ Whose they are is for who reads them again: here any line is taken for what it s
 """
 
 from bisect import bisect_right
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +14,7 @@ from aetheris.proofs.records import body_of
 _PREFIX = 8
 """Bytes of each hash that are kept: what they find is read again."""
 MOST_INTERIM = 2_000
-"""Lines with interim seals, the newest, that are kept: who audits has seen those before."""
+"""Lines with interim seals, the newest of each tenant, that are kept: who audits has seen those before."""
 
 
 class LineIndex:
@@ -25,7 +25,7 @@ class LineIndex:
         self._begins: list[int] = []
         """Where each line's receipts begin in these."""
         self._offsets: list[int] = []
-        self._interim: deque[tuple[int, str, str, bytes]] = deque(maxlen=MOST_INTERIM)
+        self._interim: dict[str, deque[tuple[int, str, bytes]]] = defaultdict(lambda: deque(maxlen=MOST_INTERIM))
 
     def take(self, offset: int, line: bytes) -> bool:
         """The next line; whether it is none that seals a job."""
@@ -38,9 +38,8 @@ class LineIndex:
             self._offsets.append(offset)
             self._receipts += _prefixes(body, "answers", "receipt")
         else:
-            self._interim.append(
-                (offset, str(body.get("tenant")), str(body.get("salt")), _prefixes(body, "jobs", "job"))
-            )
+            said = offset, str(body.get("salt")), _prefixes(body, "jobs", "job")
+            self._interim[str(body.get("tenant"))].append(said)
         return True
 
     def of_receipt(self, receipt: str) -> list[int]:
@@ -57,8 +56,8 @@ class LineIndex:
         """The offsets of lines that may speak of a tenant's job, the newest first."""
         return [
             offset
-            for offset, whose, salt, jobs in reversed(self._interim)
-            if whose == tenant and _has(jobs, bytes.fromhex(job_hash(salt, job_id))[:_PREFIX])
+            for offset, salt, jobs in reversed(self._interim.get(tenant, ()))
+            if _has(jobs, bytes.fromhex(job_hash(salt, job_id))[:_PREFIX])
         ]
 
 
