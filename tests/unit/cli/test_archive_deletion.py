@@ -157,3 +157,15 @@ async def test_what_is_no_jobs_holds_nothing_but_a_birth_that_nobody_knows_does(
     await verifier.store(unknown)
     found = await deletable(verifier, marks())
     assert (found.until, found.held_by) == (2 + len(job.records), f"job {unknown.id} is not archived")
+
+
+async def test_a_copy_of_a_creation_from_before_the_one_that_counts_holds_nothing(verifier: ArchivingVerifier) -> None:
+    """It was void where it lay: no bundle has it."""
+    job = stored_job()
+    first = job.records[0]
+    await verifier.appender.append([(Draft(PLACE[0], first.key or b"", first.value, first.headers),)])
+    await verifier.seal_told(job, await verifier.store(job))
+    async with verifier.archiving():
+        await verifier.archived(job)
+    found = await deletable(verifier, marks())
+    assert (found.until, found.held_by) == (1 + len(job.records), "the log ends there")

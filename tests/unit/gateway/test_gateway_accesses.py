@@ -163,6 +163,8 @@ def shows_payloads(needed: Access) -> bool:
 def test_each_route_that_shows_payloads_or_takes_decisions_is_told() -> None:
     untold = {route for route, needed in ROUTES.items() if shows_payloads(needed)} - ACTIONS.keys()
     assert untold == {"POST /api/jobs/{job_id}/continue"}  # which makes a job, whose log has it
+    administered = {route for route, needed in ROUTES.items() if set(needed.roles) == {Role.ADMINISTER}}
+    assert {"POST /api/subjects/erase"} <= administered <= ACTIONS.keys()
     assert ACTIONS.keys() <= ROUTES.keys()
 
 

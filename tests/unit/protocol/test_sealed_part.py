@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,3 +79,22 @@ def test_of_a_signed_job_what_its_services_sign_of_effects_counts(tmp_path: Path
     allowed = {"tool_version": "1", "args_hash": "h", "rule": "r", "policy_hash": "p"}
     job.write(Party.LEDGER, key_event(ev.PolicyAllowed, token=1, **allowed))
     assert shown(job.records)[-2:] == ["job_sealed", "effect_confirmed"]
+
+
+def test_who_has_shown_a_certificate_behind_the_seal_is_known_by_it(tmp_path: Path) -> None:
+    job = SignedJob(Installation(tmp_path))
+    job.write(Party.PLANNER, ev.JobCompleted(job_id=job.job_id))
+    said = {"job_id": job.job_id, "event_count": len(job.records), "tree": tree_over(job.records).hex()}
+    job.write(Party.AUDITOR, h.SEAL.model_copy(update=said))
+    asked: dict[str, Any] = {
+        "ask": "x",
+        "answer": "unknown",
+        "invocation_id": "n1",
+        "external_key": "k",
+        "attempt_id": 0,
+    }
+    job.write(Party.PROBER, key_event(ev.InvocationProbed, **asked))
+    drift = key_event(ev.ConfirmationFailed, ask="x", place=0, of=1, resource={}, mode="warn", reason="drift")
+    job.write(Party.PROBER, drift)
+    assert [b'"certificate"' in record.value for record in job.records[-2:]] == [True, False]
+    assert shown(job.records)[-1] == "confirmation_failed"

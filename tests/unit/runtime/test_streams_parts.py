@@ -42,6 +42,17 @@ async def test_a_changed_blob_is_never_served(tmp_path: Path) -> None:
         await blobs.get(BlobName("ab" * 32, 1))
 
 
+async def test_a_file_that_is_larger_than_any_blob_is_not_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aetheris.runtime.blobs.store.MOST_BYTES", 4)
+    blobs = FolderBlobs(tmp_path)
+    fits, larger = await blobs.put(b"1234"), await blobs.put(b"12345")
+    assert await blobs.get(fits) == b"1234"
+    with pytest.raises(BlobCorrupt):
+        await blobs.get(larger)
+
+
 async def test_many_writers_of_one_blob_agree(tmp_path: Path) -> None:
     blobs = FolderBlobs(tmp_path)
     data = bytes(200_000)

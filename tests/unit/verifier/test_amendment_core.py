@@ -107,7 +107,7 @@ def test_whose_look_was_due_first_comes_first() -> None:
         late.note(name, 1)
         job = late.next_due(0.0)
         assert job is not None
-        job.due_s = due_s
+        late.look_at(job, due_s)
     asked: Callable[[float], str | None] = lambda now_s: None if (one := late.next_due(now_s)) is None else one.job_id  # noqa: E731
     assert [asked(0.5), asked(2.0), asked(9.0)] == [None, "b", "b"]
     assert late.next_s() == 1.0

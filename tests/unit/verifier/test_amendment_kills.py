@@ -94,7 +94,7 @@ class AuditedLog:
         core.restored()
         dying = asyncio.create_task(self.dead.wait())
         while (job := core.late.next_due(float("inf"))) is not None and not self.dead.is_set():
-            job.due_s = 0.0
+            core.late.look_at(job, 0.0)
             made._amendments.hurry()  # pyright: ignore[reportPrivateUsage]
             looking = made._amendments._looking  # pyright: ignore[reportPrivateUsage]
             assert looking is not None

@@ -173,7 +173,7 @@ async def test_what_comes_behind_a_seal_is_told_once_however_much_comes() -> Non
     await looked(made)
     (job,) = [made._core.late.next_due(float("inf"))]  # pyright: ignore[reportPrivateUsage]
     assert job is not None, "it is looked at again, with what was told of it"
-    job.due_s = 0.0
+    made._core.late.look_at(job, 0.0)  # pyright: ignore[reportPrivateUsage]
     await looked(made)
     assert told == list(found)
     assert [*made.live()] == []

@@ -84,6 +84,8 @@ class ArchivedRecords:
         held = self._held(job_id)
         if isinstance(held, str):
             return held
+        if record.offset < min(held, default=0):
+            return None  # before the creation that is sealed: a copy of it, or nobody's
         found = held.get(record.offset)
         return None if found == raw(record) else f"the bundle of job {job_id} lacks the record at {record.offset}"
 
@@ -126,8 +128,8 @@ async def delete(bootstrap: str, data: Path, keys: Sequence[TrustedKey], *, dry:
         await asyncio.gather(index.load(), lines.load())
         blobs = store(data)
         archived = ArchivedRecords(JobArchive(blobs, lines.get), index, blobs, keys)
-        marks = await admin.marks(bootstrap, Topic.JOBS_EVENTS, tls=tls)
         numbers = range(await log.partitions(Topic.JOBS_EVENTS))
+        marks = await admin.marks(bootstrap, Topic.JOBS_EVENTS, len(numbers), tls=tls)
         found = [await judged(log, number, marks, archived) for number in numbers]
         wanted = {(str(Topic.JOBS_EVENTS), one.partition): one.until for one in found if one.until > one.begin}
         if wanted and not dry:

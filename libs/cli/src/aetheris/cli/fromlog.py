@@ -13,6 +13,7 @@ from aetheris.proofs.claims import AGAIN_S, SEAL_WITHIN_S, Claim, lacks_seal, na
 from aetheris.proofs.trust import SEAL, TrustedKey, keyring
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.commands import ArchivedJob
 from aetheris.runtime.blobs.archive import JobArchive
 from aetheris.runtime.log.archive_lines import ArchiveLines
 from aetheris.runtime.log.interface import ArchiveUnusable, Log
@@ -80,7 +81,11 @@ async def archived(log: Log, number: int) -> dict[str, bytes]:
     """The last line of each archived job of a partition: job → line."""
     found: dict[str, bytes] = {}
     async for record in everything(log, Topic.JOBS_ARCHIVE, number):
-        found[(record.key or b"").decode(errors="replace")] = record.value
+        job_id = (record.key or b"").decode(errors="replace")
+        if not record.value:
+            found.pop(job_id, None)
+        elif ArchivedJob.read(job_id, record.value) is not None:  # what is no line says nothing, as to services
+            found[job_id] = record.value
     return found
 
 

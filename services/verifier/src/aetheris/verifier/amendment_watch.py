@@ -87,7 +87,7 @@ class AmendmentWatch:
             self._late.settle(job, upto)
         else:
             job.held_from = max(job.held_from, found.due.offsets[0])
-            pause_s = self._pause_s(found.due)
+            pause_s = self._pause_s(job, found.due)
             if pause_s > 0:
                 self._look_later(job, pause_s)
             elif await self._amend(found):
@@ -95,11 +95,13 @@ class AmendmentWatch:
             else:
                 self._look_later(job, AGAIN_S)
 
-    def _pause_s(self, due: DueAmendment) -> float:
+    def _pause_s(self, job: LateJob, due: DueAmendment) -> float:
         """Seconds until it may be amended; however wrong clocks were, not long."""
-        at = may_amend_at(due)
+        at, now_s = may_amend_at(due), self._clock.monotonic()
+        if job.paused_s is None:
+            job.paused_s = now_s
         left = at - self._clock.now() if at is not None else timedelta(0)
-        return min(left, LONGEST_PAUSE).total_seconds()
+        return min(left.total_seconds(), LONGEST_PAUSE.total_seconds() - (now_s - job.paused_s))
 
     def _look_later(self, job: LateJob, pause_s: float) -> None:
-        job.due_s = self._clock.monotonic() + pause_s
+        self._late.look_at(job, self._clock.monotonic() + pause_s)

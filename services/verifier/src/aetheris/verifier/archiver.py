@@ -32,6 +32,8 @@ from aetheris.verifier.token_key import KeyAway
 SOURCE = "aetheris/verifier"
 LOOK_S = 60.0
 """The longest pause between two looks; a new line in jobs.index is seen at once."""
+TRIES = 4
+"""So often a job that can't be read is tried before those behind it have their turn."""
 AGAIN_S = 15.0
 """After which what could not be asked for is asked again."""
 REFUSED_AGAIN_S = 3600.0
@@ -122,7 +124,7 @@ class Archiver:
 
     async def _take(self, job_id: str) -> None:
         """Archive a job, if it is to be, and can be."""
-        clock = self._parts.clock
+        clock, tries = self._parts.clock, 0
         while True:
             began_s = clock.monotonic()
             try:
@@ -131,6 +133,10 @@ class Archiver:
                     await clock.sleep(REST * (clock.monotonic() - began_s))
                 self.refused.pop(job_id, None)
             except _PASSES as error:
+                tries += 1
+                if tries >= TRIES and isinstance(error, LogUnreachable):
+                    self._refuse(job_id, error.code, str(error))
+                    return
                 _log.warning("the archive waits", job_id=job_id, code=error.code, reason=str(error))
                 await clock.sleep(AGAIN_S)
                 continue

@@ -11,6 +11,7 @@ from aetheris.protocol.messages.event_values import Via
 
 _OWN_WORD = frozenset({Via.EXECUTOR, Via.LATE, Via.CATCH_UP})
 _SEALED = b"io.aetheris.job_sealed.v1"
+_CERTIFICATE = b'"certificate":'
 
 
 def as_sealed(records: Sequence[Record]) -> Sequence[Record]:
@@ -28,8 +29,13 @@ def as_sealed(records: Sequence[Record]) -> Sequence[Record]:
         return records
     kept = {one.record.offset for one in _late_facts(logged, count)}
     begin = before + count
-    behind = [one if one.offset in kept else replace(one, value=b"") for one in records[begin:]]
-    return [*records[:begin], *behind]
+    return [*records[:begin], *(_shown(one, kept) for one in logged[count:] if one.sequence is not None)]
+
+
+def _shown(one: LoggedEvent, kept: set[int]) -> Record:
+    """As it is, or void under its own number: as if it said nothing but where it lies."""
+    record = one.record
+    return record if record.offset in kept else replace(record, value=b"behind %d" % record.offset)
 
 
 def _may_leave_out(records: Sequence[Record]) -> bool:
@@ -41,12 +47,13 @@ def _may_leave_out(records: Sequence[Record]) -> bool:
 
 def _sealed_count(records: Sequence[Record], logged: Sequence[LoggedEvent]) -> int | None:
     """How many records the first seal covers that is its writer's, lies behind the job's end, and fits them."""
-    has_ended = False
+    end: int | None = None
     for at, one in enumerate(logged):
-        has_ended = has_ended or isinstance(one.event, ev.TERMINAL)
-        if has_ended and isinstance(one.event, ev.JobSealed) and one.event.amends is None:
+        if end is None and isinstance(one.event, ev.TERMINAL):
+            end = at
+        if end is not None and isinstance(one.event, ev.JobSealed) and one.event.amends is None:
             count = one.event.event_count
-            if 0 < count <= at and tree_over(records[:count]).hex() == one.event.tree:
+            if end < count <= at and tree_over(records[:count]).hex() == one.event.tree:
                 return count
     return None
 
@@ -67,5 +74,7 @@ def _late_facts(logged: Sequence[LoggedEvent], count: int) -> Iterator[LoggedEve
                 yield one
             case ev.JobSealed():
                 yield one
+            case ev.InvocationProbed() if signed and _CERTIFICATE in one.record.value:
+                yield one  # no fact of the job, but what its writer says later is known by it
             case _:
                 pass

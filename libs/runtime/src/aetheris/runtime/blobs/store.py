@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from aetheris.runtime.base.whole_file import write_whole
 
+MOST_BYTES = 257 * 1024 * 1024
+"""Of a blob: more than any bundle has. Who may write to the store fills nobody's memory."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _S3 = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?P<prefix>(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*)/?")
 
@@ -169,11 +171,15 @@ class FolderBlobs(Blobs):
 
     def _load(self, path: str) -> bytes:
         try:
-            return (self._folder / path).read_bytes()
+            with (self._folder / path).open("rb") as file:
+                data = file.read(MOST_BYTES + 1)
         except FileNotFoundError:
             raise BlobMissing(path) from None
         except OSError as error:
             raise BlobsUnreachable(f"the folder of blobs can't be read: {type(error).__name__}") from None
+        if len(data) > MOST_BYTES:
+            raise BlobCorrupt(path)
+        return data
 
     def _write(self, path: Path, data: bytes) -> None:
         if not path.exists() or path.stat().st_size != len(data):

@@ -135,16 +135,21 @@ async def delete_below(bootstrap: str, offsets: Mapping[Place, int], *, tls: SSL
         await admin.delete_records(wanted)
 
 
-async def marks(bootstrap: str, topic: str, *, tls: SSLContext | None = None) -> dict[str, dict[int, int]]:
+async def marks(
+    bootstrap: str, topic: str, partitions: int, *, tls: SSLContext | None = None
+) -> dict[str, dict[int, int]]:
     """What every group has committed in a topic: group → partition → offset; of one that has nothing there, nothing.
 
     Raises:
         LogUnreachable: no broker answers, or one refuses.
     """
     found: dict[str, dict[int, int]] = {}
+    asked = [TopicPartition(topic, number) for number in range(partitions)]
     async with Admin(bootstrap, tls) as client:
         for group, *_ in await client.list_consumer_groups():
-            committed: Any = await client.list_consumer_group_offsets(group)
+            committed: Any = await client.list_consumer_group_offsets(group, partitions=asked)
+            if len(committed) < partitions:  # an error of the whole answer, which the client passes over
+                raise LogUnreachable(f"what {group} has committed is not known")
             there = {at.partition: said.offset for at, said in committed.items() if at.topic == topic}
             found[group] = {partition: offset for partition, offset in there.items() if offset >= 0}
     return {group: of for group, of in found.items() if of}

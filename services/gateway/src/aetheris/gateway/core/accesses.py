@@ -21,6 +21,7 @@ ACTIONS: Mapping[str, AccessAction] = {
     "GET /api/undo": AccessAction.READ,
     "GET /api/jobs/{job_id}/stream": AccessAction.EXPORT,
     "GET /api/jobs/{job_id}/evidence": AccessAction.EXPORT,
+    "GET /api/jobs/{job_id}/openings": AccessAction.EXPORT,
     "GET /api/audit": AccessAction.EXPORT,
     "GET /api/approvals": AccessAction.REQUESTS_SEEN,
     "GET /api/ecs/status/{request_id}": AccessAction.REQUESTS_SEEN,
@@ -31,6 +32,8 @@ ACTIONS: Mapping[str, AccessAction] = {
     "POST /api/workers/{worker_id}/end": AccessAction.CONFIGURED,
     "POST /api/policies": AccessAction.CONFIGURED,
     "POST /api/rules": AccessAction.CONFIGURED,
+    "POST /api/subjects/erase": AccessAction.CONFIGURED,
+    "POST /api/subjects/enrol": AccessAction.CONFIGURED,
     "POST /api/freezes": AccessAction.CONFIGURED,
     "POST /api/freezes/end": AccessAction.CONFIGURED,
 }

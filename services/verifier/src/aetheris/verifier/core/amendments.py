@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from heapq import heappop, heappush
 from math import inf
 
 from aetheris.proofs import RawRecord, Violation
@@ -30,6 +31,8 @@ class LateJob:
     due_s: float = 0.0
     """When it is looked at, by the clock that does not jump."""
     first_look_s: float | None = None
+    paused_s: float | None = None
+    """Since when an amendment of it waits for its time."""
     told: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     """(rule, offset) of the violations that are in the log, or on their way there."""
 
@@ -39,12 +42,16 @@ class LateJobs:
 
     def __init__(self) -> None:
         self._jobs: dict[str, LateJob] = {}
+        self._queue: list[tuple[float, int, str]] = []
+        """A heap by when they are due; what a job's own time differs from is out of date."""
+        self._queued = 0
 
     def note(self, job_id: str, offset: int, held_from: int | None = None) -> None:
         """Something came behind a job's seal; it is looked at as soon as it may be."""
         job = self._jobs.get(job_id)
         if job is None:
-            self._jobs[job_id] = LateJob(job_id, offset if held_from is None else held_from, offset, offset)
+            job = self._jobs[job_id] = LateJob(job_id, offset if held_from is None else held_from, offset, offset)
+            self.look_at(job, 0.0)
         else:
             job.last = max(job.last, offset)
 
@@ -53,17 +60,34 @@ class LateJobs:
 
     def next_due(self, now_s: float) -> LateJob | None:
         """The job whose look has been due for longest."""
-        due = [job for job in self._jobs.values() if job.due_s <= now_s]
-        return min(due, key=lambda job: job.due_s, default=None)
+        job = self._first()
+        return job if job is not None and job.due_s <= now_s else None
 
     def next_s(self) -> float | None:
         """When a look is due; None where nothing is to be looked at."""
-        return min((job.due_s for job in self._jobs.values() if job.due_s < inf), default=None)
+        job = self._first()
+        return job.due_s if job is not None and job.due_s < inf else None
+
+    def look_at(self, job: LateJob, due_s: float) -> None:
+        """When it is looked at next."""
+        job.due_s = due_s
+        self._queued += 1
+        heappush(self._queue, (due_s, self._queued, job.job_id))
+
+    def _first(self) -> LateJob | None:
+        while self._queue:
+            due_s, _, job_id = self._queue[0]
+            job = self._jobs.get(job_id)
+            if job is not None and job.due_s == due_s:
+                return job
+            heappop(self._queue)
+        return None
 
     def settle(self, job: LateJob, upto: int) -> None:
         """Nothing is to be amended up to an offset: the job is let go, unless more has come since."""
         if job.last > upto:
-            job.held_from, job.since, job.due_s, job.first_look_s = upto + 1, upto + 1, 0.0, None
+            job.held_from, job.since, job.first_look_s, job.paused_s = upto + 1, upto + 1, None, None
+            self.look_at(job, 0.0)
         else:
             self._jobs.pop(job.job_id, None)
 
