@@ -117,5 +117,5 @@ def test_every_seal_is_in_the_log_of_seals(rig: Rig) -> None:
     rig.system.wait_ended([job])
     until(lambda: rig.system.types(job)[-1] == "job_sealed", 60)
     keys = read_trusted([rig.system.data / "keys" / "seal.pub"])
-    audited = asyncio.run(audit(rig.system.state().kafka, keys, None))
+    audited = asyncio.run(audit(rig.system.state().kafka, keys, None, rig.system.data))
     assert (audited["ok"], audited["jobs"] > 0) == (True, True), audited
