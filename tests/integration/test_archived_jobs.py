@@ -31,8 +31,8 @@ from tests.testkit.system import System
 pytestmark = [pytest.mark.real, pytest.mark.timeout(500)]
 
 
-_ANEW = re.compile(r'"(as_of|command_id)": ?[^,}]*')
-"""What is another each time that something is asked."""
+_ANEW = re.compile(r'"(as_of|command_id)": ?[^,}]*|"leaves": \d+,\s*"root": "\w+"')
+"""What is another each time that something is asked; the log of seals grows by answers of submissions."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,8 @@ REQUESTS: Mapping[str, Asked] = {
     "GET /api/effects": (None, "done", {"job_id": "JOB"}),
     "GET /api/jobs/{job_id}/verify": READ,
     "GET /api/jobs/{job_id}/inclusion": READ,
+    "GET /api/jobs/{job_id}/interim-seals": READ,
+    "GET /api/jobs/{job_id}/openings": READ,
     "GET /api/jobs/{job_id}/stream": READ,
     "GET /api/jobs/{job_id}/evidence": READ,
     "GET /api/ecs/status/{request_id}": READ,
@@ -134,6 +136,7 @@ COMMANDS: Mapping[str, Callable[[ArchivedRig], tuple[str, ...]]] = {
     "signal": lambda rig: (rig.done, "k"),
     "resolve": lambda rig: (rig.done, "--node", "two", "--not-executed", "--evidence", "seen"),
     "reconcile": lambda rig: (rig.done, "--json"),
+    "openings": lambda rig: (rig.done,),
 }
 """Every command that takes an ID, but for those that begin a job, and for what lies in no log."""
 
