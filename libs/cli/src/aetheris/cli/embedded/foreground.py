@@ -20,7 +20,7 @@ from aetheris.cli.embedded.plan import Plan, State
 from aetheris.cli.embedded.processes import die_with
 from aetheris.cli.embedded.sources import Sources
 from aetheris.cli.loglines import LogLine, log_line
-from aetheris.verifier.apart import RECORD_KEYS
+from aetheris.verifier.apart import RECORD_KEYS, SUBJECT_KEYS
 
 _LOOK_EVERY_S = 0.3
 _OWN = ("AETHERIS_WORKER_ID", "AETHERIS_HEALTH_PORT", "AETHERIS_HTTP_PORT", "AETHERIS_TOOLS_FOLDER", *RECORD_KEYS)
@@ -30,7 +30,8 @@ Say = Callable[[str], None]
 
 
 def environment(data: Path) -> dict[str, str]:
-    """The settings that the services of a running system share; where another's servers are named, nothing.
+    """The settings that the services of a running system share, and what opens hidden values; where another's servers
+    are named, nothing.
 
     Raises:
         NotRunningError: nothing runs on the data folder, and no Kafka is named.
@@ -38,7 +39,8 @@ def environment(data: Path) -> dict[str, str]:
     state = State.load(data.resolve())
     if state is not None and state.pid is not None:
         services = [part for part in Plan.load(data.resolve()).parts if part.kind == "service"]
-        return {name: value for name, value in services[0].env.items() if name not in _OWN}
+        shared = {name: value for name, value in services[0].env.items() if name not in _OWN}
+        return shared | {name: part.env[name] for part in services for name in SUBJECT_KEYS if part.env.get(name)}
     if "AETHERIS_KAFKA" in os.environ:
         return {}
     raise NotRunningError(f"Nothing runs on {data}", "Start it with `aetheris up --executors 0`.")
