@@ -183,7 +183,7 @@ class LogLines:
 
     def _take_birth(self, record: Record) -> None:
         try:
-            created = JobCreated.model_validate_json(record.value)
+            created = JobCreated.read(record.value)
         except ValueError:
             return
         if created.receipt is not None:

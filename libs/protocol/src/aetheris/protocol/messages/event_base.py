@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator
 
-from aetheris.protocol.messages.record_struct import RecordStruct
+from aetheris.protocol.messages.record_struct import PlainlyRead, RecordStruct
 
 FIRST_RULES = 1
 """The version of the rules by which a job is judged that names none."""
@@ -17,7 +17,7 @@ def _version(said: object) -> int:
     return said if type(said) is int else 0
 
 
-RulesVersion = Annotated[int, BeforeValidator(_version, json_schema_input_type=int)]
+RulesVersion = Annotated[int, BeforeValidator(_version, json_schema_input_type=int), PlainlyRead()]
 
 
 class Payload(RecordStruct):

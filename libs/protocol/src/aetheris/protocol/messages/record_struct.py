@@ -1,5 +1,6 @@
 """What lies in a record, in memory: structs that are made from Pydantic models (docs/adr/0010-structs-of-events.md)."""
 
+import re
 from copy import copy
 from enum import StrEnum
 from types import FunctionType, NoneType, UnionType
@@ -22,7 +23,7 @@ from annotated_types import Ge
 from msgspec import Raw
 from msgspec.json import Decoder, Encoder
 from msgspec.structs import asdict, force_setattr, replace
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, Strict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, Strict
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema, to_json
 
@@ -30,6 +31,8 @@ _MOST_DIGITS = 4300
 """Of a number: Pydantic refuses more."""
 _DIGITS = bytes(48 if 48 <= byte < 58 else 32 for byte in range(256))
 _TOO_LONG = b"0" * (_MOST_DIGITS + 1)
+_FIXED_TEXT = re.compile(r"\^(\[[0-9a-z-]+\]\{[0-9]+\})\$")
+"""Of the patterns of texts, those that Rust's engine and Python's read alike, but for their end."""
 
 
 _ANNOTATIONS = frozenset({"__annotations__", "__annotate__", "__annotate_func__"})
@@ -38,6 +41,10 @@ _ANNOTATIONS = frozenset({"__annotations__", "__annotate__", "__annotate_func__"
 
 class _Base(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class PlainlyRead:
+    """In the metadata of a field with a validator before it: that one leaves what is of its type as it is."""
 
 
 class _Unread:
@@ -60,9 +67,12 @@ def _default(field: FieldInfo) -> tuple[Any, ...]:
 def _decoded(field: FieldInfo) -> Any:
     """As which type msgspec decodes a field."""
     least = None
+    left_alone = any(isinstance(bound, PlainlyRead) for bound in field.metadata)
     for bound in field.metadata:
-        if isinstance(bound, Strict):
+        if isinstance(bound, Strict | PlainlyRead) or (left_alone and isinstance(bound, BeforeValidator)):
             continue  # as msgspec is
+        if field.annotation is str and (fixed := _FIXED_TEXT.fullmatch(getattr(bound, "pattern", None) or "")):
+            return Annotated[str, msgspec.Meta(pattern=rf"^{fixed[1]}\Z")]
         if not isinstance(bound, Ge) or not isinstance(bound.ge, int):
             return _Unread
         least = bound.ge

@@ -2,10 +2,11 @@
 
 from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from aetheris.protocol.messages.job_command import JobCommand
 from aetheris.protocol.messages.message_base import Message
+from aetheris.protocol.messages.record_struct import RecordStruct
 
 ANSWERS_KEY = "submissions:answered"
 """The record key of all answers: a job's name has no colon."""
@@ -15,13 +16,11 @@ SubmissionAnswer = Literal["born", "same_as", "refused", "void", "waits"]
 the log; or it waits for room."""
 
 
-class SubmissionNumber(BaseModel):
+class SubmissionNumber(RecordStruct):
     """Of the submissions of a tenant that one life of a gateway lays into a partition of jobs.commands, from 1.
 
     `gateway` is that life's, and `salt` this number's own: 128 random bits each, hex. `at` (RFC 3339) is its clock's.
     """
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     gateway: str = Field(pattern="^[0-9a-f]{32}$")
     partition: int = Field(ge=0)

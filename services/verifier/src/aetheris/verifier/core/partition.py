@@ -293,7 +293,7 @@ def _large(said: Mapping[str, Any]) -> str | None:
 
 def _created(record: Record) -> JobCreated | None:
     try:
-        return JobCreated.model_validate_json(record.value)
+        return JobCreated.read(record.value)
     except ValueError:
         return None
 
