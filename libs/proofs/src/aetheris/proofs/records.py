@@ -7,7 +7,10 @@ from functools import lru_cache
 from typing import Any, cast
 
 import jiter
+from msgspec import MsgspecError
+from msgspec.json import Decoder, Encoder
 
+_decode, _encode = Decoder().decode, Encoder().encode
 _TYPE = re.compile(rb"io\.aetheris\.([a-z0-9_]+)\.v([0-9]+)\Z")
 READABLE_VERSION = b"1"
 MAX_DEPTH = 128
@@ -239,11 +242,22 @@ def body_of(value: bytes) -> Body | None:
     """One JSON object without duplicate keys, lone surrogates and too many levels; None for anything else."""
     if nests_deeper(value, MAX_DEPTH):
         return None
+    parsed: object
     try:
-        parsed: object = jiter.from_json(value, allow_inf_nan=False, cache_mode="all", catch_duplicate_keys=True)
+        parsed = _decode(value)
+        is_whole = _encode(parsed) == value  # then no name stands there twice; what a service writes mostly is
+    except (MsgspecError, ValueError, RecursionError, OverflowError):
+        is_whole, parsed = False, None
+    try:
+        found = parsed if is_whole else _strictly(value)
     except ValueError:
         return None
-    return cast("Body", parsed) if isinstance(parsed, dict) else None
+    return cast("Body", found) if isinstance(found, dict) else None
+
+
+def _strictly(value: bytes) -> object:
+    """Raises ValueError."""
+    return jiter.from_json(value, allow_inf_nan=False, cache_mode="all", catch_duplicate_keys=True)
 
 
 def nests_deeper(data: bytes, levels: int) -> bool:
