@@ -58,6 +58,7 @@ PURE = frozenset(
         "cryptography.hazmat.primitives.asymmetric.ed25519",
         *("cryptography.hazmat.primitives.asymmetric.utils", "cryptography.hazmat.primitives.hashes"),
         "cryptography.hazmat.primitives.serialization",
+        *("nacl.bindings", "nacl.exceptions"),
     }
 )
 """What computes, and asks nobody."""
