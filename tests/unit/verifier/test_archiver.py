@@ -10,8 +10,9 @@ from aetheris.proofs import bundle
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import JobBehind
 from aetheris.runtime.blobs.store import BlobsUnreachable
-from aetheris.runtime.log.interface import ArchiveUnusable
+from aetheris.runtime.log.interface import ArchiveUnusable, LogUnreachable
 from aetheris.verifier.core.partition import raw
+from aetheris.verifier.proofs import PackedJob
 from tests.testkit.archives import PLACE, ArchivingVerifier, eventually
 from tests.testkit.evidence import amend, seal
 from tests.testkit.proof_histories import TENANT, Log
@@ -109,6 +110,24 @@ async def test_a_store_that_is_away_is_waited_for(verifier: ArchivingVerifier, m
     async with verifier.archiving() as archiver:
         await verifier.archived(job)
     assert (len(tried), archiver.refused) == (3, {})
+
+
+async def test_a_job_whose_records_cant_be_read_has_four_tries_and_then_holds_up_no_other(
+    verifier: ArchivingVerifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, other = await sealed(verifier), await sealed(verifier)
+    packed, tried = verifier.proofs.packed, list[str]()
+
+    async def of_others(job_id: str) -> PackedJob:
+        if job_id != job.id:
+            return await packed(job_id)
+        tried.append(job_id)
+        raise LogUnreachable("its partition has no leader")
+
+    monkeypatch.setattr(type(verifier.proofs), "packed", lambda _self, job_id: of_others(job_id))
+    async with verifier.archiving() as archiver:
+        await verifier.archived(other)
+    assert (len(tried), archiver.refused) == (4, {job.id: "log_unreachable"})
 
 
 async def test_a_job_that_breaks_a_rule_is_named_and_holds_up_no_other(verifier: ArchivingVerifier) -> None:
