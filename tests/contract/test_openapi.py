@@ -53,6 +53,7 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
     "interim_seals": [lambda client: client.interim_seals("job-1")],
     "answers": [lambda client: client.answers("a" * 64)],
     "checkpoint": [lambda client: client.checkpoint()],
+    "seal_entries": [lambda client: client.seal_entries(3)],
     "consistency": [lambda client: client.consistency(3)],
     "replay": [lambda client: client.replay("j", to="3", steps=True)],
     "effects": [lambda client: client.effects("j")],

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from aetheris.proofs import notes
 from aetheris.proofs.merkle import EMPTY_ROOT, Tree, consistency_holds, inclusion_holds, leaf_hash, node_hash
 from aetheris.proofs.notes import BadNote, Checkpoint, ConsistencyProof, InclusionProof
+from aetheris.proofs.tiles import TileEdge, tile_path
 from aetheris.proofs.trust import TrustedKey, moment
 
 ORIGIN = "example.com/seals"
@@ -117,6 +118,32 @@ def test_another_implementation_takes_every_proof(sumdb: Callable[..., list[bool
             notes.open_inclusion(proof, first.encode(), TRUSTED)
         else:
             notes.open_consistency(proof, notes.open_checkpoint(first, TRUSTED), TRUSTED)
+
+
+@pytest.mark.parametrize("size", [1, 255, 256, 257, 1000, 66_000])
+def test_another_implementation_reads_what_is_published(
+    size: int, sumdb: Callable[..., list[bool]], tmp_path: Path
+) -> None:
+    """From tiles alone it computes our root, proves leaves and older sizes; and the entries are those leaves."""
+    edge = TileEdge()
+    for at in range(size):
+        entry = hashlib.sha256(data(at)).digest()
+        write(tmp_path, edge.append(entry))
+    write(tmp_path, edge.partial())
+    question = ("tiles", str(tmp_path), "")
+    (tmp_path / "checkpoint").write_text(notes.sign_checkpoint(ORIGIN, size, edge.root(), KEY))
+    assert sumdb([question]) == [True]
+    for path in (tile_path("entries", 0, min(size, 256)), tile_path(0, 0, min(size, 256))):
+        whole = (tmp_path / path).read_bytes()
+        (tmp_path / path).write_bytes(whole[:2] + bytes([whole[2] ^ 1]) + whole[3:])
+        assert sumdb([question]) == [False], path
+        (tmp_path / path).write_bytes(whole)
+
+
+def write(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
+    for path, content in files:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
 
 
 def wrong_inclusions() -> dict[str, tuple[str, str]]:

@@ -71,14 +71,22 @@ def test_a_bundle_holds_under_a_policy_when_its_witness_has_seen_it(env: dict[st
         checked = ("verify", str(bundle), "--policy", str(policy), "--json")
         aetheris(env, "export", job_id, "--out", str(bundle))
         assert "no_quorum" in aetheris(env, *checked, ends=1).stdout
-        aetheris(env, "seals", "relay", "--policy", str(policy), "--once")
+        log, own, old = tmp_path / "log", tmp_path / "own", tmp_path / "old"
+        aetheris(env, "seals", "checkpoint", "--out", str(old))
+        aetheris(env, "seals", "relay", "--policy", str(policy), "--tiles", str(log), "--once")
         aetheris(env, "export", job_id, "--out", str(bundle))
         aetheris(env, *checked)
+        aetheris(env, "seals", "tiles", "--out", str(own), "--once")
     finally:
         serving.kill()
         serving.wait()
         serving.stderr.close()
     keys = Path(env["AETHERIS_DATA"]) / "keys" / "seal.pub"
+    assert "— witness.example/w " in (log / "checkpoint").read_text()
+    for folder in (log, own):  # whoever has these files asks no service
+        asked = ("--tiles", str(folder), "--public-key", str(keys), "--data", str(tmp_path / "nowhere"))
+        aetheris(env, "seals", "consistency", str(old), *asked)
+        aetheris(env, "seals", "inclusion", str(bundle), *asked)
     for script, asked in ((CHECK_BUNDLE, ("--witness", witness, "--quorum", "1")), (SCRIPT, ())):
         command = [sys.executable, str(script), str(bundle), "--public-key", str(keys), *asked]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

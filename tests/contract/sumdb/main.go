@@ -2,6 +2,7 @@
 //
 //	inclusion VKEY BASE64(leaf) BASE64(tlog-proof)
 //	consistency VKEY BASE64(old checkpoint) BASE64(proof)
+//	tiles VKEY BASE64(folder)
 package main
 
 import (
@@ -33,6 +34,9 @@ func check(args []string) error {
 	verifier, err := note.NewVerifier(args[1])
 	if err != nil {
 		return err
+	}
+	if args[0] == "tiles" {
+		return published(verifier, folder(decode(args[2])))
 	}
 	first, second := decode(args[2]), decode(args[3])
 	if args[0] == "inclusion" {

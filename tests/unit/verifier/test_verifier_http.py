@@ -17,7 +17,7 @@ from aetheris.verifier.proofs import Proofs, UnknownJob
 KEY = InternalKey(b"k" * 32)
 CLOCK = SystemClock()
 PATHS = [f"/jobs/job-1/{what}" for what in ("verify", "stream", "evidence", "inclusion")]
-SEALS = ["/seals/checkpoint", "/seals/consistency?old=0", "/seals/leaves"]
+SEALS = ["/seals/checkpoint", "/seals/consistency?old=0", "/seals/entries"]
 
 
 class Told:

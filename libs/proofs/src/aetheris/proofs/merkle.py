@@ -1,6 +1,7 @@
 """Merkle trees (RFC 9162 §2.1): roots, and proofs of inclusion and consistency; over seals, and over records."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 EMPTY_ROOT = hashlib.sha256(b"").digest()
@@ -27,28 +28,16 @@ def tree_root(leaves: Sequence[bytes]) -> bytes:
     return level[0] if level else EMPTY_ROOT
 
 
-class Tree:
-    """An append-only tree over leaf hashes. Keeps the hash of every complete subtree: 64 bytes a leaf."""
+class HashTree(ABC):
+    """What a tree over leaf hashes proves, by the hashes of its complete subtrees, wherever these are kept."""
 
-    def __init__(self) -> None:
-        self._levels: list[list[bytes]] = [[]]
-
+    @abstractmethod
     def __len__(self) -> int:
-        return len(self._levels[0])
+        """How many leaves it has."""
 
-    def append(self, leaf: bytes) -> None:
-        """Add the hash of the next leaf."""
-        self._levels[0].append(leaf)
-        level = 0
-        while len(self._levels[level]) % 2 == 0:
-            if level + 1 == len(self._levels):
-                self._levels.append([])
-            self._levels[level + 1].append(node_hash(*self._levels[level][-2:]))
-            level += 1
-
-    def leaf(self, index: int) -> bytes:
-        """The hash of a leaf."""
-        return self._levels[0][index]
+    @abstractmethod
+    def complete(self, level: int, index: int) -> bytes:
+        """The root of the subtree over 2**level leaves that begins with leaf index * 2**level; all are there."""
 
     def root(self, size: int | None = None) -> bytes:
         """The root over the first `size` leaves.
@@ -81,7 +70,7 @@ class Tree:
     def _subtree(self, begin: int, end: int) -> bytes:
         size = end - begin
         if size & (size - 1) == 0:
-            return self._levels[size.bit_length() - 1][begin // size]
+            return self.complete(size.bit_length() - 1, begin // size)
         middle = begin + _split(size)
         return node_hash(self._subtree(begin, middle), self._subtree(middle, end))
 
@@ -105,6 +94,34 @@ class Tree:
     def _check(holds: bool) -> None:
         if not holds:
             raise ValueError("the tree has no such leaf or size")
+
+
+class Tree(HashTree):
+    """An append-only tree over leaf hashes. Keeps the hash of every complete subtree: 64 bytes a leaf."""
+
+    def __init__(self) -> None:
+        self._levels: list[list[bytes]] = [[]]
+
+    def __len__(self) -> int:
+        return len(self._levels[0])
+
+    def append(self, leaf: bytes) -> None:
+        """Add the hash of the next leaf."""
+        self._levels[0].append(leaf)
+        level = 0
+        while len(self._levels[level]) % 2 == 0:
+            if level + 1 == len(self._levels):
+                self._levels.append([])
+            self._levels[level + 1].append(node_hash(*self._levels[level][-2:]))
+            level += 1
+
+    def leaf(self, index: int) -> bytes:
+        """The hash of a leaf."""
+        return self._levels[0][index]
+
+    def complete(self, level: int, index: int) -> bytes:
+        """The root of a complete subtree."""
+        return self._levels[level][index]
 
 
 def inclusion_holds(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes) -> bool:

@@ -19,7 +19,7 @@ from aetheris.verifier.seallog import NotLogged, SealLogForked
 from aetheris.verifier.token_key import KeyAway
 from aetheris.verifier.wire import record_json
 
-MAX_LEAVES = 10_000
+MAX_ENTRIES = 10_000
 
 
 def api(proofs: Proofs, key: InternalKey, clock: Clock) -> FastAPI:
@@ -83,12 +83,12 @@ def _seals(app: FastAPI, proofs: Proofs) -> None:
     ) -> JSONResponse:
         return _lines(await proofs.seals.answers(receipt))
 
-    @app.get("/seals/leaves", dependencies=asked)
-    async def leaves(  # pyright: ignore[reportUnusedFunction]
-        start: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=MAX_LEAVES)] = MAX_LEAVES
+    @app.get("/seals/entries", dependencies=asked)
+    async def entries(  # pyright: ignore[reportUnusedFunction]
+        start: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=MAX_ENTRIES)] = MAX_ENTRIES
     ) -> JSONResponse:
-        found = await proofs.seals.leaves(start, limit)
-        return JSONResponse({"start": start, "leaves": [leaf.hex() for leaf in found]})
+        found = await proofs.seals.entries(start, limit)
+        return JSONResponse({"start": start, "entries": [entry.hex() for entry in found]})
 
 
 def _lines(found: Sequence[tuple[str, str]]) -> JSONResponse:

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from aetheris.proofs.claims import Claim, line_leaf, named_job, read_claim
+from aetheris.proofs.claims import Claim, log_entry, named_job, read_claim
 from aetheris.proofs.log_lines import answers_of, interim_of, read_line
-from aetheris.proofs.merkle import Tree
+from aetheris.proofs.merkle import Tree, leaf_hash
 from aetheris.proofs.notes import BadNote, Checkpoint, ConsistencyProof, InclusionProof, read_checkpoint
 from aetheris.proofs.trust import SEAL, keyring
 from aetheris.protocol.base.stretches import Stretches
@@ -58,6 +58,7 @@ class SealLog:
         self._read_s = read_s
         self._witnessed = witnessed
         self._tree = Tree()
+        self._entries: list[bytes] = []
         self._index: dict[bytes, int] = {}
         self._naming: dict[str, Stretches] = {}
         """Where the lines lie that name a job, and whose signature nobody has asked for yet."""
@@ -90,7 +91,7 @@ class SealLog:
             NotLogged, SealLogForked, LogError.
         """
         checkpoint = await self.checkpoint()
-        index = self._index.get(line_leaf(seal))
+        index = self._index.get(log_entry(seal))
         if index is None:
             raise NotLogged("the log of seals has no such seal")
         if self._witnessed is not None:
@@ -109,14 +110,14 @@ class SealLog:
             raise NotLogged(f"the log of seals has {checkpoint.size} leaves")
         return ConsistencyProof(old, tuple(self._tree.consistency(old, checkpoint.size)), checkpoint.note).dumps()
 
-    async def leaves(self, start: int, limit: int) -> list[bytes]:
-        """Hashes of the leaves from `start` on.
+    async def entries(self, start: int, limit: int) -> list[bytes]:
+        """The entries from `start` on: the SHA-256 of each line, of which the leaves are made.
 
         Raises:
             SealLogForked, LogError.
         """
         size = (await self.checkpoint()).size
-        return [self._tree.leaf(at) for at in range(start, min(start + limit, size))]
+        return self._entries[start : min(start + limit, size)]
 
     async def claims(self, job_id: str) -> tuple[Claim, ...]:
         """What trusted keys have signed of a job in the log, as it is now.
@@ -137,7 +138,7 @@ class SealLog:
         """
         async with self._lock, self._in_time():
             await self._catch_up()
-            return line_leaf(seal) in self._index
+            return log_entry(seal) in self._index
 
     async def answers(self, receipt: str) -> list[tuple[str, str]]:
         """(line, tlog-proof) of all that says what was answered to a receipt, by its hash, the oldest first.
@@ -213,9 +214,10 @@ class SealLog:
             for record in records:
                 if record.offset != len(self._tree):
                     raise SealLogForked(f"jobs.seals lacks offset {len(self._tree)}")
-                leaf = line_leaf(record.value)
-                self._index.setdefault(leaf, record.offset)
-                self._tree.append(leaf)
+                entry = log_entry(record.value)
+                self._entries.append(entry)
+                self._index.setdefault(entry, record.offset)
+                self._tree.append(leaf_hash(entry))
                 if self._lines.take(record.offset, record.value):
                     continue
                 if job_id := named_job(record.value):

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from aetheris.cli import judgement, keyfiles, local, receipt_audit, seal_audit
-from aetheris.cli.commands.jobs import JobId
 from aetheris.cli.console import CommandError, Exit, Json, end, errors_as_exits, out, print_json, progress, shown
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.errors import EmbeddedError
@@ -19,17 +18,32 @@ from aetheris.cli.inputs import read_bytes
 from aetheris.cli.job_ids import of_job
 from aetheris.cli.receipt_audit import ReceiptAudit
 from aetheris.cli.seal_relay import SealRelay, post
+from aetheris.cli.seal_tiles import SealEntrySource, SealTiles, TilesRefused, read_seal_log, sealed_line
 from aetheris.cli.source import is_file
-from aetheris.proofs import record_proof
+from aetheris.proofs import bundle, record_proof
+from aetheris.proofs.claims import log_entry
 from aetheris.proofs.evidence import BadEvidence
-from aetheris.proofs.notes import BadNote, Checkpoint, open_checkpoint, open_consistency, read_checkpoint, verifier_key
+from aetheris.proofs.notes import (
+    BadNote,
+    Checkpoint,
+    open_checkpoint,
+    open_consistency,
+    open_inclusion,
+    read_checkpoint,
+    verifier_key,
+)
 from aetheris.proofs.record_proof import BadRecordProof
+from aetheris.proofs.tiles import BadTile
 from aetheris.proofs.trust import LOG, SEAL, TrustedKey
 
 seals = typer.Typer(name="seals", no_args_is_help=True, help="The log of all seals: checkpoints, proofs, keys.")
 
 Keys = Annotated[list[Path] | None, typer.Option("--public-key", help="PEM, or a file of keys; default: our own.")]
 To = Annotated[Path | None, typer.Option("--out", help="A file to write; default: standard output.")]
+Every = Annotated[float, typer.Option("--every", min=1, help="Seconds between two rounds.")]
+Tiles = Annotated[
+    str | None, typer.Option("--tiles", metavar="URL|FOLDER", help="Ask the published files, and no service.")
+]
 
 
 @seals.command()
@@ -62,21 +76,41 @@ def _is_by(note: str, key: TrustedKey) -> bool:
 
 @seals.command()
 def inclusion(
-    job_id: JobId,
+    target: Annotated[str, typer.Argument(metavar="ID|BUNDLE", help="A job's id; with --tiles its bundle.")],
     *,
+    tiles: Tiles = None,
+    keys: Keys = None,
     to: To = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
-    """Print the proof (tlog-proof) that a job's seal is in the log."""
-    with errors_as_exits(as_json=as_json), of_job(job_id, data) as (client, job):
-        _hand_over("inclusion", client.inclusion(job), to, as_json=as_json)
+    """Print the proof (tlog-proof) that a job's seal is in the log; with --tiles, that a bundle's still is."""
+    with errors_as_exits(as_json=as_json):
+        if tiles is not None:
+            proof = _still_in(read_bytes(Path(target)), tiles, judgement.trusted_keys(keys, data))
+        else:
+            with of_job(target, data) as (client, job):
+                proof = client.inclusion(job)
+        _hand_over("inclusion", proof, to, as_json=as_json)
+
+
+def _still_in(content: bytes, tiles: str, keys: Sequence[TrustedKey]) -> str:
+    try:
+        index, line = sealed_line(bundle.contents(content, keys, datetime.now(UTC)))
+        proof = read_seal_log(tiles).inclusion(index, line)
+        open_inclusion(proof, log_entry(line), keys, datetime.now(UTC))
+    except (BadEvidence, BadNote) as error:
+        raise CommandError(Exit.FAILED, error.rule, error.message) from None
+    except BadTile as error:
+        raise CommandError(Exit.FAILED, error.code, str(error)) from None
+    return proof
 
 
 @seals.command()
 def consistency(
     old: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint kept from before.")],
     *,
+    tiles: Tiles = None,
     keys: Keys = None,
     to: To = None,
     data: local.Data = local.DEFAULT_DATA,
@@ -86,10 +120,15 @@ def consistency(
     with errors_as_exits(as_json=as_json):
         trusted = judgement.trusted_keys(keys, data)
         before = _opened(old, trusted)
-        with connected(data) as client:
-            proof = client.consistency(before.size)
         try:
+            if tiles is not None:
+                proof = read_seal_log(tiles).consistency(before.size)
+            else:
+                with connected(data) as client:
+                    proof = client.consistency(before.size)
             grown = open_consistency(proof, before, trusted, datetime.now(UTC))
+        except BadTile as error:
+            raise CommandError(Exit.FAILED, error.code, str(error)) from None
         except BadNote as error:
             raise CommandError(Exit.FAILED, error.rule, error.message) from None
         if to is not None:
@@ -102,7 +141,11 @@ def relay(
     *,
     policy: Annotated[Path, typer.Option(help="The log, its witnesses with their URLs, and the quorum (tlog-policy).")],
     folder: Annotated[Path | None, typer.Option("--to", help="Default: witnessed in the data folder.")] = None,
-    every_s: Annotated[float, typer.Option("--every", min=1, help="Seconds between two rounds.")] = 60,
+    tiles: Annotated[
+        Path | None,
+        typer.Option("--tiles", help="A folder to publish, as `seals tiles` does, what enough have cosigned."),
+    ] = None,
+    every_s: Every = 60,
     once: Annotated[bool, typer.Option("--once", help="One round; ends with 1 where the quorum is missing.")] = False,
     data: local.Data = local.DEFAULT_DATA,
 ) -> None:
@@ -111,30 +154,73 @@ def relay(
         carrier = SealRelay(judgement.read_policy_file(policy), folder or data / "witnessed", post)
         if not carrier.witnesses:
             raise CommandError(Exit.BAD_INPUT, "bad_log_policy", f"{policy} says of no witness where it is")
-        while True:
-            try:
-                seen = _round(carrier, data)
-            except (CommandError, EmbeddedError) as error:
-                if once:
-                    raise
-                progress("no checkpoint", str(error))
-                seen = False
+        _repeat(lambda: _round(carrier, tiles, data), every_s, once=once)
+
+
+@seals.command(name="tiles")
+def publish_tiles(
+    *,
+    to: Annotated[Path, typer.Option("--out", help="The folder, for a web server to show as it is.")],
+    every_s: Every = 60,
+    once: Annotated[bool, typer.Option("--once", help="One round.")] = False,
+    keys: Keys = None,
+    data: local.Data = local.DEFAULT_DATA,
+) -> None:
+    """Write the log as static files (tlog-tiles), hashes alone, for anybody to read."""
+    with errors_as_exits():
+        trusted = judgement.trusted_keys(keys, data)
+
+        def publish() -> bool:
+            with connected(data) as client:
+                try:
+                    found = open_checkpoint(client.checkpoint(), trusted, datetime.now(UTC))
+                except BadNote as error:
+                    raise CommandError(Exit.FAILED, error.rule, error.message) from None
+                _publish(to, found, client)
+            return True
+
+        _repeat(publish, every_s, once=once)
+
+
+def _publish(folder: Path, found: Checkpoint, client: SealEntrySource) -> None:
+    try:
+        came = SealTiles(folder).publish(found, client)
+    except TilesRefused as error:
+        raise CommandError(Exit.FAILED, error.rule, error.message) from None
+    except OSError as error:
+        rule = error.strerror or "cannot be written"
+        raise CommandError(Exit.BAD_INPUT, "unwritable_file", f"{folder}: {rule}") from None
+    progress("published", f"{found.size} leaves, {came} of them new")
+
+
+def _repeat(work: Callable[[], bool], every_s: float, *, once: bool) -> None:
+    """What does its work again and again, whatever one time is refused or breaks; or once, and ends by how it went."""
+    while True:
+        try:
+            done = work()
+        except (CommandError, EmbeddedError) as error:
             if once:
-                end(Exit.HOLDS if seen else Exit.FAILED)
-                return
-            time.sleep(every_s)
+                raise
+            progress("no checkpoint", str(error))
+            done = False
+        if once:
+            end(Exit.HOLDS if done else Exit.FAILED)
+            return
+        time.sleep(every_s)
 
 
-def _round(carrier: SealRelay, data: Path) -> bool:
+def _round(carrier: SealRelay, tiles: Path | None, data: Path) -> bool:
     with connected(data) as client:
         try:
             found, missing = carrier.carry(client)
         except BadNote as error:
             raise CommandError(Exit.FAILED, error.rule, error.message) from None
-    for name, why in missing.items():
-        progress("not seen", f"by {name}: {why}")
-    if found is not None:
-        progress("seen", f"{found.checkpoint.size} leaves, by {', '.join(found.by)}")
+        for name, why in missing.items():
+            progress("not seen", f"by {name}: {why}")
+        if found is not None:
+            progress("seen", f"{found.checkpoint.size} leaves, by {', '.join(found.by)}")
+            if tiles is not None:
+                _publish(tiles, found.checkpoint, client)
     return found is not None
 
 

@@ -274,6 +274,11 @@ class AsyncClient:
         answer = await self._send_raw(ApiCall("GET", "/seals/checkpoint"))
         return answer.decode()
 
+    async def seal_entries(self, start: int) -> list[str]:
+        """Entries of the log of seals from `start` on, in hex: at least one where there is one; raises ApiError."""
+        answer = await self._send(ApiCall("GET", "/seals/entries", params={"start": start}))
+        return answer["entries"]
+
     async def consistency(self, old: int) -> str:
         """A proof that the log of seals only grew since it had `old` leaves; raises ApiError."""
         answer = await self._send_raw(ApiCall("GET", "/seals/consistency", params={"old": old}))

@@ -270,6 +270,11 @@ class Client:
         answer = self._send_raw(ApiCall("GET", "/seals/checkpoint"))
         return answer.decode()
 
+    def seal_entries(self, start: int) -> list[str]:
+        """Entries of the log of seals from `start` on, in hex: at least one where there is one; raises ApiError."""
+        answer = self._send(ApiCall("GET", "/seals/entries", params={"start": start}))
+        return answer["entries"]
+
     def consistency(self, old: int) -> str:
         """A proof that the log of seals only grew since it had `old` leaves; raises ApiError."""
         answer = self._send_raw(ApiCall("GET", "/seals/consistency", params={"old": old}))

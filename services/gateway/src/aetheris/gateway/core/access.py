@@ -69,7 +69,7 @@ ROUTES: Mapping[str, Access] = {
     "GET /api/jobs/{job_id}/evidence": _EVIDENCE,
     "GET /api/seals/checkpoint": ANYBODY,
     "GET /api/seals/consistency": ANYBODY,
-    "GET /api/seals/leaves": ANYBODY,
+    "GET /api/seals/entries": ANYBODY,
     "GET /api/seals/answers/{receipt}": ANYBODY,
     "GET /api/tools": ANYBODY,
     "POST /api/tools/{name}/release": Access((Role.OPERATE,)),

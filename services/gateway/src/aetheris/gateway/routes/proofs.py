@@ -67,10 +67,10 @@ async def consistency(request: Request, caller: Who, deps: RouteServices) -> Res
     return _relayed(await deps.verifier.seals(caller, "consistency", request.query_params))
 
 
-@router.get("/seals/leaves", openapi_extra=also_takes("query", start="The first leaf", limit="At most so many"))
-async def leaves(request: Request, caller: Who, deps: RouteServices) -> Response:
-    """The leaves of the log of seals, from `start` on: hashes only."""
-    return _relayed(await deps.verifier.seals(caller, "leaves", request.query_params))
+@router.get("/seals/entries", openapi_extra=also_takes("query", start="The first entry", limit="At most so many"))
+async def entries(request: Request, caller: Who, deps: RouteServices) -> Response:
+    """The entries of the log of seals, from `start` on: the SHA-256 of each line."""
+    return _relayed(await deps.verifier.seals(caller, "entries", request.query_params))
 
 
 def _relayed(answer: httpx.Response) -> Response:
