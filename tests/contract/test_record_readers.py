@@ -32,6 +32,8 @@ NESTED = st.recursive(
 )
 HEADERS = (("ce_id", b"1"), ("ce_type", b"io.aetheris.signal_received.v1"))
 
+SIG = b',"sig":{"key":"' + b"a" * 64 + b'","value":"' + b"A" * 86 + b'=="}'
+
 
 def of(value: bytes, around: bytes = b'"correlation_key":"k"') -> bytes:
     """A signal with that payload."""
@@ -64,6 +66,13 @@ READABLE = {
     "a fraction of 5,000 digits": of(b"0." + b"7" * 5_000),
     "a number beyond floats": of(b"1e999"),
     "the least float": of(b"5e-324"),
+    "a name again, elsewhere": of(b'{"a":{"a":[{"a":1},{"a":1}]},"b":{"a":1},"job_id":1}'),
+    "what looks like a name twice": of(rb'{"a":"\"a\":1,","b":"a"}'),
+    "a name that differs by what is combined": of('{"\u00e9":1,"e\u0301":1}'.encode()),
+    "signed": of(b"1")[:-1] + SIG + b"}",
+    "signed, with a certificate": of(b"1")[:-1] + b',"certificate":{"a":"1","b":"1"}' + SIG + b"}",
+    "signed, with something else": of(b"1")[:-1] + b',"x":{"a":"1","b":"1"}' + SIG + b"}",
+    "NaN in a text": of(b'"NaN"'),
     "white space around": b" \t\r\n" + of(b"1") + b"\n",
 }
 UNREADABLE = {
@@ -102,6 +111,25 @@ UNREADABLE = {
     "a name alone": of(b'{"a"}'),
     "a comma too much": of(b'{"a":1,}'),
     "something behind": of(b"1") + b"x",
+    "a name twice": of(b'{"a":1,"a":1}'),
+    "a name twice, once escaped": of(rb'{"a":1,"\u0061":2}'),
+    "a name twice, far in": of(b'[[{"b":[{"a":{},"c":0,"a":null}]}]]'),
+    "a name twice, as often as it would be without": of(b'{"a":1.50,"a":1}'),
+    "a field twice": of(b"1", b'"correlation_key":"k","correlation_key":"k"'),
+    "a field twice, once null": of(b"1", b'"caused_by":null,"correlation_key":"k","caused_by":"c"'),
+    "a field twice, once escaped": of(b"1", rb'"correlation_key":"k","correlation\u005fkey":"l"'),
+    "a field twice that nobody knows": of(b"1", b'"correlation_key":"k","x":1,"x":1'),
+    "a name twice in a field that nobody knows": of(b"1", b'"correlation_key":"k","x":[{"a":1,"a":2}]'),
+    "a signature twice": of(b"1")[:-1] + SIG + SIG + b"}",
+    "a field twice, behind a signature": of(b"1")[:-1] + SIG + b',"correlation_key":"l"}',
+    "a certificate twice": of(b"1")[:-1] + b',"certificate":{"a":"1"},"certificate":{"a":"1"}' + SIG + b"}",
+    "a name twice in a certificate": of(b"1")[:-1] + b',"certificate":{"a":"1","a":"1"}' + SIG + b"}",
+    "NaN": of(b"NaN"),
+    "-NaN": of(b"-NaN"),
+    "Infinity": of(b"[Infinity]"),
+    "-Infinity": of(b'{"a":-Infinity}'),
+    "NaN in a field that nobody knows": of(b"1", b'"correlation_key":"k","x":NaN'),
+    "-Infinity in a field that nobody knows": of(b"1", b'"correlation_key":"k","x":{"y":[-Infinity]}'),
     "a list": b"[" + of(b"1") + b"]",
     "nothing": b"",
 }

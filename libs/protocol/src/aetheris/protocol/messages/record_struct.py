@@ -23,9 +23,11 @@ from annotated_types import Ge
 from msgspec import Raw
 from msgspec.json import Decoder, Encoder
 from msgspec.structs import asdict, force_setattr, replace
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, Strict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, Strict, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import CoreSchema, core_schema, to_json
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema, to_json
+
+from aetheris.protocol.base.canonical import InvalidArgs, parse
 
 _MOST_DIGITS = 4300
 """Of a number: Pydantic refuses more."""
@@ -34,6 +36,8 @@ _TOO_LONG = b"0" * (_MOST_DIGITS + 1)
 _FIXED_TEXT = re.compile(r"\^(\[[0-9a-z-]+\]\{[0-9]+\})\$")
 """Of the patterns of texts, those that Rust's engine and Python's read alike, but for their end."""
 
+
+_TWICE = PydanticCustomError("json_invalid_strictly", "a name stands twice, or a number is NaN or infinite")
 
 _ANNOTATIONS = frozenset({"__annotations__", "__annotate__", "__annotate_func__"})
 """What of a class body says its fields' types, by Python's version."""
@@ -123,6 +127,27 @@ def _by_pydantic(value: Any) -> bytes:
 _encode = Encoder(enc_hook=lambda value: Raw(_by_pydantic(value))).encode
 
 
+_AGAIN: Any = bytearray()
+_write_again = Encoder().encode_into
+"""No code of ours runs meanwhile, so no other thread does, and whatever was written says nothing twice."""
+_decode_any = Decoder().decode
+
+
+def _is_strict(value: bytes) -> bool:
+    """Whether no object in JSON that somebody could read says a name twice, and no number is NaN or infinite."""
+    try:
+        _write_again(_decode_any(value), _AGAIN)
+        if value == _AGAIN:  # as of whoever writes signed records; a fraction may be written otherwise
+            return True
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+        pass
+    try:
+        parse(value.decode())
+    except (InvalidArgs, UnicodeDecodeError):
+        return False
+    return True
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
 class FromModel(msgspec.StructMeta):
     """Makes, of a class statement as Pydantic takes it, that model and the struct of the same fields.
@@ -174,17 +199,23 @@ class RecordStruct(msgspec.Struct, metaclass=FromModel):
 
     @classmethod
     def read(cls, value: bytes) -> Self:
-        """From JSON, as the model reads it.
+        """From JSON, as the model reads it, if it says no name twice, and nothing is NaN: nobody else reads such.
 
         Raises:
-            ValidationError: Pydantic's; the model refuses it.
+            ValidationError: Pydantic's; the model refuses it, or it says something twice.
         """
         try:
             if (len(value) <= _MOST_DIGITS and value.isascii()) or _is_plain(value):
-                return cls._decode(value)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+                found = cls._decode(value)
+                _write_again(found, _AGAIN)
+                if value == _AGAIN or _is_strict(value):
+                    return found  # a writer's bytes are those that it is written to again: then nothing is parsed
+        except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError):
             pass
-        return cls.model_validate_json(value)
+        found = cls.model_validate_json(value)
+        if not _is_strict(value):
+            raise ValidationError.from_exception_data(cls.__name__, [{"type": _TWICE, "input": None}])
+        return found
 
     def written(self) -> bytes:
         """Its JSON, without what is None."""
