@@ -25,7 +25,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.submission_numbers import Receipt, SubmissionNumber
 from aetheris.runtime.keys.records import RecordKeys
-from aetheris.sdk.client import ResourceNotFound, Submitted
+from aetheris.sdk.client import ApiError, ResourceNotFound, Submitted, Unreachable
 from tests.testkit.histories import created
 from tests.unit.gateway.test_message_signer import keys_of
 
@@ -47,6 +47,13 @@ class ScriptedLog:
     shown: list[bytes] = field(default_factory=list[bytes])
     interim: list[bytes] = field(default_factory=list[bytes])
     records: list[RawRecord] | None = None
+    tenant: str = "t"
+    down: set[str] = field(default_factory=set[str])
+    """Jobs of whose streams nothing is told."""
+    asked: int = 0
+
+    def limits(self) -> dict[str, Any]:
+        return {"tenant": self.tenant}
 
     @property
     def tree(self) -> Tree:
@@ -78,7 +85,10 @@ class ScriptedLog:
         return self._proved(self.interim)
 
     def raw_stream(self, job_id: str) -> dict[str, Any]:
-        if self.records is None:
+        self.asked += 1
+        if job_id in self.down:
+            raise Unreachable("redis_unavailable", "Redis does not answer")
+        if self.records is None or self.tenant != "t":
             raise ResourceNotFound("unknown_job", "no job")
         return {"job_id": job_id, "keys": [], "records": list(map(_json, self.records))}
 
@@ -105,15 +115,17 @@ class Case:
         return [one["rule"] for one in self.audit(after)["violations"]]
 
 
-def receipt_of(keys: RecordKeys) -> str:
-    body = Receipt(job_id="job-1", by="ann", tenant="t", request_hash="r", receipt=NUMBER)
+def receipt_of(keys: RecordKeys, job_id: str = "job-1") -> str:
+    body = Receipt(job_id=job_id, by="ann", tenant="t", request_hash="r", receipt=NUMBER)
     value = body.model_dump_json(exclude_none=True).encode()
-    said = Draft(Topic.JOBS_COMMANDS, b"job-1", value, (("ce_type", b"io.aetheris.receipt.v1"),))
+    said = Draft(Topic.JOBS_COMMANDS, job_id.encode(), value, (("ce_type", b"io.aetheris.receipt.v1"),))
     return keys.message(said).value.decode()
 
 
-def answer(said: str = "born", *, key: Ed25519PrivateKey = SEALS, receipt: str | None = None) -> bytes:
-    named = receipt or receipt_hash("job-1", "t", "r", NUMBER.model_dump())
+def answer(
+    said: str = "born", *, key: Ed25519PrivateKey = SEALS, receipt: str | None = None, job_id: str = "job-1"
+) -> bytes:
+    named = receipt or receipt_hash(job_id, "t", "r", NUMBER.model_dump())
     at = (GIVEN + timedelta(seconds=5)).isoformat()
     return line_of(answers_payload(partition=0, up_to=9, answers=[(named, said)], at=at, salt="s"), key)
 
@@ -141,7 +153,7 @@ def case(tmp_path: Path) -> Case:
 
 
 def test_an_open_job_is_open_until_nothing_is_said_of_it_for_too_long(case: Case) -> None:
-    assert case.audit() == {"ok": True, "receipts": 1, "open": 1, "violations": []}
+    assert case.audit() == {"ok": True, "receipts": 1, "open": 1, "not_asked": [], "violations": []}
     assert case.rules(timedelta(hours=3)) == ["never_ended"]
     line = interim_of([birth()], after=timedelta(hours=2))
     case.log.lines.append(line)
@@ -249,3 +261,114 @@ def test_a_receipt_that_no_gateway_signed_is_none(case: Case) -> None:
     for forged in ("{}", "no JSON", *(honest.replace(*other) for other in others)):
         path.write_text(forged)
         assert case.rules() == ["bad_receipt"]
+
+
+def test_by_another_tenants_token_it_is_said_that_nothing_is_told_and_not_that_it_is_left_out(case: Case) -> None:
+    case.log.tenant = "u"
+    found = case.audit()
+    assert (found["ok"], found["not_told"], found["violations"]) == (False, 1, [])
+    assert [(one["job_id"], one["code"]) for one in found["not_asked"]] == [("job-1", "other_tenant")]
+    assert "tenant t" in found["not_asked"][0]["message"]
+    assert "tenant u" in found["not_asked"][0]["message"]
+
+
+def test_who_lies_about_the_tokens_tenant_hides_nothing_as_if_it_were_well(case: Case) -> None:
+    case.log.records = None
+    case.log.limits = lambda: {"tenant": "u"}  # type: ignore[method-assign]
+    assert not case.audit()["ok"]
+
+
+def several(case: Case, *jobs: str) -> None:
+    """Further receipts of jobs that are there, each answered."""
+    for job_id in jobs:
+        keep(Submitted(job_id=job_id, status="submitted", receipt=receipt_of(case.keys, job_id)), case.folder)
+        line = answer(job_id=job_id)
+        case.log.lines.append(line)
+        case.log.shown.append(line)
+
+
+def test_what_is_not_told_of_one_keeps_nothing_of_the_others_back(case: Case) -> None:
+    several(case, "job-0", "job-2")
+    case.log.down = {"job-0"}
+    case.log.records = [birth()]
+    found = case.audit()
+    assert (found["ok"], found["receipts"], found["open"], found["not_told"]) == (False, 3, 1, 1)
+    assert [(one["job_id"], one["code"]) for one in found["not_asked"]] == [("job-0", "redis_unavailable")]
+    assert [(one["rule"], one["job_id"]) for one in found["violations"]] == [("rewritten", "job-2")]
+
+
+def test_where_nobody_answers_any_more_nobody_is_asked_without_end(case: Case) -> None:
+    jobs = [f"job-{number}" for number in range(2, 9)]
+    several(case, *jobs)
+    case.log.down = {"job-1", *jobs}
+    found = case.audit()
+    assert (found["ok"], found["receipts"], found["not_told"]) == (False, 8, 8)
+    assert [one["job_id"] for one in found["not_asked"]] == ["job-1", *jobs]
+    assert case.log.asked == 3
+
+
+@pytest.mark.parametrize("what", ["answers", "interim_seals", "raw_stream"])
+@pytest.mark.parametrize("answered", [None, [], {}, {"records": [1], "keys": [], "job_id": "job-1"}, [1]])
+def test_an_answer_that_is_none_is_named_and_ends_nothing(case: Case, what: str, answered: Any) -> None:
+    several(case, "job-2")
+    setattr(case.log, what, lambda *_: answered)
+    found = case.audit(timedelta(minutes=11))
+    assert (found["receipts"], found["ok"]) == (2, False)
+
+
+@pytest.mark.parametrize("what", ["checkpoint", "answers", "interim_seals", "raw_stream"])
+def test_a_question_that_is_refused_is_named_and_ends_nothing(case: Case, what: str) -> None:
+    def refused(*_: Any) -> Any:
+        raise ApiError("missing_role", "this needs the role audit")
+
+    setattr(case.log, what, refused)
+    found = case.audit()
+    assert (found["receipts"], found["ok"]) == (1, False)
+    assert {one["code"] for one in found["not_asked"]} == {"missing_role"}
+    assert found["violations"] == []
+
+
+@pytest.mark.parametrize("content", [b"", b"[{", b"\xff", b"{}", b"[1]", b'[{"line":1,"proof":2}]', b"[{}]", None])
+def test_what_was_seen_before_and_cannot_be_read_is_named_each_time_and_ends_nothing(
+    case: Case, content: bytes | None
+) -> None:
+    several(case, "job-2")
+    case.log.records = [birth()]
+    torn = case.folder / "job-1.seen.json"
+    if content is None:
+        torn.mkdir()
+    else:
+        torn.write_bytes(content)
+    for _ in range(2):
+        found = case.audit()
+        named = [(one["rule"], one["job_id"], one["receipt"]) for one in found["violations"]]
+        assert ("unreadable", "job-1", "job-1.seen.json") in named
+        assert (found["open"], found["ok"]) == (1, False), "the job itself is judged by what is shown of it now"
+        assert found["rewritten"] == 1, "and so are the others"
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"a.example/seals\n1\n", None])
+def test_a_checkpoint_that_cannot_be_read_is_named_each_time_and_is_no_rewritten_log(
+    case: Case, content: bytes | None
+) -> None:
+    kept = case.folder / "checkpoint"
+    if content is None:
+        kept.mkdir()
+    else:
+        kept.write_bytes(content)
+    for _ in range(2):
+        found = case.audit()
+        assert [one["rule"] for one in found["violations"]] == ["unreadable"]
+        assert found["open"] == 1
+
+
+def test_what_lies_among_the_receipts_and_is_none_is_named_and_ends_nothing(case: Case) -> None:
+    (case.folder / "a.receipt.json").mkdir()
+    (case.folder / "b.receipt.json").write_bytes(b"\xff\xfe")
+    (case.folder / "c.receipt.json").symlink_to(case.folder / "c.receipt.json")
+    with (case.folder / "d.receipt.json").open("wb") as file:
+        file.truncate(17 * 1024 * 1024)
+    (case.folder / "notes.txt").write_text("mine")
+    found = case.audit()
+    assert (found["open"], found["bad_receipt"], found["ok"]) == (1, 4, False)
+    assert [one["receipt"] for one in found["violations"]] == [f"{name}.receipt.json" for name in "abcd"]

@@ -1,15 +1,17 @@
 """Receipts against the log of seals and their jobs' streams, as the HTTP API shows them (docs/receipts.md).
 
 Nothing that a service says is believed but what a trusted key has signed, and lies in the log of seals. What is seen of
-a job is kept beside its receipts: whoever writes it anew later contradicts that.
+a job is kept beside its receipts: whoever writes it anew later contradicts that. What could not be asked, or read, is
+named, and the rest is judged all the same.
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -26,7 +28,9 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.submission_numbers import Receipt
 from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.runtime.base.whole_file import write_whole
-from aetheris.sdk.client import Client, Conflict, ResourceNotFound
+from aetheris.sdk.client import ApiError, Client, Conflict, ResourceNotFound, Unreachable
+
+T = TypeVar("T")
 
 CHECKPOINT = "checkpoint"
 SEEN = ".seen.json"
@@ -37,6 +41,9 @@ OPEN_WITHIN_S = 7200.0
 """So old the last word on an open job may be: interim seals come hourly."""
 _AHEAD = timedelta(minutes=5)
 """So far another's clock may be ahead of ours."""
+_LONGEST_FILE = 16 * 1024 * 1024
+_MOST_IN_VAIN = 3
+"""Receipts that nobody answered for, one after another: of the rest nobody is asked."""
 
 
 class _Broken(Exception):
@@ -45,6 +52,10 @@ class _Broken(Exception):
     def __init__(self, rule: str, message: str) -> None:
         super().__init__(message)
         self.rule = rule
+
+
+class _Unreadable(Exception):
+    """A file of the folder that can't be used."""
 
 
 @dataclass
@@ -64,13 +75,15 @@ class ReceiptAudit:
     """(size, root) of what was found to be one tree with it."""
     _violations: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     _standing: dict[str, int] = field(default_factory=dict[str, int])
+    _not_asked: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+    _in_vain: int = 0
 
     def run(self) -> dict[str, Any]:
-        """{ok, receipts, standing → how many, violations}.
+        """{ok, receipts, standing → how many, not_asked, violations}; ok only where all was asked.
 
         Raises:
-            CommandError: the folder has no receipts, or can't be written.
-            ApiError: the gateway can't tell.
+            CommandError: the folder has no receipts.
+            OSError: it can't be written.
         """
         files = sorted(self.folder.glob(f"*{SUFFIX}"))
         if not files:
@@ -79,44 +92,101 @@ class ReceiptAudit:
         for path in files:
             self._look_at(path)
         return {
-            "ok": not self._violations,
+            "ok": not self._violations and not self._not_asked,
             "receipts": len(files),
             **self._standing,
+            "not_asked": self._not_asked,
             "violations": self._violations,
         }
 
     def _look_at_log(self) -> None:
         """It only grew since it was looked at last."""
-        kept, note = self.folder / CHECKPOINT, self.client.checkpoint()
+        kept, is_readable = self.folder / CHECKPOINT, True
         try:
-            opened = open_checkpoint(note, self.keys, self.now)
-            if kept.exists():
-                before = open_checkpoint(kept.read_text(), self.keys)
-                open_consistency(self.client.consistency(before.size), before, self.keys, self.now)
+            before = self._kept_checkpoint(kept)
+        except _Unreadable as error:
+            before, is_readable = None, False
+            self._violate("unreadable", kept, "", str(error))
+        try:
+            opened = open_checkpoint(self._ask(self.client.checkpoint), self.keys, self.now)
+            if before is not None:
+                open_consistency(self._consistency(before), before, self.keys, self.now)
         except (BadNote, ResourceNotFound) as error:
-            self._violations.append({"rule": "log_rewritten", "job_id": "", "message": str(error)})
-            return
-        self._head = opened
-        write_whole(kept, opened.note.encode())
+            self._violate("log_rewritten", kept, "", str(error))
+        except ApiError as error:
+            self._leave(kept, "", error)
+        else:
+            self._head = opened
+            if is_readable:
+                write_whole(kept, opened.note.encode())
+
+    def _consistency(self, old: Checkpoint) -> str:
+        return self._ask(lambda: self.client.consistency(old.size))
+
+    def _kept_checkpoint(self, path: Path) -> Checkpoint | None:
+        try:
+            kept = _content(path)
+            return None if kept is None else open_checkpoint(kept.decode(), self.keys)
+        except (UnicodeDecodeError, BadNote) as error:
+            said = error.message if isinstance(error, BadNote) else "no text"
+            raise _Unreadable(f"{path.name}, kept of the log of seals, can't be used ({said}): move it away") from None
 
     def _look_at(self, path: Path) -> None:
         job_id = ""
         try:
             receipt = self._read(path)
             job_id = receipt.job_id
-            standing = self._standing_of(receipt)
+            if self._in_vain >= _MOST_IN_VAIN:
+                raise Unreachable("unreachable", f"nobody answered for the {_MOST_IN_VAIN} receipts before it")
+            standing, self._in_vain = self._standing_of(receipt), 0
         except _Broken as broken:
-            standing = broken.rule
-            said = {"rule": broken.rule, "job_id": job_id, "receipt": path.name, "message": str(broken)}
-            self._violations.append(said)
+            standing, self._in_vain = broken.rule, 0
+            self._violate(broken.rule, path, job_id, str(broken))
+        except ApiError as error:
+            standing = "not_told"
+            self._leave(path, job_id, error)
+        except CommandError as error:  # a stream that is none
+            standing = "not_told"
+            self._leave(path, job_id, ApiError(error.code, error.message))
         self._standing[standing] = self._standing.get(standing, 0) + 1
 
-    def _read(self, path: Path) -> Receipt:
-        value = path.read_bytes()
+    def _violate(self, rule: str, path: Path, job_id: str, message: str) -> None:
+        self._violations.append({"rule": rule, "job_id": job_id, "receipt": path.name, "message": message})
+
+    def _leave(self, path: Path, job_id: str, error: ApiError) -> None:
+        """Of this nothing is known: it was asked in vain, or of somebody who may not tell."""
+        self._in_vain += isinstance(error, Unreachable)
+        self._not_asked.append({"job_id": job_id, "receipt": path.name, "code": error.code, "message": error.message})
+
+    def _check_tenant(self, receipt: Receipt) -> None:
+        """Of another tenant's jobs the gateway says that there are none.
+
+        Raises:
+            ApiError: the token is another tenant's, or the gateway can't tell whose it is.
+        """
+        if receipt.tenant != self._tenant:
+            message = f"it is of tenant {receipt.tenant}, and the token of tenant {self._tenant}"
+            raise ApiError("other_tenant", message)
+
+    @cached_property
+    def _tenant(self) -> str:
+        """Whose the token is, as the gateway says: who lies so is believed no more than who says nothing."""
+        return self._ask(lambda: str(self.client.limits()["tenant"]))
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """An answer of the API; raises ApiError, also where it is none."""
         try:
+            return question()
+        except (KeyError, TypeError, AttributeError, ValueError):
+            raise ApiError("bad_answer", "what the gateway answers is no answer to this") from None
+
+    def _read(self, path: Path) -> Receipt:
+        try:
+            value = _content(path) or b""
             receipt = Receipt.model_validate_json(value)
-        except ValidationError:
-            raise _Broken("bad_receipt", "it can't be read") from None
+        except (_Unreadable, ValidationError) as error:
+            why = str(error) if isinstance(error, _Unreadable) else "it can't be read"
+            raise _Broken("bad_receipt", why) from None
         named = str(Topic.JOBS_COMMANDS), Receipt.type_name, receipt.job_id.encode()
         if not SignedMessages(self.roots).counts(*named, value):
             raise _Broken("bad_receipt", "no gateway of this installation has signed it")
@@ -153,7 +223,7 @@ class ReceiptAudit:
         named = receipt_hash(
             receipt.job_id, receipt.tenant, receipt.request_hash, receipt.receipt.model_dump(mode="json")
         )
-        lines = self._lines(self.client.answers(named), self.now)
+        lines = self._lines(self._ask(lambda: self.client.answers(named)), self.now)
         return {answer for said, _ in lines for answer in answers_of(said, named)}
 
     def _lines(
@@ -162,7 +232,7 @@ class ReceiptAudit:
         """What lines say that a trusted key has signed, and that lie in the log of seals."""
         found: list[tuple[Mapping[str, Any], Mapping[str, str]]] = []
         keys = keyring(self.keys, SEAL)
-        for one in shown:
+        for one in _shown(shown):
             line = one["line"].encode()
             said = read_line(line, keys)
             if said is not None and self._is_logged(line, one["proof"], now):
@@ -181,9 +251,7 @@ class ReceiptAudit:
         for _ in range(5):
             if (seen.size, seen.root) in self._known | {(head.size, head.root)}:
                 return True
-            grown, other = (
-                open_consistency(self.client.consistency(one.size), one, self.keys, self.now) for one in (head, seen)
-            )
+            grown, other = (open_consistency(self._consistency(one), one, self.keys, self.now) for one in (head, seen))
             if (grown.size, grown.root) == (other.size, other.root):
                 self._known.add((seen.size, seen.root))
         return False
@@ -192,14 +260,15 @@ class ReceiptAudit:
         """How the job stands that a receipt's number created, or names."""
         job_id = receipt.job_id
         try:
-            records = list(streamfile.of_answer(self.client.raw_stream(job_id)).raw())
+            records = self._ask(lambda: list(streamfile.of_answer(self.client.raw_stream(job_id)).raw()))
         except ResourceNotFound:
+            self._check_tenant(receipt)
             raise _Broken("left_out", "the log of seals says that its job was created, and there is none") from None
         chain = EventChain()
         for record in records:
             chain.add(record)
         self._check_birth(receipt, records, is_birth=is_birth)
-        interim = self._lines(self.client.interim_seals(job_id), self.now)
+        interim = self._lines(self._ask(lambda: self.client.interim_seals(job_id)), self.now)
         self._check_seen(job_id, chain, interim)
         sealed = [record for record in _seals(records) if self._is_sealed(record, chain)]  # each, not one of them
         if sealed:
@@ -224,10 +293,15 @@ class ReceiptAudit:
     ) -> None:
         """All that was ever said of the job under a trusted key, and kept, is still so."""
         path = self.folder / f"{job_id}{SEEN}"
-        kept: list[dict[str, str]] = json.loads(path.read_text()) if path.exists() else []
-        before = self._lines(kept, None)  # kept by ourselves: a key that has retired since had not then
+        try:
+            kept = _kept(path)
+        except _Unreadable as error:
+            self._violate("unreadable", path, job_id, f"{error}: nothing is held against it; move it away")
+            kept = None
+        before = self._lines(kept or (), None)  # kept by ourselves: a key that has retired since had not then
         said = {found: shown for body, shown in (*interim, *before) if (found := interim_of(body, job_id)) is not None}
-        write_whole(path, json.dumps(list(map(dict, said.values())), indent=1).encode())
+        if kept is not None:
+            write_whole(path, json.dumps(list(map(dict, said.values())), indent=1).encode())
         for count, tree in said:
             if count > chain.count:
                 raise _Broken(
@@ -246,11 +320,51 @@ class ReceiptAudit:
 
     def _check_logged(self, job_id: str, seals: Sequence[RawRecord]) -> None:
         try:
-            proof = self.client.inclusion(job_id)
+            proof = self._ask(lambda: self.client.inclusion(job_id))
         except Conflict as error:
             raise _Broken("rewritten", f"its stream does not hold: {error.message}") from None
         if not any(self._is_logged(record.value, proof, self.now) for record in seals):
             raise _Broken("rewritten", "the log of seals has another seal of it, or none")
+
+
+def _content(path: Path) -> bytes | None:
+    """Of a file; None where there is none.
+
+    Raises:
+        _Unreadable: it is none, is not for us, or is too large.
+    """
+    try:
+        if not path.is_file() and path.exists():
+            raise _Unreadable(f"{path.name} is no file")
+        with path.open("rb") as file:
+            found = file.read(_LONGEST_FILE + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _Unreadable(f"{path.name}: {error.strerror}") from None
+    if len(found) > _LONGEST_FILE:
+        raise _Unreadable(f"{path.name} is larger than {_LONGEST_FILE // 1024 // 1024} MiB")
+    return found
+
+
+def _kept(path: Path) -> list[Mapping[str, str]]:
+    """What was seen of a job before; raises _Unreadable."""
+    content = _content(path)
+    try:
+        found: object = [] if content is None else json.loads(content)
+    except (ValueError, RecursionError):
+        raise _Unreadable(f"{path.name} is no JSON") from None
+    lines = _shown(found)
+    if not isinstance(found, list) or len(lines) < len(cast("list[object]", found)):
+        raise _Unreadable(f"{path.name} is no list of lines with their proofs")
+    return lines
+
+
+def _shown(answer: object) -> list[Mapping[str, str]]:
+    """Of what is said to be lines with their proofs, those that are."""
+    entries = cast("list[object]", answer) if isinstance(answer, list | tuple) else []
+    found = (cast("Mapping[str, Any]", one) for one in entries if isinstance(one, dict))
+    return [one for one in found if isinstance(one.get("line"), str) and isinstance(one.get("proof"), str)]
 
 
 def _seals(records: Sequence[RawRecord]) -> Iterator[RawRecord]:

@@ -366,8 +366,10 @@ def _say(found: dict[str, Any], *, as_json: bool) -> None:
         print_json(found)
         return
     for name, value in found.items():
-        if name not in ("ok", "violations"):
+        if name not in ("ok", "not_asked", "violations"):
             out.print(f"{name:<14} {shown(value)}")
+    for left in found.get("not_asked", ()):
+        out.print(f"not told       {shown(left['receipt'])}: {shown(left['message'])} ({left['code']})")
     for broken in found.get("violations", ()):
         out.print(f"violation      {broken['rule']}: {shown(broken['message'])}")
     out.print("holds" if found["ok"] else "does not hold")
