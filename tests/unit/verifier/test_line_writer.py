@@ -160,6 +160,37 @@ async def test_a_restart_logs_what_the_last_life_did_not_and_nothing_twice() -> 
     ]
 
 
+async def test_what_cannot_be_judged_is_named_and_logged_once_somebody_can() -> None:
+    log, records = log_of(), [answered(0, 0), born(1, 1), answered(2, 2)]
+    await with_records(log, 10)
+    auditor = await LineAuditor(log, LineClock()).started(records[0])
+    auditor.lines.take(records[1], "job_created", None, is_unjudged=True)
+    auditor.take(records[2])
+    await auditor.write()
+    (line,) = logged(log)
+    assert (line["up_to"], line["unjudged"], answers_of(line, named(1))) == (3, [1], [])
+    after = await LineAuditor(log, LineClock()).started(*records)
+    await after.write()
+    assert [[one["receipt"] for one in line["answers"]] for line in logged(log)][1:] == [[named(1)]]
+    assert "unjudged" not in logged(log)[1]
+    last = await LineAuditor(log, LineClock()).started(*records)
+    await last.write()
+    assert len(logged(log)) == 2, "and then nothing twice"
+
+
+async def test_an_answer_of_a_later_version_is_named_and_their_number_has_a_bound() -> None:
+    log, told = log_of(), answered(0, 0)
+    headers = tuple(
+        (name, value.replace(b".v1", b".v2") if name == "ce_type" else value) for name, value in told.headers
+    )
+    auditor = await LineAuditor(log, LineClock()).started()
+    auditor.take(*(Record(told.topic, 0, at, 0, told.key, headers, told.value) for at in range(MOST + 5)))
+    auditor.take(answered(1, MOST + 5))
+    await auditor.write()
+    (line,) = logged(log)
+    assert (line["up_to"], line["unjudged"]) == (MOST + 6, list(range(MOST)))
+
+
 async def test_a_stranger_s_line_keeps_no_answer_from_the_log() -> None:
     log = log_of()
     await with_records(log, 10)

@@ -43,14 +43,16 @@ def job_hash(salt: str, job_id: str) -> str:
 
 
 def answers_payload(
-    *, partition: int, up_to: int, answers: Iterable[tuple[str, str]], at: str, salt: str
+    *, partition: int, up_to: int, answers: Iterable[tuple[str, str]], at: str, salt: str, unjudged: Sequence[int] = ()
 ) -> dict[str, Any]:
     """A line, unsigned: (receipt hash, answer) of each; what of the partition lies below `up_to` is answered with it.
 
+    But for what lies at the offsets of `unjudged`: its writer could not tell whether these are answers.
     `at` (RFC 3339) says which keys may sign it, `salt` (16 random bytes, hex) keeps its hash from being guessed.
     """
     said = [{"receipt": receipt, "answer": answer} for receipt, answer in answers]
-    return {"kind": ANSWERS, "partition": partition, "up_to": up_to, "answers": said, "at": at, "salt": salt}
+    named = {"kind": ANSWERS, "partition": partition, "up_to": up_to, "answers": said, "at": at, "salt": salt}
+    return {**named, "unjudged": list(unjudged)} if unjudged else named
 
 
 def interim_payload(
@@ -97,6 +99,16 @@ def read_line(line: bytes, keys: Mapping[str, TrustedKey]) -> Mapping[str, Any] 
 def answers_of(line: Mapping[str, Any], receipt: str) -> list[str]:
     """What a line says of a receipt, by its hash; it may say nothing."""
     return [str(one.get("answer")) for one in entries_of(line, "answers") if one.get("receipt") == receipt]
+
+
+def unjudged_in(line: Mapping[str, Any]) -> frozenset[int]:
+    """The offsets below its `up_to` of which a line says that they could not be judged."""
+    found = line.get("unjudged")
+    return (
+        frozenset(one for one in cast("list[object]", found) if type(one) is int)
+        if isinstance(found, list)
+        else frozenset()
+    )
 
 
 def interim_of(line: Mapping[str, Any], job_id: str) -> tuple[int, str] | None:

@@ -208,8 +208,9 @@ class VerifierPartition(PartitionHandler):
 
     def _take_line(self, record: Record, name: str, job: AuditedJob | None) -> None:
         """Answers of submissions, and jobs that wait for a person: beside what is audited."""
-        born = job if job is not None and job.audit.chain.count == 1 and self._core.knows(job) else None
-        self._lines.take(record, name, born)
+        first = job if job is not None and job.creation_offset == record.offset else None
+        born = first if first is not None and self._core.knows(first) else None
+        self._lines.take(record, name, born, is_unjudged=first is not None and born is None)
         if job is not None and name == InvocationParked.event_type and not job.needs_upgrade:
             self._lines.parked(job)
 

@@ -9,13 +9,20 @@ from typing import Any
 
 import structlog
 
-from aetheris.proofs.log_lines import ANSWERS, answers_payload, interim_payload, read_line, receipt_hash
+from aetheris.proofs.log_lines import (
+    ANSWERS,
+    answers_payload,
+    interim_payload,
+    read_line,
+    receipt_hash,
+    unjudged_in,
+)
 from aetheris.proofs.trust import SEAL, keyring
 from aetheris.protocol.base.ids import derived
 from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import AnsweredSubmissions, InterimSeals, Message
-from aetheris.protocol.messages.envelope import Envelope, Undecodable, decode_message, draft
+from aetheris.protocol.messages.envelope import Envelope, NeedsUpgrade, Undecodable, decode_message, draft
 from aetheris.protocol.messages.events import JobCreated
 from aetheris.protocol.messages.submission_numbers import SubmissionAnswered
 from aetheris.protocol.tables.signed_messages import SignedMessages
@@ -49,12 +56,16 @@ class LoggedAnswers:
     def __init__(self, log: Log, keys: SealKeys) -> None:
         self._log = log
         self._keys = keyring(keys.trusted, SEAL)
-        self._up_to: dict[int, int] = {}
+        self._up_to: dict[int, tuple[int, frozenset[int]]] = {}
         self._read: int | None = None
         self._reading = asyncio.Lock()
 
-    async def up_to(self, partition: int) -> int:
-        """0 where no line of late says so; raises LogError."""
+    async def up_to(self, partition: int) -> tuple[int, frozenset[int]]:
+        """(up to where, the offsets below that its verifier could not judge); 0 where no line of late says so.
+
+        Raises:
+            LogError.
+        """
         async with self._reading:
             end = (await self._log.end_offsets([_SEALS]))[_SEALS]
             begin = self._read
@@ -64,13 +75,15 @@ class LoggedAnswers:
                 for record in records:
                     self._take(record)
             self._read = end
-        return self._up_to.get(partition, 0)
+        return self._up_to.get(partition, (0, frozenset()))
 
     def _take(self, record: Record) -> None:
         body = read_line(record.value, self._keys) or {}
         partition, up_to = body.get("partition"), body.get("up_to")
-        if body.get("kind") == ANSWERS and type(partition) is int and type(up_to) is int:
-            self._up_to[partition] = max(up_to, self._up_to.get(partition, 0))
+        if body.get("kind") != ANSWERS or type(partition) is not int or type(up_to) is not int:
+            return
+        if up_to >= self._up_to.get(partition, (0, frozenset()))[0]:
+            self._up_to[partition] = up_to, unjudged_in(body)
 
 
 class LogLines:
@@ -98,12 +111,17 @@ class LogLines:
         self._open = OpenJobs(every_s)
         self._due_s: float | None = None
 
-    def take(self, record: Record, name: str, born: AuditedJob | None) -> None:
-        """The next record of the partition; `born` where it counts as the birth of this job."""
+    def take(self, record: Record, name: str, born: AuditedJob | None, *, is_unjudged: bool = False) -> None:
+        """The next record of the partition; `born` where it counts as the birth of this job.
+
+        `is_unjudged`: it may be a birth, which nobody here can tell.
+        """
         self._answers.read(record.offset)
-        if born is not None and name == JobCreated.event_type:
+        if is_unjudged:
+            self._answers.could_not_judge(record.offset)
+        elif born is not None and name == JobCreated.event_type:
             self._take_birth(record)
-        elif name == _ANSWERED and self._messages.counts(record.topic, name, record.key, record.value):
+        elif name == _ANSWERED:
             self._take_answer(record)
 
     def parked(self, job: AuditedJob) -> None:
@@ -113,9 +131,9 @@ class LogLines:
     async def learn(self) -> None:
         """History was read: what of it is logged already; raises LogError."""
         place = (str(Topic.JOBS_EVENTS), self._number)
-        up_to = await self._logged.up_to(self._number)
+        up_to, unjudged = await self._logged.up_to(self._number)
         end = (await self._runtime.log.end_offsets([place]))[place]
-        self._answers.logged(up_to if up_to <= end else 0)  # else it is of a log that is no more
+        self._answers.logged(up_to if up_to <= end else 0, unjudged)  # else it is of a log that is no more
 
     def start(self) -> None:
         """From now on the partition's lines are written here."""
@@ -143,7 +161,9 @@ class LogLines:
         while (batch := self._answers.batch()) is not None:
             said = [(one.receipt, one.answer) for one in batch.answers]
             at, salt = self._time(), fresh_salt()
-            payload = answers_payload(partition=self._number, up_to=batch.up_to, answers=said, at=at, salt=salt)
+            payload = answers_payload(
+                partition=self._number, up_to=batch.up_to, answers=said, at=at, salt=salt, unjudged=batch.unjudged
+            )
             if not await self._append(AnsweredSubmissions, payload):
                 self._due_s = self._now_s() + AGAIN_S
                 return
@@ -195,6 +215,12 @@ class LogLines:
         try:
             found = decode_message(record)
         except Undecodable:
+            return
+        other = self._messages.other_root(record.topic, _ANSWERED, record.value)
+        if isinstance(found, NeedsUpgrade) or other is not None:
+            self._answers.could_not_judge(record.offset)
+            return
+        if not self._messages.counts(record.topic, _ANSWERED, record.key, record.value):
             return
         if isinstance(found, Envelope) and isinstance(found.body, SubmissionAnswered):
             said = found.body

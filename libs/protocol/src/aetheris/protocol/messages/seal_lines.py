@@ -27,13 +27,17 @@ class InterimSeal(BaseModel):
 
 
 class AnsweredSubmissions(Message):
-    """jobs.seals: what of a partition's answers lies below `up_to` is in this line, or in one before it."""
+    """jobs.seals: what of a partition's answers lies below `up_to` is in this line, or in one before it.
+
+    But for what lies at the offsets of `unjudged`, which its verifier could not judge.
+    """
 
     type_name: ClassVar[str] = "answered_submissions"
     kind: Literal["answered_submissions"] = "answered_submissions"
     partition: int
     up_to: int
     answers: tuple[AnsweredReceipt, ...]
+    unjudged: tuple[int, ...] | None = None
     at: str
     salt: str
     key_id: str

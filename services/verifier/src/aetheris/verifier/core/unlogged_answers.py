@@ -1,6 +1,7 @@
 """What a partition's planner answered of submissions, on its way into the log of seals (pure)."""
 
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import islice
 
@@ -19,10 +20,12 @@ class LoggedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AnswerBatch:
-    """What a line of the log of seals is to hold: with it, all below `up_to` lies there."""
+    """What a line of the log of seals is to hold: with it, all below `up_to` lies there, but for what is `unjudged`."""
 
     answers: tuple[LoggedAnswer, ...]
     up_to: int
+    unjudged: tuple[int, ...] = ()
+    """The offsets of what may be answers, and nobody could tell."""
 
 
 class Answers:
@@ -30,6 +33,7 @@ class Answers:
 
     def __init__(self) -> None:
         self._waiting: deque[LoggedAnswer] = deque()
+        self._unjudged: list[int] = []
         self._next = 0
 
     def read(self, offset: int) -> None:
@@ -40,9 +44,14 @@ class Answers:
         """A birth, or a planner's word, that counts; `receipt` is its hash."""
         self._waiting.append(LoggedAnswer(offset, receipt, answer))
 
-    def logged(self, up_to: int) -> None:
-        """A line says that all below this offset lies in the log of seals."""
-        left = (one for one in self._waiting if one.offset >= up_to)
+    def could_not_judge(self, offset: int) -> None:
+        """It may be an answer: of a root, or a version, that is not known here. Of these the first 500 are named."""
+        if len(self._unjudged) < MOST:
+            self._unjudged.append(offset)
+
+    def logged(self, up_to: int, unjudged: Collection[int] = ()) -> None:
+        """A line says that all below this offset lies in the log of seals, but for what it could not judge."""
+        left = (one for one in self._waiting if one.offset >= up_to or one.offset in unjudged)
         self._waiting = deque(sorted(left, key=lambda one: one.offset))  # checkpoints were read in no order
 
     def batch(self) -> AnswerBatch | None:
@@ -51,7 +60,7 @@ class Answers:
         if not taken:
             return None
         rest = self._waiting[MOST].offset if len(self._waiting) > MOST else self._next
-        return AnswerBatch(taken, rest)
+        return AnswerBatch(taken, rest, tuple(offset for offset in self._unjudged if offset < rest))
 
     @property
     def is_full(self) -> bool:
