@@ -59,3 +59,8 @@ def test_what_has_no_seal_or_no_end_before_it_is_not_whole() -> None:
 @pytest.mark.parametrize("count", [0, -1, len(HISTORY) + 1, 10**9])
 def test_a_seal_of_nothing_or_of_more_than_lies_before_it_covers_nothing(count: int) -> None:
     assert not holds_what_was_sealed(sealed(stored(*HISTORY), event_count=count))
+
+
+@pytest.mark.parametrize("count", range(1, len(HISTORY)))
+def test_a_seal_that_leaves_out_the_jobs_end_covers_no_whole_job(count: int) -> None:
+    assert not holds_what_was_sealed(sealed(stored(*HISTORY), event_count=count))

@@ -1,5 +1,6 @@
 """A job's records, one after another: numbered, decoded, folded."""
 
+from collections import abc
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -87,15 +88,18 @@ def holds_what_was_sealed(records: list[Record]) -> bool:
     """
     types = [record.header("ce_type") for record in records]
     at = types.index(_SEALED) if _SEALED in types else 0
-    if _ENDS.isdisjoint(types[:at]):
+    end = next((place for place, one in enumerate(types[:at]) if one in _ENDS), None)
+    if end is None:
         return False
     try:
-        seal = ev.JobSealed.model_validate_json(records[at].value)
+        return is_sealed_by(ev.JobSealed.read(records[at].value), records, end, at)
     except ValueError:
         return False
-    if not 0 < seal.event_count <= at:
-        return False
-    return tree_over(records[: seal.event_count]).hex() == seal.tree
+
+
+def is_sealed_by(seal: ev.JobSealed, records: abc.Sequence[Record], end: int, at: int) -> bool:
+    """Whether a seal, itself the record at `at`, is over the first of these, the job's end at `end` among them."""
+    return end < seal.event_count <= at and tree_over(records[: seal.event_count]).hex() == seal.tree
 
 
 def fold_into(state: JobState | None, record: Record, numbers: Sequence) -> JobState | None:

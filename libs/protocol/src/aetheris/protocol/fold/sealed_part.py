@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from aetheris.protocol.base.record_tree import tree_over
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.fold.job_log import LoggedEvent, logged_events
+from aetheris.protocol.fold.job_log import LoggedEvent, is_sealed_by, logged_events
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Via
 
@@ -51,10 +50,13 @@ def _sealed_count(records: Sequence[Record], logged: Sequence[LoggedEvent]) -> i
     for at, one in enumerate(logged):
         if end is None and isinstance(one.event, ev.TERMINAL):
             end = at
-        if end is not None and isinstance(one.event, ev.JobSealed) and one.event.amends is None:
-            count = one.event.event_count
-            if end < count <= at and tree_over(records[:count]).hex() == one.event.tree:
-                return count
+        if (
+            end is not None
+            and isinstance(one.event, ev.JobSealed)
+            and one.event.amends is None
+            and is_sealed_by(one.event, records, end, at)
+        ):
+            return one.event.event_count
     return None
 
 
