@@ -71,7 +71,7 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
     "freezes": [lambda client: client.freezes()],
     "freeze": [lambda client: client.freeze(tool="t", everywhere=True, reason="r")],
     "unfreeze": [lambda client: client.unfreeze(agent="a", tenant="t")],
-    "openings": [lambda client: client.openings("job-1")],
+    "openings": [lambda client: client.openings("job-1", cursor="c")],
     "erase_subject": [lambda client: client.erase_subject("c-17", tenant="t")],
     "enrol_subject": [lambda client: client.enrol_subject("c-17")],
     "models": [lambda client: client.models()],

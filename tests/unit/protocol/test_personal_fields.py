@@ -44,6 +44,10 @@ def test_marks_are_found_at_arguments_and_their_members() -> None:
         schema(mail={**MARKED, "x-personal": ""}),
         schema(mail={**MARKED, "x-personal": ["/who"]}),
         schema(mail={**MARKED, "x-personal": True}),
+        schema(mail={**MARKED, "x-personal": "who"}),
+        schema(mail={**MARKED, "x-personal": {"name": ""}}),
+        schema(mail={**MARKED, "x-personal": {"name": "a\0b"}}),
+        schema(mail={**MARKED, "x-personal": {"name": "ann", "who": "/who"}}),
         schema(mail={"type": "object", "x-personal": "/who", "properties": {"a": MARKED}}),
         schema(**{"x-personal": {"type": "string"}}),
         schema(person={"type": "object", "default": {"mail": "ann"}, "properties": {"mail": MARKED}}),
@@ -55,10 +59,10 @@ def test_a_mark_that_is_not_served_is_refused(part: dict[str, Any]) -> None:
 
 
 def test_values_with_their_subjects() -> None:
-    marked = schema(mail=MARKED, phone={"type": "string", "x-personal": "all"})
+    marked = schema(mail=MARKED, phone={"type": "string", "x-personal": {"name": "/all"}})
     found = list(personal_values(marked, {"who": "ann", "mail": "a@x", "phone": "1"}))
     assert set(map(str, found)) == set(
-        map(str, [PersonalValue("/mail", "ann", "a@x"), PersonalValue("/phone", "all", "1")])
+        map(str, [PersonalValue("/mail", "ann", "a@x"), PersonalValue("/phone", "/all", "1")])
     )
     assert list(personal_values(marked, {"who": "ann"})) == []
     assert next(personal_values(marked, {"who": 17, "mail": "a@x"})).subject == "17"
@@ -97,6 +101,18 @@ def test_a_tool_marks_its_arguments() -> None:
 
     assert personal_fields(greets.schema) == (PersonalField("/mail", "/who"),)
 
+    @tool(effect_class="pure")
+    def calls(desk: Annotated[str, Personal(name="desk")]) -> None: ...
+
+    assert personal_fields(calls.schema) == (PersonalField("/desk", "desk", named=True),)
+
+    with pytest.raises(DeclarationError, match="the same in all calls"):
+
+        @tool(effect_class="pure")
+        def forgets(who: str, mail: Annotated[str, Personal("who")]) -> None: ...
+
+    with pytest.raises(DeclarationError, match="one of them"):
+        Personal("/who", name="ann")
     with pytest.raises(DeclarationError, match="x-personal isn't served"):
 
         @tool(effect_class="pure")

@@ -52,6 +52,15 @@ async def test_a_subject_has_one_key_wherever_it_is_asked_for(tmp_path: Path) ->
     assert await other.known([asked[0]["ann"].k]) == {asked[0]["ann"].k: asked[0]["ann"].key}
 
 
+async def test_a_name_is_one_person_however_its_letters_are_put_together(tmp_path: Path) -> None:
+    composed, taken_apart = "Zo\u00eb \u1e69", "Zoe\u0308 s\u0307\u0323"
+    found = await keys_in(tmp_path).enrolled("acme", [composed, taken_apart, "Zoe s"])
+    assert found[composed] == found[taken_apart] != found["Zoe s"]
+    assert await keys_in(tmp_path).erase("acme", taken_apart) == found[composed].k
+    with pytest.raises(SubjectErased):
+        await keys_in(tmp_path).enrolled("acme", [composed])
+
+
 async def test_the_store_has_no_name_and_no_key_in_the_clear(tmp_path: Path) -> None:
     found = (await keys_in(tmp_path).enrolled("acme", ["ann of acme"]))["ann of acme"]
     kept = b"".join(path.read_bytes() for path in (tmp_path / "subjects").rglob("*") if path.is_file())

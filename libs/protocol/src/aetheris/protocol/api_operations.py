@@ -98,12 +98,16 @@ class OpeningView(ResponseModel):
 
 
 class OpeningList(ResponseModel):
-    """The `hidden` values of a job, opened; `erased` can't be any more, `left_out` were not: too many, or not here."""
+    """Some of the `hidden` values of a job, opened; `cursor` leads to the next ones.
+
+    Of these `erased` can't be opened any more, and `left_out` not here.
+    """
 
     openings: tuple[OpeningView, ...]
     hidden: int
     erased: int
     left_out: int
+    cursor: str | None = None
 
 
 class UndoBody(RequestModel):

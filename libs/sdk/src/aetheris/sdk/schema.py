@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast, get_type_hints
 
@@ -13,7 +13,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import SchemaError
 
 from aetheris.protocol.base.canonical import InvalidArgs, digest
-from aetheris.protocol.planning.personal_fields import PERSONAL
+from aetheris.protocol.planning.personal_fields import NAMED, PERSONAL
 from aetheris.protocol.planning.schemas import ArgsRefused, SchemaRefused, check_args, check_schema
 
 
@@ -34,13 +34,19 @@ class BadArguments(ValueError):
 class Personal:
     """Marks an argument as a person's: `Annotated[str, Personal("/customer")]` (docs/hidden-values.md).
 
-    `subject`: a JSON Pointer to the argument that names the person, or, without a slash at its beginning, the name.
+    `subject`: a JSON Pointer to the argument that names the person. Or `name`: the person itself, in all calls.
     """
 
-    subject: str
+    subject: str | None = None
+    name: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Raises DeclarationError."""
+        if (self.subject is None) == (self.name is None):
+            raise DeclarationError("Personal takes a JSON Pointer to who it is, or a name: one of them")
 
     def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
-        return {**handler(core_schema), PERSONAL: self.subject}
+        return {**handler(core_schema), PERSONAL: self.subject if self.name is None else {NAMED: self.name}}
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from aetheris.gateway.core.cursors import cursor_at, number_at
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import Unavailable
 from aetheris.gateway.deadlines import Deadlines
@@ -19,12 +20,12 @@ from aetheris.runtime.subjects.kms import SubjectErased, SubjectKeyError, Subjec
 
 MOST_VALUES = 1_000
 MOST_BYTES = 8 * 1024 * 1024
-"""Of the values of an answer, as JSON."""
+"""Of an answer: hidden values that are looked at, and what is opened of them, as JSON; the cursor leads on."""
 
 
 @dataclass(slots=True)
 class _Opened:
-    """What has been opened so far."""
+    """What has been looked at so far."""
 
     openings: list[OpeningView] = field(default_factory=list[OpeningView])
     size: int = 0
@@ -32,8 +33,12 @@ class _Opened:
     left_out: int = 0
 
     @property
+    def count(self) -> int:
+        return len(self.openings) + self.erased + self.left_out
+
+    @property
     def is_full(self) -> bool:
-        return len(self.openings) >= MOST_VALUES or self.size >= MOST_BYTES
+        return self.count >= MOST_VALUES or self.size >= MOST_BYTES
 
 
 class JobOpenings:
@@ -44,25 +49,34 @@ class JobOpenings:
         self._reader = reader
         self._deadlines = deadlines
 
-    async def of_job(self, caller: Principal, job_id: str) -> OpeningList:
-        """Each hidden value once, in the order in which they stand in the log.
+    async def of_job(self, caller: Principal, job_id: str, cursor: str | None = None) -> OpeningList:
+        """Each hidden value once, in the order in which they stand in the log, behind `cursor`.
 
         Raises:
-            NotFound, Forbidden, Unavailable.
+            BadRequest, NotFound, Forbidden, Unavailable.
         """
+        listed = f"openings {job_id}"
+        begin = number_at(cursor, caller.tenant, listed) if cursor is not None else 0
         async with self._deadlines.deadline():
             row = await self._reader.row(caller, job_id)
             records = await self._reader.records(row, await self._reader.end(job_id))
             found = _hidden(records)
             opened = _Opened()
-            for event_id, place in found:
+            for event_id, place in found[begin:]:
+                if opened.is_full:
+                    break
                 await self._open(row.tenant, job_id, event_id, place, opened)
+        following = begin + opened.count
         return OpeningList(
-            openings=tuple(opened.openings), hidden=len(found), erased=opened.erased, left_out=opened.left_out
+            openings=tuple(opened.openings),
+            hidden=len(found),
+            erased=opened.erased,
+            left_out=opened.left_out,
+            cursor=cursor_at(str(following), caller.tenant, listed) if following < len(found) else None,
         )
 
     async def _open(self, tenant: str, job_id: str, event_id: str, place: HiddenPlace, opened: _Opened) -> None:
-        if self._hiding is None or opened.is_full:
+        if self._hiding is None:
             opened.left_out += 1
             return
         try:

@@ -10,6 +10,7 @@ from aetheris.cli import keyfiles, local
 from aetheris.cli.console import Json, errors_as_exits, print_json, progress
 from aetheris.cli.gateway import connected
 from aetheris.cli.job_ids import whole_id
+from aetheris.sdk.client import Client
 
 Subject = Annotated[str, typer.Option("--subject", help="The person, by the name that plans have.")]
 Tenant = Annotated[str | None, typer.Option(help="Whose subject it is, if not yours; for administrators.")]
@@ -27,7 +28,7 @@ def openings(
     with errors_as_exits(as_json=as_json or to is None):
         with connected(data, who) as client:
             job_id = whole_id(client, job_id)
-            found = client.openings(job_id)
+            found = _all(client, job_id)
         if to is None:
             print_json(found)
             return
@@ -37,6 +38,18 @@ def openings(
             print_json({"job_id": job_id, "file": str(to), "opened": opened, "hidden": hidden})
         else:
             progress("opened", f"{opened} of {hidden} hidden values to {to}")
+
+
+def _all(client: Client, job_id: str) -> dict[str, Any]:
+    """The values of all pages."""
+    found = client.openings(job_id)
+    cursor = found.pop("cursor", None)
+    while cursor is not None:
+        page = client.openings(job_id, cursor=cursor)
+        for name in ("openings", "erased", "left_out"):
+            found[name] += page[name]
+        found["hidden"], cursor = page["hidden"], page.get("cursor")
+    return found
 
 
 def erase(

@@ -1,6 +1,6 @@
 """Which arguments of a tool are a person's, by its schema: `"x-personal": subject` (docs/hidden-values.md).
 
-The subject is a JSON Pointer to the argument that names it, or, where it doesn't begin with a slash, its name itself.
+The subject is a JSON Pointer to the argument that names it, or {"name": its name}, which is the same in all calls.
 """
 
 import json
@@ -20,8 +20,11 @@ from aetheris.protocol.base.references import (
 )
 
 PERSONAL = "x-personal"
+NAMED = "name"
+"""In a mark: the person's name itself."""
 _NOT_BESIDE = ("default", "$ref", "const", "enum", "examples")
 """What would say the value, or that it is elsewhere."""
+_FORMS = 'a JSON Pointer ("/customer"), or {"name": "a person"}'
 
 
 class PersonalRefused(ValueError):
@@ -39,7 +42,8 @@ class PersonalField:
 
     at: str
     subject: str
-    """As the schema has it."""
+    """A JSON Pointer; where it is `named`, the name itself."""
+    named: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ def _reaches(args: Any, at: str) -> bool:
 
 
 def _subject(field: PersonalField, args: Mapping[str, Any]) -> str:
-    if not field.subject.startswith("/"):
+    if field.named:
         return field.subject
     try:
         found = point(args, field.subject, field.subject)
@@ -132,13 +136,18 @@ def _fields(schema: Mapping[str, Any], at: str) -> Iterator[PersonalField]:
 
 
 def _field(held: Mapping[str, Any], at: str) -> PersonalField:
-    subject = held[PERSONAL]
-    if not isinstance(subject, str) or not 0 < len(subject) <= LONGEST_SUBJECT:
-        raise PersonalRefused(at, f"{PERSONAL} names its subject: a JSON Pointer, or a text")
+    subject, named = held[PERSONAL], False
+    if isinstance(subject, dict) and cast("dict[str, Any]", subject).keys() == {NAMED}:
+        subject, named = cast("dict[str, Any]", subject)[NAMED], True
+    if not isinstance(subject, str) or not 0 < len(subject) <= LONGEST_SUBJECT or "\0" in subject:
+        raise PersonalRefused(at, f"{PERSONAL} names its subject: {_FORMS}")
+    if not named and not subject.startswith("/"):
+        rule = f"{PERSONAL} without a slash would be one person, the same in all calls: it is {_FORMS}"
+        raise PersonalRefused(at, rule)
     beside = [name for name in _NOT_BESIDE if name in held]
     if beside:
         raise PersonalRefused(at, f"{PERSONAL} isn't served beside {', '.join(beside)}")
-    return PersonalField(at, subject)
+    return PersonalField(at, subject, named)
 
 
 def _mentions(part: Any) -> bool:

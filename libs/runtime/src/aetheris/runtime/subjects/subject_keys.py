@@ -1,6 +1,6 @@
 """The store of subjects' keys: a folder, and no log. What is destroyed there is gone (docs/hidden-values.md).
 
-names/<h>   {"k": pseudonym, "erased": time or null}, h = HMAC-SHA-256(index key, tenant ␀ subject): no name lies here
+names/<h>   {"k": pseudonym, "erased": time or null}, h = HMAC-SHA-256(index key, tenant ␀ NFC(subject)): no name lies here
 keys/<k>    {"wrapped": the subject's key, wrapped}, or {"erased": time}
 index       {"wrapped": the index key, wrapped}
 
@@ -15,6 +15,7 @@ import os
 import re
 import secrets
 import threading
+import unicodedata
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -176,7 +177,8 @@ class SubjectKeys:
                 _make(self._index, {"wrapped": self._kms.wrap(fresh, b"index")})
             found = _read(self._index) or {}
             self._index_key = self._kms.unwrap(str(found.get("wrapped")), b"index")
-        name = hmac.digest(self._index_key, f"{tenant}\0{subject}".encode(errors="surrogatepass"), "sha256").hex()
+        person = unicodedata.normalize("NFC", subject)  # however its letters are put together
+        name = hmac.digest(self._index_key, f"{tenant}\0{person}".encode(errors="surrogatepass"), "sha256").hex()
         return self._names / name
 
 

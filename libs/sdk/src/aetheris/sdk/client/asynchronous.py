@@ -362,9 +362,9 @@ class AsyncClient:
         """Let another policy decide; `policy` is its text. Raises ApiError (Conflict: another came first)."""
         return await self._send(calls.activate_policy(policy, reason))
 
-    async def openings(self, job_id: str) -> dict[str, Any]:
-        """{openings, hidden, erased, left_out}: the job's hidden values in the clear; raises ApiError (Forbidden)."""
-        return await self._send(ApiCall("GET", f"/jobs/{job_id}/openings"))
+    async def openings(self, job_id: str, *, cursor: str | None = None) -> dict[str, Any]:
+        """The job's hidden values in the clear: {openings, hidden, erased, left_out, cursor}; raises ApiError."""
+        return await self._send(calls.openings(job_id, cursor))
 
     async def erase_subject(self, subject: str, *, tenant: str | None = None) -> dict[str, Any]:
         """Destroy the key of a person's hidden values; raises ApiError (NotFound: nothing was ever hidden for it)."""

@@ -207,6 +207,11 @@ def freeze(path: str, agent: str | None, tenant: str | None, tool: str | None, m
     return ApiCall("POST", path, _given(agent=agent, tenant=tenant, tool=tool, **more))
 
 
+def openings(job_id: str, cursor: str | None) -> ApiCall:
+    """GET /jobs/{id}/openings."""
+    return ApiCall("GET", f"/jobs/{job_id}/openings", params=_given(cursor=cursor))
+
+
 def about_subject(what: str, subject: str, tenant: str | None) -> ApiCall:
     """What becomes of a person's key: erase or enrol."""
     return ApiCall("POST", f"/subjects/{what}", _given(subject=subject, tenant=tenant))

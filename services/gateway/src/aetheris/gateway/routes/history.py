@@ -40,9 +40,9 @@ async def trace(caller: Who, deps: RouteServices, job_id: str) -> JSONResponse:
 
 
 @router.get("/jobs/{job_id}/openings", response_model=api_operations.OpeningList)
-async def openings(caller: Who, deps: RouteServices, job_id: str) -> JSONResponse:
-    """The hidden values of the job, opened."""
-    return json_reply(await deps.openings.of_job(caller, job_id))
+async def openings(caller: Who, deps: RouteServices, job_id: str, cursor: str | None = None) -> JSONResponse:
+    """The hidden values of the job, opened, so many at a time."""
+    return json_reply(await deps.openings.of_job(caller, job_id, cursor))
 
 
 @router.get("/effects", response_model=api.EffectPage)
