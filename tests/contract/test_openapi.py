@@ -74,6 +74,8 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
     "openings": [lambda client: client.openings("job-1", cursor="c")],
     "erase_subject": [lambda client: client.erase_subject("c-17", tenant="t")],
     "enrol_subject": [lambda client: client.enrol_subject("c-17")],
+    "hold_subject": [lambda client: client.hold_subject("c-17", tenant="t")],
+    "release_subject": [lambda client: client.release_subject("c-17")],
     "models": [lambda client: client.models()],
     "audit": [lambda client: client.audit(since="2026-01-01T00:00:00Z", cursor="c")],
     "limits": [lambda client: client.limits()],

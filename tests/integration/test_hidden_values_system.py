@@ -7,6 +7,7 @@ import os
 import secrets
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -192,6 +193,34 @@ def test_who_may_read_payloads_is_shown_values_that_a_bundle_bears_out(rig: Hidd
     judged(rig, job)
     assert rig.post("/subjects/erase", {"subject": subject})[0] == 200
     assert opened(rig, job) == (None, 0, 2)
+
+
+def test_who_is_on_hold_keeps_what_is_hidden_until_released(rig: HiddenRig) -> None:
+    value, name = fresh(), f"Zo\u00eb {secrets.token_hex(8)}"
+    taken_apart = unicodedata.normalize("NFD", name)
+    rig.said.append(value)
+    job = rig.system.completed({"id": "hello", "tool": "greet", "args": {"text": 1}}, call("a", "echo", name, value))
+    status, held = rig.post("/subjects/hold", {"subject": taken_apart})
+    assert (status, held["held"]) == (200, True)
+    status, answer = rig.post("/subjects/erase", {"subject": name})
+    assert (status, answer["error"]["code"]) == (409, "held")
+    assert opened(rig, job)[0] == value
+    assert aetheris(rig, "release", "--subject", name, "--as", "approver") == f"{held['pseudonym']} released\n"
+    status, answer = rig.post("/subjects/release", {"subject": name})
+    assert (status, answer["error"]["code"]) == (409, "not_held")
+    status, erased = rig.post("/subjects/erase", {"subject": taken_apart})
+    assert (status, erased["pseudonym"]) == (200, held["pseudonym"])
+    assert opened(rig, job) == (None, 0, 2)
+    status, answer = rig.post("/subjects/hold", {"subject": name})
+    assert (status, answer["error"]["code"]) == (409, "erased")
+    told = [one for one in audited(rig) if one.get("subject") == f"subject {held['pseudonym']}"]
+    routes = ["hold", "release", "erase"]
+    assert [(one["action"], one["route"].rsplit("/")[-1]) for one in told] == [("configured", name) for name in routes]
+
+
+def audited(rig: HiddenRig) -> list[dict[str, Any]]:
+    """Who came, as an auditor is told."""
+    return json.loads(aetheris(rig, "audit", "--as", "approver", "--json"))["records"]
 
 
 def test_a_call_whose_subject_is_erased_before_it_starts_is_not_made(rig: HiddenRig) -> None:

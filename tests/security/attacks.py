@@ -51,6 +51,7 @@ _BODIES: dict[str, dict[str, Any]] = {
     "reconcile": {},
     "erase": {"subject": "c-17"},
     "enrol": {"subject": "c-17"},
+    "hold": {"subject": "c-17"},
 }
 
 

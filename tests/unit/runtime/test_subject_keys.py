@@ -16,12 +16,13 @@ from aetheris.runtime.subjects.kms import (
     HiddenCorrupt,
     KmsRefused,
     SubjectErased,
+    SubjectHeld,
     SubjectKeyError,
     SubjectKeyMissing,
     SubjectKeysAway,
     make_file_key,
 )
-from aetheris.runtime.subjects.subject_keys import SubjectKeys
+from aetheris.runtime.subjects.subject_keys import ErasedSubject, SubjectKeys
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -56,7 +57,8 @@ async def test_a_name_is_one_person_however_its_letters_are_put_together(tmp_pat
     composed, taken_apart = "Zo\u00eb \u1e69", "Zoe\u0308 s\u0307\u0323"
     found = await keys_in(tmp_path).enrolled("acme", [composed, taken_apart, "Zoe s"])
     assert found[composed] == found[taken_apart] != found["Zoe s"]
-    assert await keys_in(tmp_path).erase("acme", taken_apart) == found[composed].k
+    erased = await keys_in(tmp_path).erase("acme", taken_apart)
+    assert erased is not None and erased.k == found[composed].k
     with pytest.raises(SubjectErased):
         await keys_in(tmp_path).enrolled("acme", [composed])
 
@@ -74,10 +76,10 @@ async def test_what_is_destroyed_is_gone_for_every_process_at_once(tmp_path: Pat
     found = (await one.enrolled("acme", ["ann"]))["ann"]
     wrapped = json.loads((tmp_path / "subjects" / "keys" / found.k).read_bytes())["wrapped"]
     await other.known([found.k])
-    assert await one.erase("acme", "ann") == found.k
+    assert await one.erase("acme", "ann") == ErasedSubject(found.k, NOW.isoformat())
     with pytest.raises(SubjectErased):
         await other.known([found.k])
-    assert await other.erase("acme", "ann") == found.k
+    assert await other.erase("acme", "ann") == ErasedSubject(found.k, NOW.isoformat())
     for keys in (one, other, keys_in(tmp_path)):
         with pytest.raises(SubjectErased):
             await keys.known([found.k])
@@ -103,7 +105,7 @@ async def test_an_erasure_that_was_cut_short_is_ended_by_the_next(
             await keys.erase("acme", "ann")
     with pytest.raises(SubjectErased):
         await keys.enrolled("acme", ["ann"])
-    assert await keys.erase("acme", "ann") == found.k
+    assert await keys.erase("acme", "ann") == ErasedSubject(found.k, NOW.isoformat())
     with pytest.raises(SubjectErased):
         await keys.known([found.k])
 
@@ -127,7 +129,7 @@ async def test_a_kill_in_the_middle_of_a_destruction_leaves_what_can_be_read_and
             await keys.erase("acme", "ann")
     with pytest.raises(SubjectErased):
         await keys_in(tmp_path).known([found.k])
-    assert await keys.erase("acme", "ann") == found.k
+    assert await keys.erase("acme", "ann") == ErasedSubject(found.k, NOW.isoformat())
 
 
 async def test_who_is_enrolled_anew_behind_an_erasure_cut_short_leaves_no_key_of_before(
@@ -154,6 +156,44 @@ async def test_of_two_who_enrol_a_subject_anew_at_once_one_does(tmp_path: Path) 
     await processes[0].erase("acme", "ann")
     made = await asyncio.gather(*(keys.enrol_anew("acme", "ann") for keys in processes))
     assert len([k for k in made if k is not None]) == 1
+
+
+async def test_who_is_on_hold_is_not_erased_until_released(tmp_path: Path) -> None:
+    one, other = keys_in(tmp_path), keys_in(tmp_path)
+    found = (await one.enrolled("acme", ["ann"]))["ann"]
+    assert await one.release("acme", "ann") is None
+    assert await one.hold("acme", "ann") == await other.hold("acme", "ann") == found.k
+    for keys in (one, other, keys_in(tmp_path)):
+        with pytest.raises(SubjectHeld):
+            await keys.erase("acme", "ann")
+    assert await other.known([found.k]) == {found.k: found.key}
+    assert await other.enrolled("acme", ["ann"]) == {"ann": found}
+    assert await other.release("acme", "ann") == found.k
+    assert await one.erase("acme", "ann") is not None
+    with pytest.raises(SubjectErased):
+        await one.hold("acme", "ann")
+    await one.enrol_anew("acme", "ann")
+    await one.hold("acme", "ann")
+    assert await one.hold("acme", "nobody yet") == (await other.enrolled("acme", ["nobody yet"]))["nobody yet"].k
+
+
+async def test_of_a_hold_and_an_erasure_at_once_one_comes_first(tmp_path: Path) -> None:
+    for attempt in range(10):
+        subject, processes = f"c-{attempt}", [keys_in(tmp_path) for _ in range(6)]
+        found = (await processes[0].enrolled("acme", [subject]))[subject]
+        work = [keys.hold("acme", subject) if at % 2 else keys.erase("acme", subject) for at, keys in enumerate(processes)]
+        said = await asyncio.gather(*work, return_exceptions=True)
+        kinds = {type(one) for one in said}
+        assert kinds in ({str, SubjectHeld}, {ErasedSubject, SubjectErased}), kinds
+        assert (await _opens(keys_in(tmp_path), found.k)) == (SubjectHeld in kinds)
+
+
+async def _opens(keys: SubjectKeys, k: str) -> bool:
+    try:
+        await keys.known([k])
+    except SubjectErased:
+        return False
+    return True
 
 
 async def test_who_is_enrolled_anew_has_another_key_and_the_old_one_stays_destroyed(tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ PLACES = {
     "openings": "subjects",
     "erase": "subjects",
     "enrol": "subjects",
+    "hold": "subjects",
+    "release": "subjects",
     "tools": "tools",
     "models": "jobs",
     "worker": "worker",

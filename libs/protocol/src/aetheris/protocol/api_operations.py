@@ -70,7 +70,7 @@ class FreezeList(ResponseModel):
 
 
 class SubjectBody(RequestModel):
-    """The body of POST /api/subjects/erase and /api/subjects/enrol: a person, by the name that plans have.
+    """The body of POST /api/subjects/erase, enrol, hold and release: a person, by the name that plans have.
 
     It is of `tenant`, the caller's where none is named.
     """
@@ -80,10 +80,14 @@ class SubjectBody(RequestModel):
 
 
 class SubjectView(ResponseModel):
-    """A person whose values are hidden: the pseudonym by which records name it, and whether its key is destroyed."""
+    """A person whose values are hidden: the pseudonym by which records name it, and how its key stands.
+
+    `erased`: it is destroyed; `held`: nobody may destroy it.
+    """
 
     pseudonym: str
     erased: bool
+    held: bool = False
 
 
 class OpeningView(ResponseModel):

@@ -8,7 +8,7 @@ from aetheris.gateway.core.problems import ConflictProblem, Unavailable
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
 from aetheris.runtime.blobs.store import BlobsUnreachable
 from aetheris.runtime.subjects.hidden_store import HiddenStore, SealedValue, sealed
-from aetheris.runtime.subjects.kms import SubjectErased, SubjectKeyError
+from aetheris.runtime.subjects.kms import SubjectErased, SubjectHeld, SubjectKeyError
 
 MOST_SUBJECTS = 100
 """Of one submission: each that is new is a key, kept for good before anything of the submission is taken."""
@@ -66,5 +66,8 @@ def answered() -> Generator[None]:
     except SubjectErased:
         message = "a subject of these values was erased: an administrator may enrol it anew"
         raise ConflictProblem("erased", message) from None
+    except SubjectHeld:
+        message = "the subject is on hold: what is hidden of it must be kept until an administrator releases it"
+        raise ConflictProblem("held", message) from None
     except SubjectKeyError as error:
         raise Unavailable(error.code, "the keys of these values' subjects can't be had now: try again") from None

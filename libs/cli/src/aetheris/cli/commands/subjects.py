@@ -1,4 +1,4 @@
-"""`aetheris openings | erase | enrol`: hidden values of persons, opened, closed for ever, or hidden anew."""
+"""`aetheris openings | erase | enrol | hold | release`: hidden values of persons, opened, closed for ever, or kept."""
 
 import json
 from pathlib import Path
@@ -80,6 +80,36 @@ def enrol(
         with connected(data, who) as client:
             answer = client.enrol_subject(subject, tenant=tenant)
         _print(answer, "enrolled anew", as_json=as_json)
+
+
+def hold(
+    *,
+    subject: Subject,
+    tenant: Tenant = None,
+    who: local.As = None,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Let nobody erase a person, until `release`."""
+    with errors_as_exits(as_json=as_json):
+        with connected(data, who) as client:
+            answer = client.hold_subject(subject, tenant=tenant)
+        _print(answer, "on hold", as_json=as_json)
+
+
+def release(
+    *,
+    subject: Subject,
+    tenant: Tenant = None,
+    who: local.As = None,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """End the hold of a person, who may be erased then."""
+    with errors_as_exits(as_json=as_json):
+        with connected(data, who) as client:
+            answer = client.release_subject(subject, tenant=tenant)
+        _print(answer, "released", as_json=as_json)
 
 
 def _print(answer: dict[str, Any], word: str, *, as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 SubjectKeyError
 ├── SubjectErased        the key was destroyed, and the subject is not enrolled anew
+├── SubjectHeld          the key must not be destroyed
 ├── SubjectKeyMissing    this store has no such key: another one may
 ├── SubjectKeysAway      the store, or who wraps its keys, does not answer
 └── HiddenCorrupt        what lies under the name is not what was hidden
@@ -33,6 +34,12 @@ class SubjectErased(SubjectKeyError):
     """The key was destroyed: nothing of it can be opened, and nothing new is hidden under it."""
 
     code = "erased"
+
+
+class SubjectHeld(SubjectKeyError):
+    """The subject is on hold: what is hidden under its key must be kept."""
+
+    code = "held"
 
 
 class SubjectKeyMissing(SubjectKeyError):

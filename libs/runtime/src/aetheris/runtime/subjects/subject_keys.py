@@ -1,6 +1,7 @@
 """The store of subjects' keys: a folder, and no log. What is destroyed there is gone (docs/hidden-values.md).
 
-names/<h>   {"k": pseudonym, "erased": time or null}, h = HMAC-SHA-256(index key, tenant ␀ NFC(subject)): no name lies here
+names/<h>   {"k": pseudonym, "erased": time or null, "held": time or null}, h = HMAC-SHA-256(index key, tenant ␀ NFC(subject)):
+            no name lies here
 keys/<k>    {"wrapped": the subject's key, wrapped}, or {"erased": time}
 index       {"wrapped": the index key, wrapped}
 
@@ -25,7 +26,14 @@ from typing import Any, TypeVar, cast
 
 from aetheris.protocol.base.hidden_values import KEY_BYTES
 from aetheris.runtime.base.whole_file import write_whole
-from aetheris.runtime.subjects.kms import HiddenCorrupt, Kms, SubjectErased, SubjectKeyMissing, SubjectKeysAway
+from aetheris.runtime.subjects.kms import (
+    HiddenCorrupt,
+    Kms,
+    SubjectErased,
+    SubjectHeld,
+    SubjectKeyMissing,
+    SubjectKeysAway,
+)
 
 T = TypeVar("T")
 
@@ -40,6 +48,14 @@ class SubjectKey:
 
     k: str
     key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedSubject:
+    """A subject whose key is destroyed: its pseudonym, and since when (RFC 3339)."""
+
+    k: str
+    at: str
 
 
 class SubjectKeys:
@@ -72,13 +88,31 @@ class SubjectKeys:
         """
         return await _in_thread(lambda: {k: self._key(k) for k in pseudonyms})
 
-    async def erase(self, tenant: str, subject: str) -> str | None:
-        """Destroy a subject's key, and remember that: again is the same. Its pseudonym; None where it has none.
+    async def erase(self, tenant: str, subject: str) -> ErasedSubject | None:
+        """Destroy a subject's key, and remember that: again is the same. None where it has none.
 
         Raises:
+            SubjectHeld: it is on hold, and nothing was destroyed.
             SubjectKeysAway: it may or may not be destroyed. Ask again.
         """
         return await _in_thread(lambda: self._erase(tenant, subject))
+
+    async def hold(self, tenant: str, subject: str) -> str:
+        """Keep a subject's key from being destroyed, also of one of whom nothing is hidden yet. Its pseudonym.
+
+        Raises:
+            SubjectErased: it is too late.
+            SubjectKeysAway, HiddenCorrupt.
+        """
+        return await _in_thread(lambda: self._hold(tenant, subject))
+
+    async def release(self, tenant: str, subject: str) -> str | None:
+        """End the hold of a subject. Its pseudonym; None where it is not on hold.
+
+        Raises:
+            SubjectKeysAway.
+        """
+        return await _in_thread(lambda: self._release(tenant, subject))
 
     async def enrol_anew(self, tenant: str, subject: str) -> str | None:
         """Let values of an erased subject be hidden again, under a fresh key: its new pseudonym.
@@ -92,16 +126,15 @@ class SubjectKeys:
 
     def _enrolled(self, tenant: str, subject: str) -> SubjectKey:
         path = self._name(tenant, subject)
-        found = _read(path)
-        if found is None:
+        self._make_name(path)
+        k = _standing(path)
+        return SubjectKey(k, self._key(k))
+
+    def _make_name(self, path: Path) -> None:
+        if _read(path) is None:
             with self._enrolling:
                 if _read(path) is None:
                     _make(path, {"k": self._fresh(), "erased": None})
-            found = _read(path) or {}
-        if found.get("erased") is not None:
-            raise SubjectErased("the subject was erased")
-        k = str(found.get("k"))
-        return SubjectKey(k, self._key(k))
 
     def _fresh(self) -> str:
         k, key = secrets.token_hex(16), secrets.token_bytes(KEY_BYTES)
@@ -134,16 +167,35 @@ class SubjectKeys:
         self._held[k] = look, key
         return key
 
-    def _erase(self, tenant: str, subject: str) -> str | None:
+    def _hold(self, tenant: str, subject: str) -> str:
+        path = self._name(tenant, subject)
+        self._make_name(path)
+        with self._alone():
+            k, held = _standing(path), (_read(path) or {}).get("held")
+            write_whole(path, _encoded({"k": k, "erased": None, "held": held or self._now().isoformat()}))
+            return k
+
+    def _release(self, tenant: str, subject: str) -> str | None:
+        path = self._name(tenant, subject)
+        with self._alone():
+            found = _read(path)
+            if found is None or found.get("held") is None:
+                return None
+            write_whole(path, _encoded({**found, "held": None}))
+            return str(found.get("k"))
+
+    def _erase(self, tenant: str, subject: str) -> ErasedSubject | None:
         path = self._name(tenant, subject)
         with self._alone():
             found = _read(path)
             if found is None:
                 return None
+            if found.get("held") is not None:
+                raise SubjectHeld("the subject is on hold")
             k, at = str(found.get("k")), found.get("erased") or self._now().isoformat()
             write_whole(path, _encoded({"k": k, "erased": at}))  # first: from here on nobody hides anything under it
             self._destroy(k, at)
-            return k
+            return ErasedSubject(k, at)
 
     def _destroy(self, k: str, at: str) -> None:
         held = _read(self._keys / k)
@@ -165,7 +217,10 @@ class SubjectKeys:
 
     @contextmanager
     def _alone(self) -> Generator[None]:
-        """Of all processes: of two that name a subject anew, one key would be left that nobody erases."""
+        """Of all processes: of two that name a subject anew, one key would be left that nobody erases.
+
+        And who is put on hold is not erased by who looked before.
+        """
         with (self._names.parent / "lock").open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -187,6 +242,14 @@ async def _in_thread(work: Callable[[], T]) -> T:
         return await asyncio.to_thread(work)
     except OSError as error:
         raise SubjectKeysAway(f"the store of subjects' keys does not answer: {type(error).__name__}") from None
+
+
+def _standing(path: Path) -> str:
+    """The pseudonym under a name; raises SubjectErased."""
+    found = _read(path) or {}
+    if found.get("erased") is not None:
+        raise SubjectErased("the subject was erased")
+    return str(found.get("k"))
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -374,6 +374,14 @@ class AsyncClient:
         """Let values of an erased person be hidden again; raises ApiError (Conflict: it is not erased)."""
         return await self._send(calls.about_subject("enrol", subject, tenant))
 
+    async def hold_subject(self, subject: str, *, tenant: str | None = None) -> dict[str, Any]:
+        """Let nobody erase a person, until it is released; raises ApiError (Conflict: it is erased)."""
+        return await self._send(calls.about_subject("hold", subject, tenant))
+
+    async def release_subject(self, subject: str, *, tenant: str | None = None) -> dict[str, Any]:
+        """End a person's hold; raises ApiError (Conflict: it is not on hold)."""
+        return await self._send(calls.about_subject("release", subject, tenant))
+
     async def rules(self) -> dict[str, Any]:
         """{version, order, services}: under which rules jobs are created, and which ones each live process knows."""
         return await self._send(ApiCall("GET", "/rules"))

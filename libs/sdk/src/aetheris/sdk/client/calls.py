@@ -213,7 +213,7 @@ def openings(job_id: str, cursor: str | None) -> ApiCall:
 
 
 def about_subject(what: str, subject: str, tenant: str | None) -> ApiCall:
-    """What becomes of a person's key: erase or enrol."""
+    """What becomes of a person's key: erase, enrol, hold or release."""
     return ApiCall("POST", f"/subjects/{what}", _given(subject=subject, tenant=tenant))
 
 

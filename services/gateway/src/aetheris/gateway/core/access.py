@@ -80,6 +80,8 @@ ROUTES: Mapping[str, Access] = {
     "POST /api/policies": Access((Role.ADMINISTER,)),
     "POST /api/subjects/erase": Access((Role.ADMINISTER,)),
     "POST /api/subjects/enrol": Access((Role.ADMINISTER,)),
+    "POST /api/subjects/hold": Access((Role.ADMINISTER,)),
+    "POST /api/subjects/release": Access((Role.ADMINISTER,)),
     "GET /api/rules": Access((Role.OPERATE, Role.AUDIT, Role.ADMINISTER)),
     "POST /api/rules": Access((Role.ADMINISTER,)),
     "GET /api/models": ANYBODY,

@@ -34,6 +34,8 @@ ACTIONS: Mapping[str, AccessAction] = {
     "POST /api/rules": AccessAction.CONFIGURED,
     "POST /api/subjects/erase": AccessAction.CONFIGURED,
     "POST /api/subjects/enrol": AccessAction.CONFIGURED,
+    "POST /api/subjects/hold": AccessAction.CONFIGURED,
+    "POST /api/subjects/release": AccessAction.CONFIGURED,
     "POST /api/freezes": AccessAction.CONFIGURED,
     "POST /api/freezes/end": AccessAction.CONFIGURED,
 }

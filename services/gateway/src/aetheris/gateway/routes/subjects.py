@@ -1,4 +1,4 @@
-"""An administrator's word that a person is erased, or may be enrolled anew."""
+"""An administrator's word that a person is erased, may be enrolled anew, or is on hold."""
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
@@ -20,6 +20,18 @@ async def erase(caller: Who, deps: RouteServices, body: Raw, request: Request) -
 async def enrol(caller: Who, deps: RouteServices, body: Raw, request: Request) -> JSONResponse:
     """Let values of an erased subject be hidden again, under a fresh key."""
     return _told(request, await deps.subjects.enrol(caller, body))
+
+
+@router.post("/hold", response_model=api_operations.SubjectView, openapi_extra=takes(api_operations.SubjectBody))
+async def hold(caller: Who, deps: RouteServices, body: Raw, request: Request) -> JSONResponse:
+    """Let nobody erase a subject, until it is released."""
+    return _told(request, await deps.subjects.hold(caller, body))
+
+
+@router.post("/release", response_model=api_operations.SubjectView, openapi_extra=takes(api_operations.SubjectBody))
+async def release(caller: Who, deps: RouteServices, body: Raw, request: Request) -> JSONResponse:
+    """End a subject's hold."""
+    return _told(request, await deps.subjects.release(caller, body))
 
 
 def _told(request: Request, answer: api_operations.SubjectView) -> JSONResponse:
