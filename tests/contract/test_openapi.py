@@ -72,6 +72,7 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
     "freeze": [lambda client: client.freeze(tool="t", everywhere=True, reason="r")],
     "unfreeze": [lambda client: client.unfreeze(agent="a", tenant="t")],
     "openings": [lambda client: client.openings("job-1", cursor="c")],
+    "erasures": [lambda client: client.erasures("a" * 32)],
     "erase_subject": [lambda client: client.erase_subject("c-17", tenant="t")],
     "enrol_subject": [lambda client: client.enrol_subject("c-17")],
     "hold_subject": [lambda client: client.hold_subject("c-17", tenant="t")],

@@ -42,7 +42,7 @@ class HiddenRig:
         return hashlib.sha256(value.encode()).hexdigest() in (self.folder / "seen").read_text().split()
 
     def post(self, path: str, body: Any, key: str | None = None) -> tuple[int, dict[str, Any]]:
-        headers = self.system.approver if path.startswith("/subjects") else {}
+        headers = self.system.approver if path.startswith(("/subjects", "/ecs")) else {}
         if key is not None:
             headers = {**headers, "Idempotency-Key": key}
         answer = self.system.api.post(path, json=body, headers=headers)
@@ -171,6 +171,7 @@ def test_a_personal_value_is_nowhere_but_in_the_tools_hands_and_erased_for_ever(
     status, erased = rig.post("/subjects/erase", {"subject": subject})
     assert (status, erased["erased"]) == (200, True)
     assert rig.post("/subjects/erase", {"subject": subject}) == (200, erased)
+    assert [json.loads(one["line"])["pseudonym"] for one in erased["lines"]] == [erased["pseudonym"]]
     for key in ("once", "twice"):
         status, answer = rig.post("/jobs", {"plan": plan}, key)
         assert (status, answer["error"]["code"]) == (409, "erased")
@@ -221,6 +222,33 @@ def test_who_is_on_hold_keeps_what_is_hidden_until_released(rig: HiddenRig) -> N
 def audited(rig: HiddenRig) -> list[dict[str, Any]]:
     """Who came, as an auditor is told."""
     return json.loads(aetheris(rig, "audit", "--as", "approver", "--json"))["records"]
+
+
+def test_who_was_erased_and_when_is_in_the_log_of_seals_beside_a_bundle(rig: HiddenRig) -> None:
+    value, subject, other = fresh(), f"customer-{secrets.token_hex(8)}", f"customer-{secrets.token_hex(8)}"
+    rig.said.append(value)
+    job = rig.system.completed(call("a", "echo", subject, value), call("b", "echo", other, value))
+    rig.system.wait_sealed(job)
+    bundle, erasures = rig.folder / f"{job}-erased.zip", rig.folder / f"{job}.erasures.json"
+    aetheris(rig, "export", job, "--out", str(bundle))
+    rig.system.kill("verifier-0")
+    said = aetheris(rig, "erase", "--subject", subject, "--as", "approver", "--out", str(erasures))
+    rig.system.mend()
+    if "follows" in said:  # nobody logged it while the verifier was away
+        until(lambda: bool(rig.system.api.get(f"/seals/erasures/{said.split()[0]}").json().get("lines")), 60)
+    assert "line" in aetheris(rig, "erase", "--subject", subject, "--as", "approver")
+    aetheris(rig, "seals", "erasures", str(bundle), "--out", str(erasures))
+    report = json.loads(aetheris(rig, "verify", str(bundle), "--erasures", str(erasures), "--json"))
+    (erased,) = report["erasures"]
+    assert (erased["pseudonym"], erased["values"]) == (said.split()[0], 2)
+    assert (report["erased_values"], report["hidden_values"]) == (2, 4)
+    assert erased["erased_at"] <= erased["logged_at"]
+    (line,) = json.loads(erasures.read_text())["lines"]
+    assert subject not in line["line"]
+    forged = {"line": line["line"].replace(erased["erased_at"], "2020-01-01T00:00:00+00:00"), "proof": line["proof"]}
+    erasures.write_text(json.dumps({"lines": [forged]}))
+    report = json.loads(aetheris(rig, "verify", str(bundle), "--erasures", str(erasures), "--json", status=1))
+    assert [one["rule"] for one in report["violations"]] == ["erasure_unproven"]
 
 
 def test_a_call_whose_subject_is_erased_before_it_starts_is_not_made(rig: HiddenRig) -> None:

@@ -58,7 +58,8 @@ async def test_a_name_is_one_person_however_its_letters_are_put_together(tmp_pat
     found = await keys_in(tmp_path).enrolled("acme", [composed, taken_apart, "Zoe s"])
     assert found[composed] == found[taken_apart] != found["Zoe s"]
     erased = await keys_in(tmp_path).erase("acme", taken_apart)
-    assert erased is not None and erased.k == found[composed].k
+    assert erased is not None
+    assert erased.k == found[composed].k
     with pytest.raises(SubjectErased):
         await keys_in(tmp_path).enrolled("acme", [composed])
 
@@ -181,7 +182,9 @@ async def test_of_a_hold_and_an_erasure_at_once_one_comes_first(tmp_path: Path) 
     for attempt in range(10):
         subject, processes = f"c-{attempt}", [keys_in(tmp_path) for _ in range(6)]
         found = (await processes[0].enrolled("acme", [subject]))[subject]
-        work = [keys.hold("acme", subject) if at % 2 else keys.erase("acme", subject) for at, keys in enumerate(processes)]
+        work = [
+            keys.hold("acme", subject) if at % 2 else keys.erase("acme", subject) for at, keys in enumerate(processes)
+        ]
         said = await asyncio.gather(*work, return_exceptions=True)
         kinds = {type(one) for one in said}
         assert kinds in ({str, SubjectHeld}, {ErasedSubject, SubjectErased}), kinds

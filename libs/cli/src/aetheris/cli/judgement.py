@@ -19,8 +19,10 @@ from aetheris.proofs.approver_signatures import BadSigners, TrustedSigner, read_
 from aetheris.proofs.authorship import since_birth
 from aetheris.proofs.claims import against_claims
 from aetheris.proofs.continued import MAX_CONTINUED, Link
+from aetheris.proofs.erasures import BadErasures, erased_values, read_erasures
 from aetheris.proofs.evidence import BadEvidence, judge, with_chain
-from aetheris.proofs.openings import BadOpenings, opened_values, read_openings
+from aetheris.proofs.openings import BadOpenings, hidden_values_in, opened_values, read_openings
+from aetheris.proofs.records import body_of
 from aetheris.proofs.sealed import SealReport
 from aetheris.proofs.trust import TrustedKey
 from aetheris.proofs.witnesses import BadLogPolicy, LogPolicy, read_log_policy
@@ -94,16 +96,60 @@ def with_openings(report: dict[str, Any], path: Path, openings: Path) -> dict[st
     Raises:
         CommandError: the openings can't be read.
     """
-    shown, content = _openings_in(openings), read_bytes(path)
+    shown = _openings_in(openings)
     try:
-        is_bundle = content.startswith(b"PK") or path.suffix == ".zip"
-        chain = bundle.contents(content).chain if is_bundle else ()
-        records = [one for job in chain for one in job.records] if is_bundle else streamfile.parse(content).raw()
-        found = opened_values(records, shown)
+        found = opened_values(_records_in(path)[0], shown)
     except BadEvidence:
         return report  # it says so already
     wrong = [_finding("opening_differs", None, f"an opening of {c!r} is not what a record hides") for c in found.wrong]
     return _with(report, wrong) | {"opened_values": found.opened}
+
+
+def with_erasures(
+    report: dict[str, Any], path: Path, erasures: Path, keys: Sequence[TrustedKey] | None
+) -> dict[str, Any]:
+    """The report on a file, and which of the values that its records hide were erased; `keys` None: the file's own.
+
+    Raises:
+        CommandError: the lines can't be read.
+    """
+    try:
+        lines = read_erasures(read_bytes(erasures))
+    except BadErasures as error:
+        raise CommandError(Exit.BAD_INPUT, error.code, f"{erasures}: {error}", file=str(erasures)) from None
+    try:
+        records, own = _records_in(path)
+    except BadEvidence:
+        return report  # it says so already
+    found = erased_values(records, lines, own if keys is None else keys, datetime.now(UTC))
+    said = "is not signed by one of these keys, or is not shown to lie in the log of seals"
+    wrong = [_finding("erasure_unproven", None, f"line {at + 1} of the erasures {said}") for at in found.wrong]
+    erased = {"erased_values": found.erased, "erasures": [one.to_json() for one in found.erasures]}
+    return _with(report, wrong) | erased
+
+
+def pseudonyms_in(path: Path) -> list[str]:
+    """Those of all persons whose values a file's records hide.
+
+    Raises:
+        CommandError: it can't be read.
+    """
+    try:
+        records, _ = _records_in(path)
+    except BadEvidence as error:
+        raise CommandError(Exit.BAD_INPUT, error.rule, error.message, file=str(path)) from None
+    said = (k for record in records for _, k in hidden_values_in(record, body_of(record.value)))
+    return list(dict.fromkeys(name for k in said for name in k.split(".")))
+
+
+def _records_in(path: Path) -> tuple[list[RawRecord], Sequence[TrustedKey]]:
+    """The records of a bundle or a stream, and the keys that it brings; raises BadEvidence."""
+    content = read_bytes(path)
+    if content.startswith(b"PK") or path.suffix == ".zip":
+        found = bundle.contents(content)
+        return [one for job in found.chain for one in job.records], found.keys
+    stream = streamfile.parse(content)
+    return list(stream.raw()), stream.keys
 
 
 def _openings_in(path: Path) -> list[Mapping[str, Any]]:

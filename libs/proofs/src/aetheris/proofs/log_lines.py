@@ -1,7 +1,8 @@
-"""What the log of seals says beside seals: which submissions were answered, and how open jobs stand (docs/receipts.md).
+"""What the log of seals says beside seals: which submissions were answered, how open jobs stand, who was erased.
 
 A line is a JSON object with its `kind`, signed as a seal is, under a payload type of its own. It names submissions and
-jobs by salted hashes: whoever has a receipt, or knows a job, finds it, and nobody learns of another.
+jobs by salted hashes: whoever has a receipt, or knows a job, finds it, and nobody learns of another (docs/receipts.md).
+A person is named by its pseudonym (docs/hidden-values.md).
 """
 
 import base64
@@ -17,7 +18,7 @@ from aetheris.proofs.records import body_of
 from aetheris.proofs.seals import SigningKey, key_id, pae
 from aetheris.proofs.trust import TrustedKey
 
-ANSWERS, INTERIM = "answered_submissions", "interim_seals"
+ANSWERS, INTERIM, ERASED = "answered_submissions", "interim_seals", "subject_erased"
 """The kinds of lines, as their records' types name them."""
 
 MOST = 500
@@ -26,6 +27,7 @@ MOST = 500
 _PAYLOAD_TYPES = {
     ANSWERS: "application/vnd.aetheris.answered-submissions+json",
     INTERIM: "application/vnd.aetheris.interim-seals+json",
+    ERASED: "application/vnd.aetheris.subject-erased+json",
 }
 _OF_A_RECEIPT = ("gateway", "partition", "number", "at", "salt")
 
@@ -61,6 +63,11 @@ def interim_payload(
     """A line, unsigned: of each open job its id, how many records it has, and the root of the tree over them (hex)."""
     said = [{"job": job_hash(salt, job_id), "event_count": count, "tree": tree} for job_id, count, tree in jobs]
     return {"kind": INTERIM, "tenant": tenant, "partition": partition, "jobs": said, "at": at, "salt": salt}
+
+
+def erased_payload(*, pseudonym: str, erased_at: str, at: str, salt: str) -> dict[str, Any]:
+    """A line, unsigned: when the key behind a pseudonym was destroyed (RFC 3339), as who did it says."""
+    return {"kind": ERASED, "pseudonym": pseudonym, "erased_at": erased_at, "at": at, "salt": salt}
 
 
 def sign_line(payload: Mapping[str, Any], private_key: SigningKey) -> dict[str, Any]:
@@ -119,6 +126,14 @@ def interim_of(line: Mapping[str, Any], job_id: str) -> tuple[int, str] | None:
         if one.get("job") == tag and type(count) is int and isinstance(tree, str):
             return count, tree
     return None
+
+
+def erased_of(line: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """(the pseudonym, when its key was destroyed, when that was logged) of a line; None where it says nothing."""
+    said = tuple(line.get(name) for name in ("pseudonym", "erased_at", "at"))
+    if line.get("kind") != ERASED or not all(isinstance(one, str) for one in said):
+        return None
+    return cast("tuple[str, str, str]", said)
 
 
 def entries_of(line: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:

@@ -68,7 +68,12 @@ def opened_values(records: Iterable[RawRecord], openings: Iterable[Mapping[str, 
 
 def hidden_in(record: RawRecord, body: object) -> Iterator[str]:
     """The c of each value that a record hides; `body` is what it says."""
-    return _commitments(body) if _MARK in record.value else iter(())
+    return (c for c, _ in hidden_values_in(record, body))
+
+
+def hidden_values_in(record: RawRecord, body: object) -> Iterator[tuple[str, str]]:
+    """(its c, its k) of each value that a record hides; `body` is what it says."""
+    return _hidden_values(body) if _MARK in record.value else iter(())
 
 
 def _fits(opening: Mapping[str, Any]) -> bool:
@@ -80,7 +85,7 @@ def _fits(opening: Mapping[str, Any]) -> bool:
     return hashlib.sha256(b"\0".join((b"ah1", salt, data))).hexdigest() == opening["c"] and len(salt) == 32
 
 
-def _commitments(part: object) -> Iterator[str]:
+def _hidden_values(part: object) -> Iterator[tuple[str, str]]:
     if isinstance(part, dict):
         held = cast("dict[str, object]", part)
         said = held.get("$hidden")
@@ -88,10 +93,10 @@ def _commitments(part: object) -> Iterator[str]:
             parts = cast("dict[str, object]", said)
             c = parts.get("c")
             if parts.keys() == {"c", "d", "k"} and isinstance(c, str) and _DIGEST.fullmatch(c):
-                yield c
+                yield c, str(parts["k"])
                 return
         for inner in held.values():
-            yield from _commitments(inner)
+            yield from _hidden_values(inner)
     elif isinstance(part, list):
         for inner in cast("list[object]", part):
-            yield from _commitments(inner)
+            yield from _hidden_values(inner)

@@ -79,15 +79,23 @@ class SubjectBody(RequestModel):
     tenant: str | None = Field(default=None, min_length=1, max_length=NAME_LIMIT)
 
 
+class LoggedLine(ResponseModel):
+    """A line of the log of seals, byte for byte, and the tlog-proof that it is in there."""
+
+    line: str
+    proof: str
+
+
 class SubjectView(ResponseModel):
     """A person whose values are hidden: the pseudonym by which records name it, and how its key stands.
 
-    `erased`: it is destroyed; `held`: nobody may destroy it.
+    `erased`: it is destroyed, as `lines` of the log of seals say; `held`: nobody may destroy it.
     """
 
     pseudonym: str
     erased: bool
     held: bool = False
+    lines: tuple[LoggedLine, ...] = ()
 
 
 class OpeningView(ResponseModel):

@@ -198,9 +198,9 @@ def _json_schema(model: type[BaseModel], tool: str) -> dict[str, Any]:
 
 def _check_defaults(tool: str, model: type[BaseModel], schema: Mapping[str, Any]) -> None:
     """A default outside of the schema would give one call two keys."""
-    for field in model.model_fields.values():
-        name = str(field.alias)
-        if not field.is_required() and "default" not in schema["properties"][name]:
+    for argument in model.model_fields.values():
+        name = str(argument.alias)
+        if not argument.is_required() and "default" not in schema["properties"][name]:
             raise DeclarationError(f"{tool}: the default of {name} can't be said in its schema")
 
 

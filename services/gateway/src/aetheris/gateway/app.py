@@ -314,6 +314,7 @@ def _services(
         answer_s=settings.answer_s,
         keys=callers.keys,
     )
+    verifier = proofs(reader=reader, deadlines=deadlines, clock=clock)
     return Services(
         logins=callers.logins,
         limits=limits,
@@ -335,7 +336,7 @@ def _services(
             signers=callers.signers,
         ),
         histories=JobHistories(reads, sources.effects, parts.blobs, deadlines),
-        verifier=proofs(reader=reader, deadlines=deadlines, clock=clock),
+        verifier=verifier,
         workers=WorkerDirectory(
             sources.workers,
             operators=operators,
@@ -360,7 +361,7 @@ def _services(
             listed_for_s=settings.shown_in_lists_s,
         ),
         policies=ActivatedPolicies(activated, orders, callers.signers, registry),
-        subjects=Subjects(hiding, deadlines),
+        subjects=Subjects(hiding, orders, verifier),
         rules=OrderedRules(
             OrderTable(sources.policies, RulesOrders(), heard.line_counts), orders, parts.log.known_rules
         ),

@@ -1,23 +1,42 @@
-"""People whose values are hidden: erased by destroying their keys, enrolled anew, or on hold (docs/hidden-values.md)."""
+"""People whose values are hidden: erased with their keys, enrolled anew, or on hold (docs/hidden-values.md)."""
 
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from aetheris.gateway.command_writer import SOURCE
+from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import access, bodies
 from aetheris.gateway.core.principal import Principal
-from aetheris.gateway.core.problems import ConflictProblem, NotFoundProblem
-from aetheris.gateway.deadlines import Deadlines
+from aetheris.gateway.core.problems import ConflictProblem, NotFoundProblem, Unavailable
 from aetheris.gateway.hidden_submissions import answered
-from aetheris.protocol.api_operations import SubjectBody, SubjectView
+from aetheris.gateway.order_writer import OrderWriter
+from aetheris.gateway.verifier_proxy import VerifierProxy
+from aetheris.protocol.api_operations import LoggedLine, SubjectBody, SubjectView
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.seal_lines import ERASURE_KEY, SubjectErasure
+from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.subjects.hidden_store import HiddenStore
+
+_LOOK_AGAIN_S = 0.1
+_ASKED_S = 2.0
+"""So long the verifier is waited for: what it has to say follows."""
 
 
 class Subjects:
     """Of a tenant, by their names, which nothing keeps."""
 
-    def __init__(self, hiding: HiddenStore | None, deadlines: Deadlines) -> None:
+    def __init__(self, hiding: HiddenStore | None, writer: OrderWriter, verifier: VerifierProxy) -> None:
         self._hiding = hiding
-        self._deadlines = deadlines
+        self._writer = writer
+        self._deadlines = writer.deadlines
+        self._verifier = verifier
 
-    async def erase(self, caller: Principal, raw: bytes) -> SubjectView:
+    async def erase(self, caller: Principal, raw: bytes) -> Reply[SubjectView]:
         """Destroy a subject's key: nothing of it can be opened again. Again is the same.
+
+        Answered where the log of seals has a line of it; else that follows, and asking again shows it.
 
         Raises:
             BadRequest, Forbidden, NotFound, Conflict, Unavailable.
@@ -29,7 +48,15 @@ class Subjects:
                 erased = await self._served().keys.erase(tenant, wanted.subject)
         if erased is None:
             raise NotFoundProblem("unknown_subject", "nothing was ever hidden for this subject")
-        return SubjectView(pseudonym=erased.k, erased=True)
+        lines = await self._lines(caller, erased.k)
+        if not lines:
+            at = self._writer.now()
+            said = SubjectErasure(pseudonym=erased.k, erased_at=erased.at, by=caller.id, principal=caller.recorded)
+            record = draft(Topic.POLICIES, said, key=ERASURE_KEY, id=fresh_id(), source=SOURCE, time=at)
+            async with self._deadlines.deadline():
+                await self._writer.append(record)
+            lines = await self._logged(caller, erased.k)
+        return Reply(bool(lines), SubjectView(pseudonym=erased.k, erased=True, lines=tuple(lines)))
 
     async def enrol(self, caller: Principal, raw: bytes) -> SubjectView:
         """Let values of an erased subject be hidden again, under a fresh key.
@@ -73,6 +100,22 @@ class Subjects:
         if pseudonym is None:
             raise ConflictProblem("not_held", "this subject is not on hold")
         return SubjectView(pseudonym=pseudonym, erased=False, held=False)
+
+    async def _logged(self, caller: Principal, pseudonym: str) -> Sequence[LoggedLine]:
+        """What the log of seals has of it, as soon as there is something; nothing where that takes too long."""
+        ends_s = self._writer.clock.monotonic() + self._writer.answer_s
+        while not (lines := await self._lines(caller, pseudonym)) and self._writer.clock.monotonic() < ends_s:
+            await self._writer.clock.sleep(_LOOK_AGAIN_S)
+        return lines
+
+    async def _lines(self, caller: Principal, pseudonym: str) -> Sequence[LoggedLine]:
+        """What the log of seals has of it now; nothing where the verifier can't tell."""
+        with suppress(Unavailable, TimeoutError):
+            async with asyncio.timeout(_ASKED_S):
+                answer = await self._verifier.seals(caller, f"erasures/{pseudonym}", {})
+            if answer.is_success:
+                return [LoggedLine.model_validate(one) for one in answer.json()["lines"]]
+        return ()
 
     def _served(self) -> HiddenStore:
         if self._hiding is None:

@@ -23,6 +23,7 @@ from aetheris.runtime.worker.handler import Cadence, Inputs
 from aetheris.runtime.worker.loop import PartitionWorker
 from aetheris.runtime.worker.unsigned import HeardMessages
 from aetheris.verifier.archiver import Archiver
+from aetheris.verifier.erasure_lines import ErasureLines
 from aetheris.verifier.handlers import VerifierDependencies, VerifierPartition
 from aetheris.verifier.http import api
 from aetheris.verifier.keys import LISTED, SealKeys, log_key, publish, seal_keys, signing_key
@@ -84,8 +85,10 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
         deps = VerifierDependencies(
             parts, worker, keys, records, proofs, rules, LoggedAnswers(parts.log, keys), settings.interim_seal_s
         )
+        erasures = ErasureLines(parts, worker, heard.line_counts, keys, seals)
         http = HttpServer.of(settings, api(proofs, internal, parts.clock))
         tasks.create_task(http.run())
+        logging = tasks.create_task(erasures.run())
         archiving = None
         if settings.archive_after_days is not None:
             archiver = Archiver(parts, worker, archive, proofs, timedelta(days=settings.archive_after_days))
@@ -96,6 +99,7 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
             await worker.run(stop)
         finally:
             http.stop()
+            logging.cancel()
             if archiving is not None:
                 archiving.cancel()
             await history.close()

@@ -83,6 +83,12 @@ def _seals(app: FastAPI, proofs: Proofs) -> None:
     ) -> JSONResponse:
         return _lines(await proofs.seals.answers(receipt))
 
+    @app.get("/seals/erasures/{pseudonym}", dependencies=asked)
+    async def erasures(  # pyright: ignore[reportUnusedFunction]
+        pseudonym: Annotated[str, Path(pattern="^[0-9a-f]{32}$")],
+    ) -> JSONResponse:
+        return _lines(await proofs.seals.erasures(pseudonym))
+
     @app.get("/seals/entries", dependencies=asked)
     async def entries(  # pyright: ignore[reportUnusedFunction]
         start: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=MAX_ENTRIES)] = MAX_ENTRIES

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aetheris.proofs.claims import Claim, log_entry, named_job, read_claim
-from aetheris.proofs.log_lines import answers_of, interim_of, read_line
+from aetheris.proofs.log_lines import answers_of, erased_of, interim_of, read_line
 from aetheris.proofs.merkle import Tree, leaf_hash
 from aetheris.proofs.notes import BadNote, Checkpoint, ConsistencyProof, InclusionProof, read_checkpoint
 from aetheris.proofs.trust import SEAL, keyring
@@ -150,6 +150,25 @@ class SealLog:
         found = await self._signed_lines(self._lines.of_receipt(receipt))
         return [await self._proved(line) for line, said in found if answers_of(said, receipt)]
 
+    async def erasures(self, pseudonym: str) -> list[tuple[str, str]]:
+        """(line, tlog-proof) of all that says that a person was erased, by its pseudonym, the oldest first.
+
+        Raises:
+            SealLogForked, LogError.
+        """
+        await self.checkpoint()
+        return [await self._proved(line) for line in await self._erased(pseudonym)]
+
+    async def has_erasure(self, pseudonym: str) -> bool:
+        """Whether a line says that a person was erased.
+
+        Raises:
+            SealLogForked, LogError.
+        """
+        async with self._lock, self._in_time():
+            await self._catch_up()
+        return bool(await self._erased(pseudonym))
+
     async def interim(self, tenant: str, job_id: str) -> list[tuple[str, str]]:
         """(line, tlog-proof) of the newest interim seals of a tenant's job, the newest first.
 
@@ -159,6 +178,10 @@ class SealLog:
         await self.checkpoint()
         found = await self._signed_lines(self._lines.of_job(tenant, job_id)[:MOST_INTERIM_SHOWN])
         return [await self._proved(line) for line, said in found if interim_of(said, job_id) is not None]
+
+    async def _erased(self, pseudonym: str) -> list[bytes]:
+        found = await self._signed_lines(self._lines.of_erased(pseudonym))
+        return [line for line, said in found if (erased := erased_of(said)) is not None and erased[0] == pseudonym]
 
     async def _proved(self, line: bytes) -> tuple[str, str]:
         return line.decode(), await self.inclusion(line)

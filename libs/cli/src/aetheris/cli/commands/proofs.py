@@ -66,6 +66,10 @@ def verify(
         Path | None,
         typer.Option(help="Values that a bundle's records hide, of `aetheris openings`: are they what was hidden?"),
     ] = None,
+    erasures: Annotated[
+        Path | None,
+        typer.Option(help="What the log of seals says of erased persons, of `aetheris seals erasures`; with FILE."),
+    ] = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
@@ -80,12 +84,17 @@ def verify(
             raise CommandError(Exit.BAD_INPUT, "bad_usage", "--policy: only with a bundle's FILE", field="--policy")
         if openings is not None and (from_log or not _is_file(target)):
             raise CommandError(Exit.BAD_INPUT, "bad_usage", "--openings: only with FILE", field="--openings")
+        if erasures is not None and (from_log or not _is_file(target)):
+            raise CommandError(Exit.BAD_INPUT, "bad_usage", "--erasures: only with FILE", field="--erasures")
         given = GivenKeys(public_key, self_signed, None if policy is None else judgement.read_policy_file(policy))
         report = _report(target, given, data, signers, roots=roots if from_log else None)
         if roots:
             report = judgement.under_roots(report, roots)
         if openings is not None:
             report = judgement.with_openings(report, Path(target), openings)
+        if erasures is not None:
+            known = judgement.trusted_keys(public_key, data) if not self_signed else []
+            report = judgement.with_erasures(report, Path(target), erasures, known or None)
         if as_json:
             print_json(report)
         else:
@@ -236,6 +245,9 @@ def _print(report: Mapping[str, Any]) -> None:
     if report.get("hidden_values"):
         text = f"{report['hidden_values']} values, {report.get('opened_values', 0)} of them opened to this check"
         fields((("hidden", text),))
+    for one in report.get("erasures", ()):
+        text = f"{one['values']} values, under {one['pseudonym']}, at {one['erased_at']}; logged at {one['logged_at']}"
+        fields((("erased", shown(text)),))
     after_seal = report.get("after_seal", ())
     if after_seal:
         fields((("after the seal", f"{len(after_seal)} records, not part of it"),))

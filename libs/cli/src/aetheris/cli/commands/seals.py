@@ -1,6 +1,7 @@
 """`aetheris seals …`: the log of all seals, in which a dropped or replaced job is missed (docs/evidence.md)."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -314,6 +315,26 @@ def check(
         except BadRecordProof as error:
             raise CommandError(Exit.FAILED, error.rule, error.message) from None
         _say(found.to_json(), as_json=as_json)
+
+
+@seals.command()
+def erasures(
+    target: Annotated[str, typer.Argument(metavar="PSEUDONYM|BUNDLE", help="Of a person, or of all in a bundle.")],
+    *,
+    to: To = None,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Print what the log says of erased persons, each line with its proof, for `verify BUNDLE --erasures`."""
+    with errors_as_exits(as_json=as_json):
+        names = judgement.pseudonyms_in(Path(target)) if is_file(target) else [target]
+        with connected(data) as client:
+            lines = [line for name in names for line in client.erasures(name)]
+        text = json.dumps({"lines": lines}, indent=1) + "\n"
+        if to is not None:
+            to.write_text(text)
+        if as_json or to is None:
+            typer.echo(text, nl=False)
 
 
 @seals.command()

@@ -10,6 +10,7 @@ from aetheris.cli import keyfiles, local
 from aetheris.cli.console import Json, errors_as_exits, print_json, progress
 from aetheris.cli.gateway import connected
 from aetheris.cli.job_ids import whole_id
+from aetheris.proofs.notes import parse_inclusion
 from aetheris.sdk.client import Client
 
 Subject = Annotated[str, typer.Option("--subject", help="The person, by the name that plans have.")]
@@ -56,15 +57,22 @@ def erase(
     *,
     subject: Subject,
     tenant: Tenant = None,
+    to: Annotated[Path | None, typer.Option("--out", help="A file for its lines, for `verify --erasures`.")] = None,
     who: local.As = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
-    """Destroy the key of a person's hidden values: nobody can open them again."""
+    """Destroy the key of a person's hidden values: nobody can open them again. The log of seals says so."""
     with errors_as_exits(as_json=as_json):
         with connected(data, who) as client:
             answer = client.erase_subject(subject, tenant=tenant)
-        _print(answer, "erased", as_json=as_json)
+        lines = answer.get("lines", [])
+        if to is not None:
+            keyfiles.put(to, json.dumps({"lines": lines}, indent=1).encode() + b"\n", 0o644)
+        places = [str(parse_inclusion(one["proof"]).index) for one in lines]
+        follows = f"its line follows: aetheris seals erasures {answer['pseudonym']}"
+        said = f"line {', '.join(places)} of the log of seals" if places else follows
+        _print(answer, f"erased; {said}", as_json=as_json)
 
 
 def enrol(

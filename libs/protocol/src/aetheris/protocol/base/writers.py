@@ -141,12 +141,14 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
     (Topic.POLICIES.value, "policy_answer"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.POLICIES.value, "rules_order"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
     (Topic.POLICIES.value, "rules_answer"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
+    (Topic.POLICIES.value, "subject_erasure"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
     (Topic.JOBS_EVENTS.value, "freeze_barrier"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.JOBS_EVENTS.value, "policy_barrier"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.JOBS_EVENTS.value, "rules_barrier"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.JOBS_EVENTS.value, "submission_answered"): WriterRule(Party.PLANNER, KnownBy.SIGNATURE),
     (Topic.JOBS_SEALS.value, "answered_submissions"): WriterRule(Party.AUDITOR, KnownBy.SIGNATURE),
     (Topic.JOBS_SEALS.value, "interim_seals"): WriterRule(Party.AUDITOR, KnownBy.SIGNATURE),
+    (Topic.JOBS_SEALS.value, "subject_erased"): WriterRule(Party.AUDITOR, KnownBy.SIGNATURE),
     (Topic.LEDGER_RECORDS.value, "ledger_record"): WriterRule(Party.LEDGER, KnownBy.FOLLOWS),
     (Topic.LEDGER_CONTENTS.value, "content"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
 }
@@ -163,7 +165,7 @@ _ASKED = frozenset(
     {
         *("tool_release", "worker_end", "verification", "policy_activation", "policy_answer"),
         *("freeze_order", "freeze_answer", "freeze_barrier", "policy_barrier", "submission_answered"),
-        *("rules_order", "rules_answer", "rules_barrier"),
+        *("rules_order", "rules_answer", "rules_barrier", "subject_erasure"),
     }
 )
 

@@ -7,6 +7,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.accesses import AccessRecord
 from aetheris.protocol.messages.commands import AnsweredSubmissions, InterimSeals, LedgerRecord, Message
 from aetheris.protocol.messages.events import EVENTS, Event, JobSealed
+from aetheris.protocol.messages.seal_lines import ErasedSubjectLine
 
 Schema = Mapping[str, Any]
 
@@ -21,8 +22,8 @@ _CHANNELS: Mapping[Topic, tuple[str, str, tuple[type[Event] | type[Message], ...
     ),
     Topic.JOBS_SEALS: (
         "jobSeals",
-        "The seals of jobs, and what was answered: one partition, whose offsets are the leaves of a Merkle log.",
-        (JobSealed, AnsweredSubmissions, InterimSeals),
+        "Seals of jobs, what was answered, who was erased: one partition, its offsets the leaves of a Merkle log.",
+        (JobSealed, AnsweredSubmissions, InterimSeals, ErasedSubjectLine),
     ),
     Topic.ACCESS_RECORDS: (
         "accessRecords",

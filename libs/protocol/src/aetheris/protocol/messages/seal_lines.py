@@ -1,10 +1,17 @@
-"""jobs.seals, beside seals: what was answered of submissions, and how open jobs stand (docs/receipts.md)."""
+"""jobs.seals, beside seals: what was answered of submissions, how open jobs stand, and who was erased.
+
+See docs/receipts.md, docs/hidden-values.md.
+"""
 
 from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from aetheris.protocol.base.principals import RecordedPrincipal
 from aetheris.protocol.messages.message_base import Message
+
+ERASURE_KEY = "erasure"
+"""The record key of what `policies` says of erased persons."""
 
 
 class AnsweredReceipt(BaseModel):
@@ -52,6 +59,29 @@ class InterimSeals(Message):
     tenant: str
     partition: int
     jobs: tuple[InterimSeal, ...]
+    at: str
+    salt: str
+    key_id: str
+    signature: str
+
+
+class SubjectErasure(Message):
+    """policies: the key of a person, named by its pseudonym alone, was destroyed; the log of seals is to have it."""
+
+    type_name: ClassVar[str] = "subject_erasure"
+    pseudonym: str = Field(pattern=r"^[0-9a-f]{32}$")
+    erased_at: str
+    by: str
+    principal: RecordedPrincipal | None = None
+
+
+class ErasedSubjectLine(Message):
+    """jobs.seals: a gateway has said that it destroyed a key at `erased_at`; an auditor was told by `at`."""
+
+    type_name: ClassVar[str] = "subject_erased"
+    kind: Literal["subject_erased"] = "subject_erased"
+    pseudonym: str
+    erased_at: str
     at: str
     salt: str
     key_id: str

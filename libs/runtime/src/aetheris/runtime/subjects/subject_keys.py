@@ -1,7 +1,7 @@
 """The store of subjects' keys: a folder, and no log. What is destroyed there is gone (docs/hidden-values.md).
 
-names/<h>   {"k": pseudonym, "erased": time or null, "held": time or null}, h = HMAC-SHA-256(index key, tenant ␀ NFC(subject)):
-            no name lies here
+names/<h>   {"k": pseudonym, "erased": time or null, "held": time or null}; no name lies here:
+            h = HMAC-SHA-256(index key, tenant ␀ NFC(subject))
 keys/<k>    {"wrapped": the subject's key, wrapped}, or {"erased": time}
 index       {"wrapped": the index key, wrapped}
 

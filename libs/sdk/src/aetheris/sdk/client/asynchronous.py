@@ -264,6 +264,11 @@ class AsyncClient:
         answer = await self._send(ApiCall("GET", f"/seals/answers/{receipt}"))
         return answer["lines"]
 
+    async def erasures(self, pseudonym: str) -> list[dict[str, str]]:
+        """What the log of seals has of an erased person: {line, proof} of each; raises ApiError."""
+        answer = await self._send(ApiCall("GET", f"/seals/erasures/{pseudonym}"))
+        return answer["lines"]
+
     async def interim_seals(self, job_id: str) -> list[dict[str, str]]:
         """The newest interim seals of an open job, the newest first: {line, proof} of each; raises ApiError."""
         answer = await self._send(ApiCall("GET", f"/jobs/{job_id}/interim-seals"))
@@ -367,7 +372,10 @@ class AsyncClient:
         return await self._send(calls.openings(job_id, cursor))
 
     async def erase_subject(self, subject: str, *, tenant: str | None = None) -> dict[str, Any]:
-        """Destroy the key of a person's hidden values; raises ApiError (NotFound: nothing was ever hidden for it)."""
+        """Destroy the key of a person's hidden values; raises ApiError (NotFound: nothing was ever hidden for it).
+
+        `lines`: what the log of seals says of it, as far as it does already (`erasures`).
+        """
         return await self._send(calls.about_subject("erase", subject, tenant))
 
     async def enrol_subject(self, subject: str, *, tenant: str | None = None) -> dict[str, Any]:

@@ -260,6 +260,11 @@ class Client:
         answer = self._send(ApiCall("GET", f"/seals/answers/{receipt}"))
         return answer["lines"]
 
+    def erasures(self, pseudonym: str) -> list[dict[str, str]]:
+        """What the log of seals has of an erased person: {line, proof} of each; raises ApiError."""
+        answer = self._send(ApiCall("GET", f"/seals/erasures/{pseudonym}"))
+        return answer["lines"]
+
     def interim_seals(self, job_id: str) -> list[dict[str, str]]:
         """The newest interim seals of an open job, the newest first: {line, proof} of each; raises ApiError."""
         answer = self._send(ApiCall("GET", f"/jobs/{job_id}/interim-seals"))
@@ -358,17 +363,28 @@ class Client:
         """Let another policy decide; `policy` is its text. Raises ApiError (Conflict: another came first)."""
         return self._send(calls.activate_policy(policy, reason))
 
-    def openings(self, job_id: str) -> dict[str, Any]:
-        """{openings, hidden, erased, left_out}: the job's hidden values in the clear; raises ApiError (Forbidden)."""
-        return self._send(ApiCall("GET", f"/jobs/{job_id}/openings"))
+    def openings(self, job_id: str, *, cursor: str | None = None) -> dict[str, Any]:
+        """The job's hidden values in the clear: {openings, hidden, erased, left_out, cursor}; raises ApiError."""
+        return self._send(calls.openings(job_id, cursor))
 
     def erase_subject(self, subject: str, *, tenant: str | None = None) -> dict[str, Any]:
-        """Destroy the key of a person's hidden values; raises ApiError (NotFound: nothing was ever hidden for it)."""
+        """Destroy the key of a person's hidden values; raises ApiError (NotFound: nothing was ever hidden for it).
+
+        `lines`: what the log of seals says of it, as far as it does already (`erasures`).
+        """
         return self._send(calls.about_subject("erase", subject, tenant))
 
     def enrol_subject(self, subject: str, *, tenant: str | None = None) -> dict[str, Any]:
         """Let values of an erased person be hidden again; raises ApiError (Conflict: it is not erased)."""
         return self._send(calls.about_subject("enrol", subject, tenant))
+
+    def hold_subject(self, subject: str, *, tenant: str | None = None) -> dict[str, Any]:
+        """Let nobody erase a person, until it is released; raises ApiError (Conflict: it is erased)."""
+        return self._send(calls.about_subject("hold", subject, tenant))
+
+    def release_subject(self, subject: str, *, tenant: str | None = None) -> dict[str, Any]:
+        """End a person's hold; raises ApiError (Conflict: it is not on hold)."""
+        return self._send(calls.about_subject("release", subject, tenant))
 
     def rules(self) -> dict[str, Any]:
         """{version, order, services}: under which rules jobs are created, and which ones each live process knows."""

@@ -71,6 +71,7 @@ ROUTES: Mapping[str, Access] = {
     "GET /api/seals/consistency": ANYBODY,
     "GET /api/seals/entries": ANYBODY,
     "GET /api/seals/answers/{receipt}": ANYBODY,
+    "GET /api/seals/erasures/{pseudonym}": ANYBODY,
     "GET /api/tools": ANYBODY,
     "POST /api/tools/{name}/release": Access((Role.OPERATE,)),
     "GET /api/freezes": Access((Role.READ, Role.OPERATE, Role.ADMINISTER)),

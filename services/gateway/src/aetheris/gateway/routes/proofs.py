@@ -10,6 +10,7 @@ from aetheris.gateway.core.problems import BadRequestProblem
 from aetheris.gateway.routes.edge import RouteServices, Who, also_takes
 
 _HASH = re.compile(r"[0-9a-f]{64}")
+_PSEUDONYM = re.compile(r"[0-9a-f]{32}")
 _KEPT = ("content-type", "retry-after")
 
 router = APIRouter(prefix="/api", tags=["proofs"])
@@ -51,6 +52,14 @@ async def answers(request: Request, caller: Who, deps: RouteServices, receipt: s
     if not _HASH.fullmatch(receipt):
         raise BadRequestProblem("bad_request", "receipt", "64 hex digits")
     return _relayed(await deps.verifier.seals(caller, f"answers/{receipt}", request.query_params))
+
+
+@router.get("/seals/erasures/{pseudonym}")
+async def erasures(request: Request, caller: Who, deps: RouteServices, pseudonym: str) -> Response:
+    """The lines of the log of seals that say that a person was erased, by its pseudonym, each with its proof."""
+    if not _PSEUDONYM.fullmatch(pseudonym):
+        raise BadRequestProblem("bad_request", "pseudonym", "32 hex digits")
+    return _relayed(await deps.verifier.seals(caller, f"erasures/{pseudonym}", request.query_params))
 
 
 @router.get("/seals/checkpoint", response_class=Response)

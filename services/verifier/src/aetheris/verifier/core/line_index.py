@@ -1,4 +1,4 @@
-"""Where lines of the log of seals that are no seals speak of a receipt, or of an open job (pure).
+"""Where lines of the log of seals that are no seals speak of a receipt, of an open job, or of an erased person (pure).
 
 Whose they are is for who reads them again: here any line is taken for what it says it is.
 """
@@ -8,7 +8,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Any
 
-from aetheris.proofs.log_lines import ANSWERS, entries_of, job_hash, line_kind
+from aetheris.proofs.log_lines import ANSWERS, ERASED, entries_of, job_hash, line_kind
 from aetheris.proofs.records import body_of
 
 _PREFIX = 8
@@ -18,13 +18,14 @@ MOST_INTERIM = 2_000
 
 
 class LineIndex:
-    """Eight bytes a receipt, for good; and the newest interim seals."""
+    """Eight bytes a receipt, and an offset an erased person, for good; and the newest interim seals."""
 
     def __init__(self) -> None:
         self._receipts = bytearray()
         self._begins: list[int] = []
         """Where each line's receipts begin in these."""
         self._offsets: list[int] = []
+        self._erased: dict[bytes, list[int]] = {}
         self._interim: dict[str, deque[tuple[int, str, bytes]]] = defaultdict(lambda: deque(maxlen=MOST_INTERIM))
 
     def take(self, offset: int, line: bytes) -> bool:
@@ -37,6 +38,8 @@ class LineIndex:
             self._begins.append(len(self._receipts))
             self._offsets.append(offset)
             self._receipts += _prefixes(body, "answers", "receipt")
+        elif kind == ERASED:
+            self._erased.setdefault(_cut(body.get("pseudonym")), []).append(offset)
         else:
             said = offset, str(body.get("salt")), _prefixes(body, "jobs", "job")
             self._interim[str(body.get("tenant"))].append(said)
@@ -51,6 +54,10 @@ class LineIndex:
                 found.append(self._offsets[bisect_right(self._begins, at) - 1])
             at = self._receipts.find(wanted, at + 1)
         return found
+
+    def of_erased(self, pseudonym: str) -> list[int]:
+        """The offsets of lines that may say that a person was erased, the oldest first; it is 32 hex digits."""
+        return self._erased.get(_cut(pseudonym), [])
 
     def of_job(self, tenant: str, job_id: str) -> list[int]:
         """The offsets of lines that may speak of a tenant's job, the newest first."""
