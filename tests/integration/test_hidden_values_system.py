@@ -214,9 +214,9 @@ def test_who_is_on_hold_keeps_what_is_hidden_until_released(rig: HiddenRig) -> N
     assert opened(rig, job) == (None, 0, 2)
     status, answer = rig.post("/subjects/hold", {"subject": name})
     assert (status, answer["error"]["code"]) == (409, "erased")
-    told = [one for one in audited(rig) if one.get("subject") == f"subject {held['pseudonym']}"]
-    routes = ["hold", "release", "erase"]
-    assert [(one["action"], one["route"].rsplit("/")[-1]) for one in told] == [("configured", name) for name in routes]
+    about = f"subject {held['pseudonym']}"
+    told = [one for one in audited(rig) if (one.get("subject"), one["action"]) == (about, "configured")]
+    assert [one["route"].rsplit("/")[-1] for one in told] == ["hold", "release", "erase"]
 
 
 def audited(rig: HiddenRig) -> list[dict[str, Any]]:
@@ -284,6 +284,59 @@ def test_what_a_probe_finds_is_told_by_its_kind(rig: HiddenRig) -> None:
     assert leaks(rig, job, hello) == set()
 
 
+def test_what_a_person_fills_in_is_hidden_and_given_to_the_tool_that_asks_for_it(rig: HiddenRig) -> None:
+    value, subject = fresh(), f"customer-{secrets.token_hex(8)}"
+    rig.said.append(value)
+    fields = [
+        {"name": "email", "type": "text", "label": "Email", "required": True, "personal": "/customer"},
+        {"name": "note", "type": "text", "label": "Note"},
+    ]
+    asks = {
+        "id": "ask",
+        "kind": "human",
+        "args": {"customer": subject},
+        "form": {"title": "Where to?", "fields": fields},
+    }
+    hello = {"id": "hello", "tool": "greet", "args": {"text": {"$ref": "ask#/note"}}}
+    job = rig.system.submit(asks, hello, call("a", "echo", subject, {"$ref": "ask#/email"}))
+    request = rig.system.wait_asked(job)["request_id"]
+    body = {"request_id": request, "action": "approve", "data": {"email": value, "note": "canary-control"}}
+    assert rig.post("/ecs/respond", {**body, "data": {"email": 7}})[0] == 400
+    forged = {"$hidden": {"c": "0" * 64, "d": "0" * 64, "k": "0" * 32}}
+    status, answer = rig.post("/ecs/respond", {**body, "data": {"email": forged}})
+    assert (status, answer["error"]["code"]) == (400, "hidden_in_input")
+    for _ in range(2):
+        status, answer = rig.post("/ecs/respond", body)
+        assert status in (200, 202), answer
+    status, answer = rig.post("/ecs/respond", {**body, "data": {"email": fresh()}})
+    assert (status, answer["error"]["code"]) == (409, "answered")
+    rig.system.wait_ended([job])
+    assert rig.system.job(job)["status"] == "completed", rig.system.events(job)
+    assert rig.given(value)
+    (completed,) = rig.system.data_of(job, "wait_completed")
+    assert set(completed["payload"]["email"]) == {"$hidden"}
+    (made,) = [one for one in rig.finished(job) if one["node_id"] == "a"]
+    assert set(made["result"]) == {"$hidden"}
+    rig.system.wait_sealed(job)
+    rig.system.verified(job)
+    assert leaks(rig, job) == set()
+    judged(rig, job)
+    assert rig.post("/subjects/erase", {"subject": subject})[0] == 200
+    answer = rig.system.api.get(f"/jobs/{job}/openings").json()
+    assert (answer["erased"], answer["openings"]) == (2, [])
+    rig.system.verified(job)
+
+
+FORM = {
+    "id": "ask",
+    "kind": "human",
+    "form": {
+        "title": "t",
+        "fields": [{"name": "email", "type": "text", "label": "e", "personal": {"name": "c"}}],
+    },
+}
+
+
 @pytest.mark.parametrize(
     ("nodes", "code", "field"),
     [
@@ -300,6 +353,18 @@ def test_what_a_probe_finds_is_told_by_its_kind(rig: HiddenRig) -> None:
         ),
         (
             [call("a", "echo", "c", "x@y"), {"id": "g", "tool": "greet", "args": {"text": {"$ref": "a#/plain"}}}],
+            "personal_not_served",
+            "text",
+        ),
+        ([FORM, {"id": "g", "tool": "greet", "args": {"text": {"$ref": "ask#/email"}}}], "personal_not_served", "text"),
+        ([FORM, {"id": "g", "tool": "greet", "args": {"text": [{"$ref": "ask#"}]}}], "personal_not_served", "text/0"),
+        ([FORM, call("a", "echo", "c", {"$ref": "ask#"})], "personal_not_served", "email"),
+        (
+            [
+                FORM,
+                call("a", "echo", "c", {"$ref": "ask#/email"}),
+                {"id": "g", "tool": "greet", "args": {"text": {"$ref": "a#"}}},
+            ],
             "personal_not_served",
             "text",
         ),

@@ -166,3 +166,78 @@ def test_a_policy_that_looks_at_a_personal_argument_is_not_activated(tools: str,
         return
     with pytest.raises(BadRequestProblem, match="which is personal"):
         policies.check(wanted, AllowedSigners(()), REGISTRY)
+
+
+def form(**personal: Any) -> dict[str, Any]:
+    fields = [{"name": "to", "type": "text", "label": "l", **personal}, {"name": "n", "type": "text", "label": "n"}]
+    return {"id": "f", "kind": "human", "args": {"who": "ann"}, "form": {"title": "t", "fields": fields}}
+
+
+@pytest.mark.parametrize(
+    ("said", "data", "subject"),
+    [
+        ("/who", {"to": "ann@x"}, "ann"),
+        ("/n", {"to": "ann@x", "n": "bob"}, "bob"),
+        ("/to", {"to": "ann@x"}, "ann@x"),
+        ({"name": "carol"}, {"to": "ann@x"}, "carol"),
+    ],
+)
+def test_an_answer_is_the_persons_whom_its_form_names(said: Any, data: dict[str, str], subject: str) -> None:
+    asked = form(personal=said)
+    shown = {"fields": asked["form"]["fields"], "context": {"arguments": asked["args"]}}
+    (value,) = personal_arguments.personal_answers(shown, data)
+    assert (value.at, value.subject, value.value) == ("/to", subject, "ann@x")
+    assert personal_arguments.personal_answers(shown, {"n": "x"}) == []
+
+
+@pytest.mark.parametrize(("said", "data"), [("/nobody", {"to": "x@y"}), ("/n", {"to": "x@y", "n": ""})])
+def test_an_answer_of_nobody_is_refused_and_not_said(said: str, data: dict[str, str]) -> None:
+    with pytest.raises(BadRequestProblem) as refused:
+        personal_arguments.personal_answers({"fields": form(personal=said)["form"]["fields"]}, data)
+    assert (refused.value.field, "x@y" in json.dumps(refused.value.body())) == ("data.to", False)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"personal": "who"},
+        {"personal": {"name": ""}},
+        {"personal": "/who", "default": "ann@x"},
+        {"personal": "/who", "options": [{"value": "a", "label": "a"}]},
+    ],
+)
+def test_a_form_that_would_say_the_value_is_no_plan(more: dict[str, Any]) -> None:
+    with pytest.raises(BadRequestProblem):
+        submit(form(**more))
+
+
+def test_an_answer_that_is_hidden_goes_into_a_personal_argument_alone() -> None:
+    asked = form(personal="/who")
+    takes = {"id": "a", "tool": "mail", "args": {"who": "ann", "to": {"$ref": "f#/to"}}}
+    assert found(asked, takes) == []
+    assert found(asked, {"id": "p", "tool": "plain", "args": {"to": {"$ref": "f#/n"}}}) == []
+    refused = [
+        {"id": "p", "tool": "plain", "args": {"to": {"$ref": "f#/to"}}},
+        {"id": "p", "tool": "plain", "args": {"to": {"$ref": "f#"}}},
+        {"id": "p", "tool": "mail", "args": {"who": {"$ref": "f#/to"}}},
+        {"id": "p", "tool": "mail", "args": {"who": "ann", "to": {"$ref": "f#/n"}}},
+        {
+            "id": "p",
+            "tool": "plain",
+            "compensate_with": {"tool": "mail", "args": {"who": "a", "to": {"$ref": "f#/to"}}},
+        },
+        {"id": "h", "kind": "human", "args": {"x": {"$ref": "f#/to"}}, "form": {"title": "t"}},
+        {"id": "m", "kind": "llm", "args": {"model": "fast", "prompt": {"$ref": "f#/to"}}},
+    ]
+    for node in refused:
+        with pytest.raises(BadRequestProblem) as error:
+            personal_arguments.personal_arguments(planned_with(asked, takes, node), REGISTRY)
+        assert error.value.code == "personal_not_served", node
+    with pytest.raises(BadRequestProblem, match="the result of a is hidden whole"):
+        found(asked, takes, {"id": "p", "tool": "plain", "args": {"to": {"$ref": "a#"}}})
+
+
+def planned_with(*nodes: dict[str, Any]) -> dict[str, Any]:
+    """As a plan is pinned, whatever else would refuse it."""
+    names = {tool for node in nodes for tool in (node.get("tool"), (node.get("compensate_with") or {}).get("tool"))}
+    return {"nodes": list(nodes), "tools": {name: {} for name in names - {None}}}

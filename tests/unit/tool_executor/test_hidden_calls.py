@@ -1,6 +1,6 @@
 """Calls with hidden values: opened where the pinned schema says so, and what comes of them hidden again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import pytest
 
 from aetheris.protocol.base.canonical import canonical
-from aetheris.protocol.base.hidden_values import HiddenValue
+from aetheris.protocol.base.hidden_values import HiddenPlace, HiddenValue
 from aetheris.protocol.fold.state import PlanEntry
 from aetheris.protocol.messages.commands import RegistryEntry
 from aetheris.protocol.messages.event_values import Outcome
@@ -55,10 +55,13 @@ OUTPUT = ToolOutput(lambda _level, _event, fields: LOGGED.append(str(fields)))
 CALLS = Calls(Toolbox({one.key: one for one in (mail, plain)}), SystemClock(), Secrets(()), output=OUTPUT)
 
 
-def call(called: AnyTool, **args: Any) -> Invocation:
+def call(called: AnyTool, answered: Sequence[str] = (), **args: Any) -> Invocation:
+    """A call with its arguments as they are, or referring to what a person has filled in."""
     pin = pin_of(RegistryEntry.model_validate(called.registry_entry()))
-    entry = PlanEntry(0, Node(id="a", tool=called.name, args=args), pin)
-    return Invocation("a", entry, args, "h", "k", "c", ())
+    planned = {name: {"$ref": "f#/x"} if f"/{name}" in answered else value for name, value in args.items()}
+    entry = PlanEntry(0, Node(id="a", tool=called.name, args=planned), pin)
+    places = tuple(HiddenPlace(at, FORM) for at in answered)
+    return Invocation("a", entry, args, "h", "k", "c", (), places)
 
 
 def context() -> ToolContext:
@@ -93,6 +96,8 @@ async def of(hiding: HiddenStore, value: Any, *subjects: str, job: str = "job-1"
         (lambda: call(mail, who="ann", to=FORM.json(), note=[FORM.json()]), "a hidden value is not for mail#/note/0"),
         (lambda: call(plain, to=FORM.json()), "a hidden value is not for plain#/to"),
         (lambda: call(plain, to="ann@x"), None),
+        (lambda: call(mail, who="ann", to=FORM.json(), answered=("/to",)), None),
+        (lambda: call(plain, to=FORM.json(), answered=("/to",)), "a hidden value is not for plain#/to"),
     ],
 )
 def test_hidden_values_stand_where_the_schema_says_so_and_nothing_else_does(

@@ -286,6 +286,7 @@ def _services(
         deadlines=deadlines,
         clock=clock,
     )
+    hidden = HiddenSubmissions(hiding)
     intake = Intake(
         reads=reads,
         reader=reader,
@@ -299,7 +300,7 @@ def _services(
         registry=registry,
         deadlines=deadlines,
         clock=clock,
-        hidden=HiddenSubmissions(hiding),
+        hidden=hidden,
     )
     heard = HeardMessages(callers.keys.messages, parts.metrics)
     heard.follow(sources.freezes, sources.policies)
@@ -334,6 +335,7 @@ def _services(
             deadlines=deadlines,
             clock=clock,
             signers=callers.signers,
+            hidden=hidden,
         ),
         histories=JobHistories(reads, sources.effects, parts.blobs, deadlines),
         verifier=verifier,

@@ -1,11 +1,14 @@
-"""Submissions with personal values: hidden before anything of them reaches the log (docs/hidden-values.md)."""
+"""Submissions and answers with personal values: hidden before they reach the log (docs/hidden-values.md)."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from aetheris.gateway.core import personal_arguments
 from aetheris.gateway.core.problems import ConflictProblem, Unavailable
+from aetheris.protocol.base.hidden_values import put_at
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
+from aetheris.protocol.planning.personal_fields import PersonalValue
 from aetheris.runtime.blobs.store import BlobsUnreachable
 from aetheris.runtime.subjects.hidden_store import HiddenStore, SealedValue, sealed
 from aetheris.runtime.subjects.kms import SubjectErased, SubjectHeld, SubjectKeyError
@@ -35,18 +38,38 @@ class HiddenSubmissions:
             return command, ()
         if self._hiding is None:
             raise personal_arguments.refusal(found[0].field, "nothing is hidden here: AETHERIS_SUBJECT_KEYS is not set")
-        subjects = dict.fromkeys(one.value.subject for one in found)
-        if len(subjects) > MOST_SUBJECTS:
+        if len({one.value.subject for one in found}) > MOST_SUBJECTS:
             raise personal_arguments.refusal("plan", f"values of more than {MOST_SUBJECTS} subjects")
-        with answered():
-            keys = await self._hiding.keys.enrolled(command.tenant, subjects)
-        hidden = [
-            sealed({key.k: key.key}, command.tenant, command.job_id, one.value.value)
-            for one in found
-            for key in (keys[one.value.subject],)
-        ]
+        hidden = await self._sealed(self._hiding, command.tenant, command.job_id, [one.value for one in found])
         values = [one.value for one in hidden]
         return personal_arguments.hidden_submission(command, raw, found, values), hidden
+
+    async def hide_answer(
+        self, tenant: str, job_id: str, form: Mapping[str, Any], data: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], Sequence[SealedValue]]:
+        """(what was filled in of a form, as it may be written; the ciphertexts that must be kept before).
+
+        Raises:
+            BadRequest, Conflict, Unavailable: as `hide`.
+        """
+        found = personal_arguments.personal_answers(form, data)
+        if not found:
+            return dict(data), ()
+        if self._hiding is None:
+            rule = "nothing is hidden here: AETHERIS_SUBJECT_KEYS is not set"
+            raise personal_arguments.refusal(f"data{found[0].at}", rule)
+        hidden, said = await self._sealed(self._hiding, tenant, job_id, found), dict(data)
+        for one, kept in zip(found, hidden, strict=True):
+            said = put_at(said, one.at, kept.value.json())
+        return said, hidden
+
+    async def _sealed(
+        self, hiding: HiddenStore, tenant: str, job_id: str, values: Sequence[PersonalValue]
+    ) -> list[SealedValue]:
+        with answered():
+            keys = await hiding.keys.enrolled(tenant, dict.fromkeys(one.subject for one in values))
+        held = [(keys[one.subject], one.value) for one in values]
+        return [sealed({key.k: key.key}, tenant, job_id, value) for key, value in held]
 
     async def keep(self, hidden: Sequence[SealedValue]) -> None:
         """Keep the ciphertexts; raises Unavailable."""

@@ -1,5 +1,6 @@
 """Requests to humans: listed, shown from the log, answered."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,12 +14,14 @@ from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import ConflictProblem
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.feed import JobFeed
+from aetheris.gateway.hidden_submissions import HiddenSubmissions
 from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.job_rows import JobRows
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.views import Row, Views
 from aetheris.protocol.api import RequestBody, RequestStanding, RespondBody, Responded, VoteCount
 from aetheris.protocol.base.allowed_signers import AllowedSigners
+from aetheris.protocol.base.hidden_values import holds_hidden
 from aetheris.protocol.fold.state import JobState, KeyState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import OpenRequest, Respond
@@ -27,6 +30,7 @@ from aetheris.protocol.planning.approval_text import verified_votes
 from aetheris.protocol.planning.approvals import job_of
 from aetheris.protocol.planning.schemas import Schema
 from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.subjects.hidden_store import SealedValue
 
 _LIST_LAG_S = 1.0
 """After so long without an answer the log is asked whether somebody else had answered before."""
@@ -46,6 +50,7 @@ class HumanRequests:
         deadlines: Deadlines,
         clock: Clock,
         signers: AllowedSigners,
+        hidden: HiddenSubmissions,
     ) -> None:
         self._reader = reader
         self._writer = writer
@@ -55,6 +60,7 @@ class HumanRequests:
         self._deadlines = deadlines
         self._clock = clock
         self._signers = signers
+        self._hidden = hidden
 
     async def open(self, caller: Principal, cursor: str | None, limit: int) -> dict[str, Any]:
         """The tenant's open requests, oldest first; raises Unavailable."""
@@ -118,6 +124,8 @@ class HumanRequests:
                 if given is not None:
                     return Reply(True, requests.responded(response, given.caused_by, _observed_event(given, question)))
                 await self._check(row, question, response)
+                response, sealed = await self._said(row, question, response)
+                await self._hidden.keep(sealed)
                 command_id = await self._writer.send(_command(row, caller, response, as_of), row.trace)
             observed = await self._answered(news, row, question, response, command_id)
         caused_by = (
@@ -168,6 +176,15 @@ class HumanRequests:
             return question, None, as_of
         return await self._standing_answer(row, response)
 
+    async def _said(
+        self, row: Row, question: requests.Question, response: requests.HumanResponse
+    ) -> tuple[requests.HumanResponse, Sequence[SealedValue]]:
+        """(an answer as it may be written, what must be kept before); the same where it is so already."""
+        if not isinstance(question.asked, ev.JobWaiting) or response.action != "approve" or holds_hidden(response.data):
+            return response, ()
+        data, sealed = await self._hidden.hide_answer(row.tenant, row.job_id, question.form, response.data)
+        return replace(response, data=data), sealed
+
     async def _listed(self, row: Row, request_id: str) -> tuple[requests.Question, int] | None:
         """(an open request, from the list or from where that says that it is; its offset); None if it isn't listed."""
         listed = next((request for request in row.requests if request.id == request_id), None)
@@ -194,6 +211,7 @@ class HumanRequests:
         if seen.state is None or found is None:
             raise requests.not_asked(seen.state, response.request_id)
         question, state = found
+        response, _ = await self._said(row, question, response)
         votes = verified_votes(seen.state, question.key, state, self._signers, self._clock.now())
         stands = requests.stands(seen.state, question, replace(state, votes=votes), response)
         return question, stands, seen.end - 1

@@ -45,7 +45,7 @@ class HiddenCalls:
         values: dict[str, Any] = {}
         keys: dict[str, bytes] = {}
         try:
-            for place in call.entry.node.hidden:
+            for place in call.hidden:
                 values[place.at], held = await self._hiding.opened(tenant, job_id, place.value)
                 keys |= held
         except (SubjectErased, HiddenCorrupt) as error:

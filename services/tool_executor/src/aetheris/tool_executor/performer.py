@@ -235,7 +235,7 @@ class Performer:
 
     async def _opened(self, invocation: DeclaredInvocation) -> OpenedCall | Retryable | Permanent | None:
         """The hidden values of a call; None where it has none."""
-        if not invocation.call.entry.node.hidden:
+        if not invocation.call.hidden:
             return None
         return await self._hidden.opened(invocation.call, invocation.run.tenant, invocation.started.job_id)
 

@@ -95,9 +95,9 @@ class Calls:
         if _is_lowered(pin, self._pins[name, pin.version]):
             return _OTHERWISE
         personal = self._personal[name, pin.version]
-        if personal or call.entry.node.hidden:
+        if personal or call.hidden:
             refused = _refused_hidden(call, personal)
-            if refused is not None or call.entry.node.hidden:
+            if refused is not None or call.hidden:
                 return refused  # what was hidden has been checked before that
         if call.entry.node.secrets:
             return self._refused_secrets(tool, call)
@@ -185,7 +185,7 @@ def _is_lowered(pin: ToolPin, own: ToolPin) -> bool:
 
 def _refused_hidden(call: Invocation, personal: Collection[str]) -> CallRefusal | None:
     """Hidden values stand where the pinned schema says so, and nowhere else; and nothing stands there in the clear."""
-    tool, hidden = call.entry.node.tool_name, {one.at for one in call.entry.node.hidden}
+    tool, hidden = call.entry.node.tool_name, {one.at for one in call.hidden}
     for at in sorted(hidden - set(personal)):
         return CallRefusal(Outcome.PERMANENT, f"a hidden value is not for {tool}#{at}"[:LONGEST_ERROR])
     for at in sorted(set(personal) - hidden):

@@ -4,7 +4,7 @@ and `{"$secret": "name@version"}`, which only the executor's memory ever resolve
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -61,6 +61,11 @@ class Reference:
         """Whether the result is one that the job has adopted of an earlier job."""
         return _OF in self.node_id
 
+    @property
+    def target(self) -> str:
+        """What it says: NODE#/pointer."""
+        return f"{self.node_id}#{self.pointer}"
+
 
 def adopted_name(job_id: str, node_id: str) -> str:
     """What a reference calls a step of an earlier job."""
@@ -103,8 +108,11 @@ def pointer_part(name: object) -> str:
     return "/" + str(name).replace("~", "~0").replace("/", "~1")
 
 
-def resolve(args: Any, results: Mapping[str, Any]) -> Any:
+def resolve(args: Any, results: Mapping[str, Any], hidden: Container[str] = frozenset()) -> Any:
     """The arguments with every reference replaced by what it points to; the input is left as it is.
+
+    Args:
+        hidden: what references may lead to though it is a hidden value: NODE#/pointer.
 
     Raises:
         UnresolvedReference: no such result, no such place in it, or one that holds a secret or a hidden value, which
@@ -116,14 +124,14 @@ def resolve(args: Any, results: Mapping[str, Any]) -> Any:
         if node_id not in results:
             raise UnresolvedReference(target, f"{node_id} has no result")
         value = point(results[node_id], pointer, target)
-        held = _withheld(value)
+        held = _withheld(value) if target not in hidden else None
         if held is not None:
             raise UnresolvedReference(target, f"the result holds {held}, which only a plan may")
         return value
     if isinstance(args, dict):
-        return {name: resolve(value, results) for name, value in cast("dict[str, Any]", args).items()}
+        return {name: resolve(value, results, hidden) for name, value in cast("dict[str, Any]", args).items()}
     if isinstance(args, list | tuple):
-        return [resolve(value, results) for value in cast("list[Any]", args)]
+        return [resolve(value, results, hidden) for value in cast("list[Any]", args)]
     return args
 
 

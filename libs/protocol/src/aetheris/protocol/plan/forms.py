@@ -7,6 +7,9 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from aetheris.protocol.base.hidden_values import LONGEST_SUBJECT, InvalidHidden, hidden_places
+from aetheris.protocol.base.references import pointer_part
+
 Schema = Mapping[str, Any]
 FieldType = Literal[
     "text",
@@ -44,8 +47,21 @@ class Option(_Form):
     label: str
 
 
+class NamedPerson(_Form):
+    """A person by its name, where that is known when the form is planned."""
+
+    name: str = Field(min_length=1, max_length=LONGEST_SUBJECT, pattern=r"^[^\x00]*$")
+
+
+PersonPointer = Annotated[str, StringConstraints(pattern=r"^/", max_length=LONGEST_SUBJECT)]
+
+
 class FormField(_Form):
-    """One question; `default` is what stands if nothing is said."""
+    """One question; `default` is what stands if nothing is said.
+
+    `personal`: its answer is a person's, and is recorded hidden (docs/hidden-values.md): a JSON Pointer to the answer,
+    or to the argument of the node, that names the person; or its name.
+    """
 
     name: Annotated[str, StringConstraints(pattern=r"^[^\s.]{1,64}$")]
     type: FieldType
@@ -57,9 +73,12 @@ class FormField(_Form):
     min: float | None = None
     max: float | None = None
     step: float | None = Field(default=None, gt=0)
+    personal: PersonPointer | NamedPerson | None = None
 
     @model_validator(mode="after")
     def _chooses(self) -> "FormField":
+        if self.personal is not None and (self.options or self.default is not None):
+            raise ValueError("what is personal has no options and no default: they would say it")
         if self.type in ("select", "multiselect", "radio") and not self.options:
             raise ValueError(f"a {self.type} has options")
         return self
@@ -83,6 +102,13 @@ class FormSpec(_Form):
         return self
 
 
+def personal_places(form: FormSpec | None) -> frozenset[str]:
+    """The places of the answers that are hidden, as JSON Pointers into what was filled in."""
+    if form is None:
+        return frozenset()
+    return frozenset(pointer_part(field.name) for field in form.fields if field.personal is not None)
+
+
 class AnswerRefused(ValueError):
     """An answer that its field does not take."""
 
@@ -94,8 +120,12 @@ class AnswerRefused(ValueError):
         self.rule = rule
 
 
-def answers(fields: Sequence[FormField], data: Mapping[str, Any], *, complete: bool = True) -> dict[str, Any]:
+def answers(
+    fields: Sequence[FormField], data: Mapping[str, Any], *, complete: bool = True, hidden: bool = False
+) -> dict[str, Any]:
     """The answers, checked; with `complete`, defaults fill in what was not said, and what is required must be there.
+
+    With `hidden` they are as they are recorded: those to personal fields are hidden, and were checked before.
 
     Raises:
         AnswerRefused: naming the field, never the value.
@@ -108,7 +138,7 @@ def answers(fields: Sequence[FormField], data: Mapping[str, Any], *, complete: b
     for name, field in known.items():
         value = data.get(name, field.default if complete else None)
         if value is not None:
-            found[name] = _checked(field, value)
+            found[name] = _checked(field, value) if field.personal is None or not hidden else _hidden(field, value)
         elif field.required and (complete or name in data):
             raise AnswerRefused(name, "required")
     return found
@@ -167,6 +197,15 @@ def _text_type(schema: Schema) -> FieldType:
 
 def _options(values: Sequence[Any]) -> list[dict[str, Any]]:
     return [{"value": value, "label": str(value)} for value in values if value is not None]
+
+
+def _hidden(field: FormField, value: Any) -> Any:
+    try:
+        if [one.at for one in hidden_places(value)] == [""]:
+            return value
+    except InvalidHidden:
+        pass
+    raise AnswerRefused(field.name, "is personal, and not hidden")
 
 
 def _checked(field: FormField, value: Any) -> Any:

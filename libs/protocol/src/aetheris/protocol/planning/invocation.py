@@ -1,16 +1,17 @@
 """The call that a node makes, derived from the fold: the same in every service (docs/architecture.md, "A step")."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from aetheris.protocol.base.canonical import InvalidArgs
-from aetheris.protocol.base.hidden_values import MARK, by_meaning
+from aetheris.protocol.base.hidden_values import MARK, HiddenPlace, InvalidHidden, by_meaning, hidden_places
 from aetheris.protocol.base.keys import canonical_args, content_key_of_canonical, key_of_canonical
-from aetheris.protocol.base.references import UnresolvedReference, resolve
+from aetheris.protocol.base.references import Reference, UnresolvedReference, point, resolve
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages.event_values import After, BlobRef
+from aetheris.protocol.plan.forms import personal_places
 from aetheris.protocol.plan.graph import dependencies
 
 Blobs = Mapping[str, Any]
@@ -32,6 +33,13 @@ class Invocation:
     key: str
     content_key: str
     after: tuple[After, ...]
+    answered: tuple[HiddenPlace, ...] = ()
+    """Where its arguments have what a person filled in, and the gateway has hidden."""
+
+    @property
+    def hidden(self) -> tuple[HiddenPlace, ...]:
+        """The hidden values among its arguments that may be opened for it."""
+        return (*self.entry.node.hidden, *self.answered) if self.answered else self.entry.node.hidden
 
 
 def uses(entry: PlanEntry) -> tuple[str, ...]:
@@ -104,7 +112,7 @@ def invocation(
 
 def call_with(job: JobState, entry: PlanEntry, results: Mapping[str, Any], after: tuple[After, ...] = ()) -> Invocation:
     """As `invocation`, with the results given (a run knows them before they are in the log)."""
-    args: dict[str, Any] = resolve(entry.node.args, results)
+    args, answered = arguments(job, entry, results)
     tool = entry.node.tool_name
     volatile = entry.pin.volatile if entry.pin is not None else ()
     canonical = canonical_args(args)
@@ -119,7 +127,35 @@ def call_with(job: JobState, entry: PlanEntry, results: Mapping[str, Any], after
         key=key_of_canonical(job.job_id, entry.node.id, tool, canonical),
         content_key=content_key_of_canonical(job.created.tenant, tool, meant),
         after=after,
+        answered=tuple(place for one in answered for place in _at(args, one.at)),
     )
+
+
+def arguments(
+    job: JobState, entry: PlanEntry, results: Mapping[str, Any]
+) -> tuple[dict[str, Any], tuple[Reference, ...]]:
+    """(a node's arguments, of its references those that lead to answers which are hidden).
+
+    Raises:
+        UnresolvedReference: a pointer leads nowhere.
+    """
+    answered = tuple(_answered(job, entry)) if entry.node.args and entry.node.refs else ()
+    return resolve(entry.node.args, results, {one.target for one in answered} if answered else ()), answered
+
+
+def _answered(job: JobState, entry: PlanEntry) -> Iterator[Reference]:
+    """What of a node's references leads to an answer that is hidden."""
+    for one in entry.node.refs:
+        asked = job.entry(one.node_id)
+        if asked is not None and asked.node.form is not None and one.pointer in personal_places(asked.node.form):
+            yield one
+
+
+def _at(args: Any, at: str) -> Iterator[HiddenPlace]:
+    try:
+        yield from (HiddenPlace(at + one.at, one.value) for one in hidden_places(point(args, at, at)))
+    except InvalidHidden:
+        raise UnresolvedReference(at, "what was filled in there is no hidden value") from None
 
 
 def key_in_force(job: JobState, node_id: str) -> str | None:
@@ -133,7 +169,8 @@ def key_in_force(job: JobState, node_id: str) -> str | None:
 
 def has_hidden(job: JobState, node_id: str) -> bool:
     """Whether a node's call has hidden values among its arguments, in whatever revision."""
-    return any(entry.node.hidden for entry in job.entries.get(node_id, ()))
+    entries = job.entries.get(node_id, ())
+    return any(entry.node.hidden or next(_answered(job, entry), None) is not None for entry in entries)
 
 
 def is_done(job: JobState, node_id: str) -> bool:

@@ -4,7 +4,7 @@ The subject is a JSON Pointer to the argument that names it, or {"name": its nam
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
@@ -65,8 +65,10 @@ def personal_fields(schema: Mapping[str, Any]) -> tuple[PersonalField, ...]:
     return _fields_of(canonical(schema)) if _mentions(schema) else ()
 
 
-def personal_values(schema: Mapping[str, Any], args: Mapping[str, Any]) -> Iterator[PersonalValue]:
-    """The marked values of a call's arguments, which are in the clear.
+def personal_values(
+    schema: Mapping[str, Any], args: Mapping[str, Any], answered: Container[str] = frozenset()
+) -> Iterator[PersonalValue]:
+    """The marked values of a call's arguments, which are in the clear; without those `answered` in a form.
 
     Raises:
         PersonalRefused: one that isn't known yet or is hidden already, or whose subject isn't there.
@@ -78,10 +80,12 @@ def personal_values(schema: Mapping[str, Any], args: Mapping[str, Any]) -> Itera
             if next(references(args), None) is not None and _reaches(args, field.at):
                 raise PersonalRefused(field.at, f"{PERSONAL} isn't served there: a reference stands for it") from None
             continue
+        if field.at in answered:
+            continue
         if any(references(value)) or any(secrets(value)) or hidden_at(value) is not None:
             rule = f"{PERSONAL} isn't served there: something stands for the value, or for a part of it"
             raise PersonalRefused(field.at, rule)
-        yield PersonalValue(field.at, _subject(field, args), value)
+        yield PersonalValue(field.at, subject_of(field, args), value)
 
 
 def _reaches(args: Any, at: str) -> bool:
@@ -90,7 +94,8 @@ def _reaches(args: Any, at: str) -> bool:
     return any(one.at in way for one in references(args))
 
 
-def _subject(field: PersonalField, args: Mapping[str, Any]) -> str:
+def subject_of(field: PersonalField, args: Mapping[str, Any]) -> str:
+    """Whose a place's value is, by the arguments around it; raises PersonalRefused."""
     if field.named:
         return field.subject
     try:

@@ -1,7 +1,7 @@
 """Personal arguments in plans: found by the tools' schemas, hidden, or refused where none are served; pure."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -12,7 +12,10 @@ from aetheris.protocol.base.hidden_values import MOST_SUBJECTS, HiddenValue, hol
 from aetheris.protocol.base.references import pointer_part, references
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
+from aetheris.protocol.plan.forms import FormSpec, NamedPerson, personal_places
 from aetheris.protocol.plan.graph import MAX_PLAN_BYTES
+from aetheris.protocol.planning.approvals import fields_in
+from aetheris.protocol.planning.invocation import has_hidden
 from aetheris.protocol.planning.personal_fields import (
     PERSONAL,
     PersonalField,
@@ -20,6 +23,7 @@ from aetheris.protocol.planning.personal_fields import (
     PersonalValue,
     personal_fields,
     personal_values,
+    subject_of,
 )
 
 NOT_SERVED = "personal_not_served"
@@ -52,13 +56,42 @@ def personal_arguments(plan: Mapping[str, Any], registry: Mapping[str, RegistryE
         BadRequest: one stands where it can't be hidden, or something refers to what will be.
     """
     marked = {name: fields for name in plan.get("tools", ()) if (fields := _fields(registry[name]))}
-    if not marked:
+    asked = _asked(plan)
+    if not marked and not asked:
         return []
     found: list[PersonalArgument] = []
+    whole: set[str] = set()
     for index, within, tool, args in _calls(plan):
-        if tool in marked:
-            found += _of_call(index, within, registry[tool], args)
-    _check_references(plan, {plan["nodes"][one.node]["id"] for one in found if one.within == ("args",)})
+        fields = [one.at for one in marked.get(tool, ())]
+        answered = {one.at for one in references(args) if one.pointer in asked.get(one.node_id, ())}
+        if within == ("args",) and answered & set(fields):
+            whole.add(plan["nodes"][index]["id"])
+        if fields:
+            given = answered if within == ("args",) else ()
+            found += _of_call(index, within, registry[tool], args, given)
+    whole |= {plan["nodes"][one.node]["id"] for one in found if one.within == ("args",)}
+    _check_references(plan, whole, asked, marked)
+    return found
+
+
+def personal_answers(form: Mapping[str, Any], data: Mapping[str, Any]) -> list[PersonalValue]:
+    """The answers to the personal fields of a recorded form; `data` is what was filled in, in the clear.
+
+    Raises:
+        BadRequest: the person isn't there.
+    """
+    said = {**form.get("context", {}).get("arguments", {}), **data}
+    found: list[PersonalValue] = []
+    for field in fields_in(form):
+        if field.personal is None or data.get(field.name) is None:
+            continue
+        at = pointer_part(field.name)
+        who = field.personal
+        place = PersonalField(at, who.name, named=True) if isinstance(who, NamedPerson) else PersonalField(at, who)
+        try:
+            found.append(PersonalValue(at, subject_of(place, said), data[field.name]))
+        except PersonalRefused as refused:
+            raise refusal(f"data.{field.name}", refused.rule) from None
     return found
 
 
@@ -96,6 +129,9 @@ def check_unmarked(plan: Mapping[str, Any], registry: Mapping[str, RegistryEntry
     Raises:
         BadRequest.
     """
+    for index, node in enumerate(plan["nodes"]):
+        if node.get("form") and personal_places(FormSpec.model_validate(node["form"])):
+            raise refusal(f"plan.nodes[{index}].form", f"{PERSONAL} isn't served there: {what}")
     for index, within, tool, args in _calls(plan):
         if holds_hidden(args) or (tool in registry and _fields(registry[tool])):
             rule = f"{PERSONAL} isn't served there: {what}"
@@ -109,7 +145,7 @@ def check_continuable(job: JobState) -> None:
         Conflict.
     """
     for node_id, entries in job.entries.items():
-        if any(entry.node.hidden for entry in entries):
+        if has_hidden(job, node_id) or any(personal_places(entry.node.form) for entry in entries):
             message = f"{PERSONAL} isn't served there: {node_id} has hidden values, which are this job's alone"
             raise ConflictProblem(NOT_SERVED, message, node_id=node_id)
 
@@ -134,26 +170,55 @@ def _calls(plan: Mapping[str, Any]) -> Iterator[tuple[int, tuple[str, ...], str,
             yield index, ("compensate_with", "args"), undo["tool"], undo.get("args", {})
 
 
-def _of_call(index: int, within: tuple[str, ...], entry: RegistryEntry, args: Any) -> list[PersonalArgument]:
+def _asked(plan: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    """The node of each form with personal fields → the places of their answers."""
+    forms = ((node["id"], node["form"]) for node in plan["nodes"] if node.get("form"))
+    found = ((name, personal_places(FormSpec.model_validate(form))) for name, form in forms)
+    return {name: places for name, places in found if places}
+
+
+def _of_call(
+    index: int, within: tuple[str, ...], entry: RegistryEntry, args: Any, answered: Collection[str]
+) -> list[PersonalArgument]:
     at = f"plan.nodes[{index}].{'.'.join(within)}"
     try:
-        found = [PersonalArgument(index, within, one) for one in personal_values(entry.schema_, args)]
+        found = [PersonalArgument(index, within, one) for one in personal_values(entry.schema_, args, answered)]
     except PersonalRefused as refused:
         raise refusal(f"{at}{refused.at}", refused.rule) from None
-    if len({one.value.subject for one in found}) > MOST_SUBJECTS:
+    taken = {one.at for one in personal_fields(entry.schema_)} & set(answered)
+    if len({one.value.subject for one in found}) + len(taken) > MOST_SUBJECTS:
         raise refusal(at, f"values of more than {MOST_SUBJECTS} subjects")
     return found
 
 
-def _check_references(plan: Mapping[str, Any], hidden: set[str]) -> None:
-    """The result of a call with hidden values is hidden whole: nothing can be taken from it."""
-    for index, node in enumerate(plan["nodes"]) if hidden else ():
+def _check_references(
+    plan: Mapping[str, Any],
+    hidden: Collection[str],
+    asked: Mapping[str, Collection[str]],
+    marked: Mapping[str, Sequence[PersonalField]],
+) -> None:
+    """The result of a call with hidden values is hidden whole: nothing can be taken from it.
+
+    What a person fills in that is hidden goes whole into a personal argument, and nowhere else.
+    """
+    for index, node in enumerate(plan["nodes"]):
         given = (("args", node.get("args")), ("compensate_with.args", (node.get("compensate_with") or {}).get("args")))
         for within, args in given:
+            takes = {one.at for one in marked.get(node.get("tool"), ())} if within == "args" else frozenset[str]()
             for one in references(args):
+                at = f"plan.nodes[{index}].{within}{one.at}"
                 if one.node_id in hidden:
-                    rule = f"{PERSONAL} isn't served there: the result of {one.node_id} is hidden whole"
-                    raise refusal(f"plan.nodes[{index}].{within}{one.at}", rule)
+                    raise refusal(at, f"{PERSONAL} isn't served there: the result of {one.node_id} is hidden whole")
+                if _reaches(one.pointer, asked.get(one.node_id, ())) and not (
+                    one.at in takes and one.pointer in asked[one.node_id]
+                ):
+                    rule = f"{PERSONAL} isn't served there: only a personal argument takes what {one.node_id} hides"
+                    raise refusal(at, rule)
+
+
+def _reaches(pointer: str, places: Collection[str]) -> bool:
+    """Whether a pointer leads to one of the places, above or into it."""
+    return any(f"{one}/".startswith(f"{pointer}/") or pointer.startswith(f"{one}/") for one in places)
 
 
 def _put(plan: Any, argument: PersonalArgument, value: HiddenValue) -> dict[str, Any]:

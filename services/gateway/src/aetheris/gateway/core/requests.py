@@ -244,7 +244,7 @@ def _same(given: Given, question: Question, response: HumanResponse) -> bool:
 
 def _filled(question: Question, response: HumanResponse) -> Any:
     try:
-        return answers(fields_in(question.form), response.data)
+        return answers(fields_in(question.form), response.data, hidden=True)
     except AnswerRefused:
         return None
 

@@ -57,7 +57,7 @@ def answered(job_key: JobKey, waiting: ev.JobWaiting, command: Respond, command_
     if command.action == "reject":
         return settlement.emit(job_key, refused(job_key, command, command_id))
     try:
-        data = answers(fields_in(waiting.form), command.data) if command.action == "approve" else None
+        data = answers(fields_in(waiting.form), command.data, hidden=True) if command.action == "approve" else None
     except AnswerRefused:
         data = None
     if data is None:

@@ -5,13 +5,12 @@ from typing import Any
 from aetheris.planner.core.decisions import Append, LoadArguments, NodesRequest, fact
 from aetheris.planner.core.progress import JobProgress
 from aetheris.protocol.base.keys import canonical_args, idempotency_key
-from aetheris.protocol.base.references import resolve
 from aetheris.protocol.fold.state import KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages.commands import ToolRequest
 from aetheris.protocol.messages.event_values import Outcome
 from aetheris.protocol.messages.events import NodeFinished
 from aetheris.protocol.plan.graph import RUNNABLE, EffectClass
-from aetheris.protocol.planning.invocation import Blobs, adopted_results, blobs_needed, success, uses
+from aetheris.protocol.planning.invocation import Blobs, adopted_results, arguments, blobs_needed, success, uses
 
 MAX_RUN = 200
 """Nodes in a run (docs/architecture.md, "Runs"): a stop in the log ends it, and so does its grant's length."""
@@ -134,7 +133,7 @@ def _head(progress: JobProgress, entry: PlanEntry, blobs: Blobs) -> tuple[dict[s
     """Its key, and its arguments, where they are small."""
     used = uses(entry)
     results = {node: _result(progress, node, blobs) for node in used} | adopted_results(progress.job, entry, blobs)
-    args: dict[str, Any] = resolve(entry.node.args, results)
+    args, _ = arguments(progress.job, entry, results)
     key = idempotency_key(progress.job.job_id, entry.node.id, entry.node.tool_name, args)
     too_large = bool(results) and len(canonical_args(args)) > MAX_ARGS_BYTES
     return ({} if too_large else args), key
