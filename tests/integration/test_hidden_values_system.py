@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 from aiokafka.record.memory_records import MemoryRecords
 
+from aetheris.cli import token_files
 from tests.testkit.canary import CONTROL, kept_and_told
 from tests.testkit.collector import Collector, running_collector
 from tests.testkit.external_server import until
 from tests.testkit.system import System, running_system
+from tests.testkit.tokens import entry_of, headers_of
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
@@ -325,6 +327,39 @@ def test_what_a_person_fills_in_is_hidden_and_given_to_the_tool_that_asks_for_it
     answer = rig.system.api.get(f"/jobs/{job}/openings").json()
     assert (answer["erased"], answer["openings"]) == (2, [])
     rig.system.verified(job)
+
+
+def test_what_an_approver_makes_of_a_personal_argument_is_hidden_too(rig: HiddenRig) -> None:
+    value, other, subject = fresh(), fresh(), f"customer-{secrets.token_hex(8)}"
+    rig.said.extend((value, other))
+    hello = {"id": "hello", "tool": "greet", "args": {"text": "you"}}
+    job = rig.system.submit(hello, call("a", "sends", subject, value))
+    asked = rig.system.wait_asked(job)
+    body = {"request_id": asked["request_id"], "action": "edit"}
+    status, answer = rig.post("/ecs/respond", {**body, "data": {"customer": "somebody else"}})
+    assert (status, answer["error"]["code"]) == (400, "personal_not_served")
+    status, answer = rig.post("/ecs/respond", {**body, "data": {"email": value}})
+    assert (status, answer["error"]["code"]) == (400, "invalid_answer"), answer
+    edit = {**body, "data": {"email": other, "copies": 2}}
+    status, answer = rig.post("/ecs/respond", edit)
+    assert status in (200, 202), answer
+    following = rig.system.wait_asked(job, after=asked["request_id"])["request_id"]
+    assert rig.post("/ecs/respond", edit)[0] == 200
+    status, answer = rig.post("/ecs/respond", {**body, "data": {"email": fresh(), "copies": 2}})
+    assert (status, answer["error"]["code"]) == (409, "answered")
+    with token_files.changed(rig.system.data / "tokens.toml") as entries:
+        entries.append(entry_of("carol"))  # who edits does not approve
+    said = rig.system.api.post(
+        "/ecs/respond", json={"request_id": following, "action": "approve"}, headers=headers_of("carol")
+    )
+    assert said.status_code in (200, 202), said.text
+    rig.system.wait_ended([job])
+    assert rig.system.job(job)["status"] == "completed", rig.system.events(job)
+    assert (rig.given(value), rig.given(other)) == (False, True)
+    rig.system.wait_sealed(job)
+    rig.system.verified(job)
+    assert leaks(rig, job) == set()
+    judged(rig, job)
 
 
 FORM = {

@@ -76,6 +76,13 @@ async def find_lost(external_key: str, ctx: ProbeContext) -> Found:
     return Found({"email": email}, email, (email, external_key), (StateChange("mailbox", email, "create"),))
 
 
+@tool("sends", effect_class="idempotent", irreversible=True)
+async def sends(customer: str, email: Told, copies: int = 1) -> Result:
+    """Cannot be undone, so somebody is asked first."""
+    saw(email)
+    return Result({"to": email, "copies": copies, "of": customer}, f"sent {email}")
+
+
 @tool("greet", effect_class="idempotent")
 async def greet(text: Any) -> str:
     """Takes anything; control: what isn't marked is recorded."""

@@ -123,11 +123,40 @@ def test_a_model_is_offered_no_tool_with_personal_arguments() -> None:
         submissions.submit_command(json.dumps(goal).encode(), ASKED, REGISTRY, models)
 
 
-def test_an_edit_of_such_a_call_is_refused() -> None:
-    for schema, shown in ((REGISTRY["mail"].schema_, {}), (None, {"context": {"arguments": {"to": VALUE.json()}}})):
-        with pytest.raises(BadRequestProblem, match="an edit"):
-            personal_arguments.check_editable(schema, shown)
-    personal_arguments.check_editable(REGISTRY["plain"].schema_, {"context": {"arguments": {"to": 1}}})
+SHOWN = {"context": {"arguments": {"who": "ann", "to": VALUE.json()}}}
+
+
+def test_an_edit_that_leaves_whose_the_values_are_is_taken() -> None:
+    schema = REGISTRY["mail"].schema_
+    for data in ({}, {"n": 2}, {"to": "b@x"}, {"to": "b@x", "n": 2}):
+        personal_arguments.check_editable(schema, SHOWN, data, signed=False)
+    personal_arguments.check_editable(schema, SHOWN, {"n": 2}, signed=True)
+    personal_arguments.check_editable(schema, {"context": {"arguments": {"who": "ann"}}}, {"who": "bob"}, signed=False)
+    personal_arguments.check_editable(REGISTRY["plain"].schema_, SHOWN, {"to": 1}, signed=True)
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "signed"),
+    [
+        (REGISTRY["mail"].schema_, {"who": "bob"}, False),
+        (REGISTRY["mail"].schema_, {"who": "bob", "to": "b@x"}, False),
+        (REGISTRY["mail"].schema_, {"to": "b@x"}, True),
+        (None, {"n": 2}, False),
+    ],
+)
+def test_an_edit_that_makes_values_another_persons_or_is_signed_is_refused(
+    schema: Any, data: dict[str, Any], *, signed: bool
+) -> None:
+    with pytest.raises(BadRequestProblem) as refused:
+        personal_arguments.check_editable(schema, SHOWN, data, signed=signed)
+    assert (refused.value.code, "@x" in json.dumps(refused.value.body())) == ("personal_not_served", False)
+
+
+def test_an_edited_calls_values_are_of_few_persons() -> None:
+    args = {str(at): HiddenValue("0" * 64, "1" * 64, str(at) * 32).json() for at in range(5)}
+    with pytest.raises(BadRequestProblem, match="more than 4"):
+        personal_arguments.check_subjects(args)
+    personal_arguments.check_subjects({name: args[name] for name in "0123"})
 
 
 def test_a_plan_made_of_another_jobs_holds_nothing_personal() -> None:

@@ -125,6 +125,7 @@ class HumanRequests:
                     return Reply(True, requests.responded(response, given.caused_by, _observed_event(given, question)))
                 await self._check(row, question, response)
                 response, sealed = await self._said(row, question, response)
+                await self._check_edit(row, question, response)
                 await self._hidden.keep(sealed)
                 command_id = await self._writer.send(_command(row, caller, response, as_of), row.trace)
             observed = await self._answered(news, row, question, response, command_id)
@@ -180,7 +181,8 @@ class HumanRequests:
         self, row: Row, question: requests.Question, response: requests.HumanResponse
     ) -> tuple[requests.HumanResponse, Sequence[SealedValue]]:
         """(an answer as it may be written, what must be kept before); the same where it is so already."""
-        if not isinstance(question.asked, ev.JobWaiting) or response.action != "approve" or holds_hidden(response.data):
+        fills_in = "approve" if isinstance(question.asked, ev.JobWaiting) else "edit"
+        if response.action != fills_in or holds_hidden(response.data):
             return response, ()
         data, sealed = await self._hidden.hide_answer(row.tenant, row.job_id, question.form, response.data)
         return replace(response, data=data), sealed
@@ -218,12 +220,14 @@ class HumanRequests:
 
     async def _check(self, row: Row, question: requests.Question, response: requests.HumanResponse) -> None:
         """Raises: BadRequest, Forbidden, Conflict, Unavailable."""
-        schema = self._registry.schema(question.tool, question.tool_version) if question.tool else None
+        schema = self._schema(question)
         requests.check(question, response, schema, await self._signed_by(row, question, response))
         if response.action == "edit":
-            check_editable(schema, question.form)
-        if response.action == "edit" and schema is not None:
-            await self._check_edit(row, question, response, schema)
+            signed = signed_answers.wants_signature(question) is not None
+            check_editable(schema, question.form, response.data, signed=signed)
+
+    def _schema(self, question: requests.Question) -> Schema | None:
+        return self._registry.schema(question.tool, question.tool_version) if question.tool else None
 
     async def _signed_by(self, row: Row, question: requests.Question, response: requests.HumanResponse) -> str | None:
         if signed_answers.wants_signature(question) is None:
@@ -234,9 +238,10 @@ class HumanRequests:
             raise requests.unknown()
         return signed_answers.signed_by(state, question, response, self._signers, self._clock.now())
 
-    async def _check_edit(
-        self, row: Row, question: requests.Question, response: requests.HumanResponse, schema: Schema
-    ) -> None:
+    async def _check_edit(self, row: Row, question: requests.Question, response: requests.HumanResponse) -> None:
+        schema = self._schema(question) if response.action == "edit" else None
+        if schema is None:
+            return
         async with self._deadlines.deadline():
             state = (await self._reader.fold(row)).state
         if state is not None:

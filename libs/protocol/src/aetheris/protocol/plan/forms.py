@@ -144,25 +144,33 @@ def answers(
     return found
 
 
-def fields_of(schema: Schema, args: Mapping[str, Any]) -> tuple[FormField, ...]:
+def fields_of(
+    schema: Schema, args: Mapping[str, Any], personal: Mapping[str, str | NamedPerson] | None = None
+) -> tuple[FormField, ...]:
     """A field for each argument that a form can show, with what it is now as its default.
+
+    `personal`: the arguments that are a person's, and whose: what one is now is hidden, and is not said.
 
     Objects, lists of anything but choices, references to secrets, and texts that are longer than an answer may be
     have none: they can't be edited.
     """
     properties = cast("Mapping[str, Schema]", schema.get("properties", {}))
     required = cast("Sequence[str]", schema.get("required", ()))
+    whose = personal or {}
     found: list[FormField] = []
     for name, inner in properties.items():
-        now = args.get(name)
+        now = args.get(name) if name not in whose else None
         if isinstance(now, dict) or len(found) == MAX_FIELDS or (isinstance(now, str) and len(now) > MAX_TEXT):
             continue
         shape = _shape(inner)
+        if name in whose and shape is not None:
+            shape = None if shape.get("options") else shape | {"personal": whose[name]}
         if shape is not None and not any(mark in name for mark in " .\t\n") and 0 < len(name) <= 64:
             label = str(inner.get("title") or inner.get("description") or name)[:200]
             found.append(
                 FormField.model_validate(
-                    {"name": name, "label": label, "required": name in required, "default": now} | shape
+                    {"name": name, "label": label, "required": name in required and name not in whose, "default": now}
+                    | shape
                 )
             )
     return tuple(found)

@@ -188,8 +188,10 @@ def fields_in(form: Mapping[str, Any]) -> tuple[FormField, ...]:
     return tuple(FormField.model_validate(one) for one in cast("Sequence[Any]", form.get("fields", ())))
 
 
-def changed_by(requested: ApprovalRequested, data: Mapping[str, Any]) -> dict[str, Any]:
+def changed_by(requested: ApprovalRequested, data: Mapping[str, Any], *, hidden: bool = False) -> dict[str, Any]:
     """The arguments that were shown, with what an edit changes; whether they are a call's is for `edited`.
+
+    `hidden`: what it makes of personal arguments is hidden.
 
     Raises:
         AnswerRefused: naming the field.
@@ -197,16 +199,20 @@ def changed_by(requested: ApprovalRequested, data: Mapping[str, Any]) -> dict[st
     shown = arguments_of(requested)
     if shown is None:
         raise AnswerRefused("data", "the recorded request can't be edited")
-    return shown | answers(fields_in(requested.form), data, complete=False)
+    return shown | answers(fields_in(requested.form), data, complete=False, hidden=hidden)
 
 
-def edited(requested: ApprovalRequested, schema: Schema, data: Mapping[str, Any]) -> dict[str, Any]:
+def edited(
+    requested: ApprovalRequested, schema: Schema, data: Mapping[str, Any], *, hidden: bool = False
+) -> dict[str, Any]:
     """The arguments of the new call that an edit makes: those that were shown, with what was changed.
+
+    `hidden`: as `changed_by` has it; what was changed was checked before it was hidden.
 
     Raises:
         AnswerRefused: naming the field.
     """
-    shown, changed = arguments_of(requested), changed_by(requested, data)
+    shown, changed = arguments_of(requested), changed_by(requested, data, hidden=hidden)
     if any(references(changed)):
         raise AnswerRefused("data", "may not hold references")
     if canonical(changed) == canonical(shown):

@@ -8,8 +8,8 @@ from typing import Any, cast
 from aetheris.gateway.core import bodies
 from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem
 from aetheris.protocol.base.canonical import canonical
-from aetheris.protocol.base.hidden_values import MOST_SUBJECTS, HiddenValue, holds_hidden, put_at
-from aetheris.protocol.base.references import pointer_part, references
+from aetheris.protocol.base.hidden_values import MOST_SUBJECTS, HiddenValue, hidden_places, holds_hidden, put_at
+from aetheris.protocol.base.references import UnresolvedReference, point, pointer_part, references
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
 from aetheris.protocol.plan.forms import FormSpec, NamedPerson, personal_places
@@ -150,14 +150,42 @@ def check_continuable(job: JobState) -> None:
             raise ConflictProblem(NOT_SERVED, message, node_id=node_id)
 
 
-def check_editable(schema: Mapping[str, Any] | None, shown: Any) -> None:
-    """Whether a person may edit a call: his words would be recorded in the clear.
+def check_editable(
+    schema: Mapping[str, Any] | None, form: Mapping[str, Any], data: Mapping[str, Any], *, signed: bool
+) -> None:
+    """Whether an edit leaves whose the hidden values of a call are.
 
     Raises:
-        BadRequest.
+        BadRequest: it names another person, or is signed, which hides nothing.
     """
-    if holds_hidden(shown) or (schema is not None and personal_fields(schema)):
-        raise refusal("data", f"{PERSONAL} isn't served there: an edit; reject the call, and submit another")
+    if schema is None:
+        if holds_hidden(form):
+            raise refusal("data", f"{PERSONAL} isn't served there: an edit; reject the call, and submit another")
+        return
+    shown = form.get("context", {}).get("arguments", {})
+    edited = {**shown, **data} if isinstance(shown, dict) else dict(data)
+    for field in personal_fields(schema):
+        if signed and field.at in map(pointer_part, data):
+            raise refusal(f"data{field.at}", f"{PERSONAL} isn't served there: what is signed is not hidden")
+        if field.named or field.subject == field.at:
+            continue
+        for name in data:
+            if f"{field.subject}/".startswith(f"{pointer_part(name)}/") and _is_there(edited, field.at):
+                raise refusal(f"data.{name}", f"{PERSONAL} isn't served there: it says whose {field.at} is")
+
+
+def check_subjects(args: Mapping[str, Any]) -> None:
+    """Whether an edited call's values are of no more persons than one's may be; raises BadRequest."""
+    if len({name for one in hidden_places(args) for name in one.value.pseudonyms}) > MOST_SUBJECTS:
+        raise refusal("data", f"values of more than {MOST_SUBJECTS} subjects")
+
+
+def _is_there(args: Mapping[str, Any], at: str) -> bool:
+    try:
+        point(args, at, at)
+    except UnresolvedReference:
+        return False
+    return True
 
 
 def _calls(plan: Mapping[str, Any]) -> Iterator[tuple[int, tuple[str, ...], str, Any]]:

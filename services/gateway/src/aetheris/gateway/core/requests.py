@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from aetheris.gateway.core.answers import ObservedEvent, contract_status, ended
+from aetheris.gateway.core.personal_arguments import check_subjects
 from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem, ForbiddenProblem, NotFoundProblem
 from aetheris.protocol.api import Action, RequestStanding, Responded, VoteCount
 from aetheris.protocol.base.canonical import canonical
@@ -157,15 +158,20 @@ def _check_approval(asked: ev.ApprovalRequested, response: HumanResponse, schema
 
 
 def check_edit(job: JobState, question: Question, response: HumanResponse, schema: Schema) -> None:
-    """Whether an edit makes a call that the step never had; the answer fits the form.
+    """Whether an edit makes a call that the step never had; the answer fits the form, and is as it is recorded.
 
     Raises:
+        BadRequest: it changes nothing, or is about too many persons.
         Conflict: it goes back to earlier arguments, which were decided on, or does again what the job adopted.
     """
     asked = question.asked
     if not isinstance(asked, ev.ApprovalRequested):
         return
-    args = edited(asked, schema, response.data)
+    try:
+        args = edited(asked, schema, response.data, hidden=True)
+    except AnswerRefused as error:  # the same value as before, hidden
+        raise BadRequestProblem(error.code, error.field, error.rule) from None
+    check_subjects(args)
     before = had_before(job, asked.node_id, question.tool, args)
     if before is not None:
         raise ConflictProblem("edited_back", before, request_id=response.request_id)

@@ -14,12 +14,13 @@ from aetheris.ledger.core.waits import UNFIT
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.keys import args_hash
+from aetheris.protocol.base.references import pointer_part
 from aetheris.protocol.fold.state import JobState, KeyState, PlanEntry
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.approval_events import ApproverSignature
 from aetheris.protocol.messages.commands import Respond
 from aetheris.protocol.messages.event_values import Observed, RejectReason
-from aetheris.protocol.plan.forms import AnswerRefused, fields_of
+from aetheris.protocol.plan.forms import AnswerRefused, NamedPerson, fields_of
 from aetheris.protocol.plan.graph import dependencies
 from aetheris.protocol.planning.approval_text import SignatureRefused
 from aetheris.protocol.planning.approvals import (
@@ -33,6 +34,7 @@ from aetheris.protocol.planning.approvals import (
 )
 from aetheris.protocol.planning.continuation import done_before
 from aetheris.protocol.planning.invocation import Invocation, call_with
+from aetheris.protocol.planning.personal_fields import PersonalRefused, personal_fields
 from aetheris.protocol.planning.policy import PolicyEffect, PolicyVerdict, Rule
 from aetheris.protocol.planning.schemas import Schema
 
@@ -143,7 +145,7 @@ def _edit_hash(requested: ev.ApprovalRequested, command: Respond) -> str | None:
     if not requested.signed or command.action != "edit":
         return None
     try:
-        return args_hash(changed_by(requested, command.data))
+        return args_hash(changed_by(requested, command.data, hidden=True))
     except (AnswerRefused, InvalidArgs):
         return None
 
@@ -181,7 +183,7 @@ def _edit(
     if requested is None or schema is None:
         return "the schema that the tool was pinned with is not registered any more"
     try:
-        args = edited(requested, schema, command.data)
+        args = edited(requested, schema, command.data, hidden=True)
     except AnswerRefused:
         return UNFIT
     node = entry.node.model_copy(update={"args": args, "depends_on": dependencies(entry.node)})
@@ -315,7 +317,7 @@ def _form(
     tool, again = entry.node.tool_name, job_key.state.needs_yes
     schema = _pinned_schema(entry, context) or {}
     shown = recordable.shown(call.args)
-    editable = fields_of(schema, call.args) if shown is call.args and not again else ()
+    editable = fields_of(schema, call.args, _personal(schema)) if shown is call.args and not again else ()
     fields = [field.model_dump(mode="json", exclude_defaults=True) for field in editable]
     actions = {name: look for name, look in _ACTIONS.items() if fields or name != "edit"}
     return {
@@ -340,6 +342,16 @@ def _form(
         "created_at": created_at,
         "expires_at": expires_at,
     }
+
+
+def _personal(schema: Schema) -> dict[str, str | NamedPerson]:
+    """The arguments that are a person's, and whose; of members of arguments a form has no fields."""
+    try:
+        found = personal_fields(schema)
+    except PersonalRefused:
+        return {}
+    whose = {one.at: NamedPerson(name=one.subject) if one.named else one.subject for one in found}
+    return {name: whose[at] for name in schema.get("properties", {}) if (at := pointer_part(name)) in whose}
 
 
 def _duplicates(job_key: JobKey, call: Invocation, context: DecisionContext) -> dict[str, Any]:
