@@ -5,12 +5,17 @@ import hashlib
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Generator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aetheris.runtime.base.refusal import SettingInvalid, StartRefused
+from aetheris.runtime.blobs import store
 from aetheris.runtime.blobs.location import blobs_at
 from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, BlobName, Blobs, BlobsUnreachable, s3_place
 from aetheris.runtime.process.settings import RuntimeSettings, load
@@ -92,6 +97,58 @@ async def test_a_store_that_can_not_say_is_no_missing_blob(s3: S3, monkeypatch: 
     with pytest.raises(BlobsUnreachable):
         await silent.put(b"x")
     await silent.check()
+
+
+class Flood(BaseHTTPRequestHandler):
+    """Says how much an object has, and sends without end."""
+
+    protocol_version = "HTTP/1.1"
+    said: dict[str, str]
+    sent = 0
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        for name, value in {"ETag": '"x"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT", **self.said}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        piece = bytes(64 * 1024)
+        chunked = b"%x\r\n%b\r\n" % (len(piece), piece) if "Transfer-Encoding" in self.said else piece
+        with suppress(OSError):
+            while type(self).sent < 64 * MIB:
+                self.wfile.write(chunked)
+                type(self).sent += len(piece)
+        self.close_connection = True
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  as its base calls it
+        pass
+
+
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("said", "raised"),
+    [
+        ({"Content-Length": str(64 * MIB)}, BlobCorrupt),
+        ({"Content-Length": "10"}, BlobCorrupt),
+        ({"Transfer-Encoding": "chunked"}, BlobsUnreachable),
+        ({"Content-Length": str(64 * MIB), "Transfer-Encoding": "chunked"}, (BlobCorrupt, BlobsUnreachable)),
+    ],
+)
+def test_of_a_server_that_sends_more_than_a_blob_has_no_more_is_taken(
+    monkeypatch: pytest.MonkeyPatch, said: dict[str, str], raised: Any
+) -> None:
+    monkeypatch.setattr(store, "MOST_BYTES", MIB)
+    handler = type("Flooding", (Flood,), {"said": said, "sent": 0})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(raised):
+            blobs_at(f"s3://{BUCKET}", Path("nowhere")).read("ab" * 32)
+        server.shutdown()
+    assert handler.sent < 32 * MIB, "the rest lies in the sockets' buffers"
 
 
 async def test_a_bucket_that_is_there_is_relied_on(blobs: Blobs) -> None:

@@ -17,7 +17,8 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
 from aetheris.runtime.base.refusal import StartRefused
-from aetheris.runtime.blobs.store import BlobMissing, Blobs, BlobsUnreachable, S3Place
+from aetheris.runtime.blobs import store
+from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, Blobs, BlobsUnreachable, S3Place
 
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _CHECK_WITHIN_S = 5
@@ -25,6 +26,7 @@ _CONNECT_WITHIN_S = 3
 _ANSWER_WITHIN_S = 30
 _TRIES_AGAIN = 3
 _TRY_WITHIN_S = 10
+_READ_AT_ONCE = 1024 * 1024
 
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _NO_BUCKET = "NoSuchBucket"
@@ -82,11 +84,23 @@ class S3Blobs(Blobs):
     def _load(self, path: str) -> bytes:
         with _asked():
             try:
-                return bytes(obstore.get(self._store, path).bytes())
+                return _whole(obstore.get(self._store, path), path)
             except FileNotFoundError as error:
                 if _reason(error) == _NO_BUCKET:
                     raise
                 raise BlobMissing(path) from None
+
+
+def _whole(found: "obstore.GetResult", path: str) -> bytes:
+    """What comes, however much the server said would; raises BlobCorrupt as soon as that is more than a blob has."""
+    parts: list[bytes] = []
+    size = 0
+    for part in found.stream(min_chunk_size=_READ_AT_ONCE):
+        size += len(part)
+        if size > store.MOST_BYTES:
+            raise BlobCorrupt(path)
+        parts.append(part)
+    return b"".join(parts)
 
 
 @contextmanager
