@@ -167,6 +167,31 @@ async def test_what_comes_behind_the_seal_is_archived_with_its_job_anew(verifier
     assert [record.offset for record in found] == [*range(len(job.records)), at]
 
 
+async def test_who_writes_behind_a_seal_again_and_again_has_ever_fewer_bundles_made_of_it(
+    verifier: ArchivingVerifier,
+) -> None:
+    job, other = await sealed(verifier), await sealed(verifier)
+    made: list[float] = []
+    async with verifier.archiving():
+        await verifier.archived(job, other)
+        hours = 0
+        while hours < 24 * 20:
+            at, before = await verifier.late(job), len(verifier.files())
+            marker = await sealed(verifier)
+            await verifier.archived(marker)
+            line = verifier.line(job.id)
+            assert line is not None
+            if line.until == at + 1:
+                made.append(hours)
+            assert len(verifier.files()) == before + 1 + (line.until == at + 1)
+            hours += 1 if hours < 20 else 12
+            verifier.clock.ahead_s = hours * 3600.0 + 60
+        assert made[:4] == [0, 1, 3, 7]
+        assert len(made) <= 11, "once a week at last"
+        last = await verifier.late(other)
+        await eventually(lambda: (line := verifier.line(other.id)) is not None and line.until == last + 1)
+
+
 async def test_a_line_of_the_index_that_tells_of_nothing_archives_nothing_and_ends_nobody(
     verifier: ArchivingVerifier,
 ) -> None:

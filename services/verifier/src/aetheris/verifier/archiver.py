@@ -7,7 +7,9 @@ names is one that nobody asks for.
 
 import asyncio
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
+from math import inf
 
 import structlog
 
@@ -38,6 +40,10 @@ AGAIN_S = 15.0
 """After which what could not be asked for is asked again."""
 REFUSED_AGAIN_S = 3600.0
 """After which jobs that can't be archived are looked at again."""
+RENEW_S = 3600.0
+"""An archived job gets a new bundle for what comes behind its seal: after the first one not before this, ..."""
+LONGEST_RENEW_S = 7 * 86_400.0
+"""... then each time not before twice as long, at most so: anybody may write there, and no bundle is deleted."""
 REST = 3
 """So many times as long as it took to archive a job nothing is archived: judging and sealing come first."""
 
@@ -45,6 +51,15 @@ _PASSES = (LogUnreachable, StillReading, BlobsUnreachable, KeyAway, SealLogForke
 """What says nothing of the job that was being archived."""
 
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Renewed:
+    """An archived job that has got a new bundle, and gets none before `due_s`; `waits`: whether one is wanted."""
+
+    due_s: float
+    pause_s: float
+    waits: bool = False
 
 
 class Archiver:
@@ -66,6 +81,7 @@ class Archiver:
         """For how long nothing more is due, as of the last look."""
         self.refused: dict[str, str] = {}
         """Jobs that can't be archived, and why: they break a rule, so they are few."""
+        self._renewed: dict[str, _Renewed] = {}
         self._news = asyncio.Event()
 
     def show(self, metrics: Metrics) -> None:
@@ -87,6 +103,7 @@ class Archiver:
             pause_s = LOOK_S
             for number in self._worker.numbers:
                 pause_s = min(pause_s, await self._go_through(number))
+            pause_s = min(pause_s, await self._renew())
             if self._parts.clock.monotonic() >= again_s:
                 again_s += REFUSED_AGAIN_S
                 for job_id in tuple(self.refused):
@@ -128,8 +145,11 @@ class Archiver:
         while True:
             began_s = clock.monotonic()
             try:
-                if not self._is_archived(job_id):
+                if not self._is_archived(job_id) and self._may_renew(job_id):
+                    is_first = self._archive.line(job_id) is None
                     await self._put(job_id)
+                    if not is_first:
+                        self._has_renewed(job_id)
                     await clock.sleep(REST * (clock.monotonic() - began_s))
                 self.refused.pop(job_id, None)
             except _PASSES as error:
@@ -145,6 +165,32 @@ class Archiver:
             except Exception as error:  # noqa: BLE001 - it concerns this job alone
                 self._refuse(job_id, "unjudged", type(error).__name__)
             return
+
+    async def _renew(self) -> float:
+        """Archive anew what has waited for it; after how many seconds more does, at most."""
+        for job_id, renewed in tuple(self._renewed.items()):
+            if self._parts.clock.monotonic() < renewed.due_s:
+                continue
+            if renewed.waits:
+                renewed.waits = False
+                await self._take(job_id)
+            elif self._parts.clock.monotonic() >= renewed.due_s + LONGEST_RENEW_S:
+                del self._renewed[job_id]  # it was left in peace
+        waiting = (one.due_s for one in self._renewed.values() if one.waits)
+        return max(0.0, min(waiting, default=inf) - self._parts.clock.monotonic())
+
+    def _may_renew(self, job_id: str) -> bool:
+        """Whether it is time for another bundle of a job; else that is seen to when it is."""
+        renewed = self._renewed.get(job_id)
+        if renewed is None or self._parts.clock.monotonic() >= renewed.due_s:
+            return True
+        renewed.waits = True
+        return False
+
+    def _has_renewed(self, job_id: str) -> None:
+        before = self._renewed.get(job_id)
+        pause_s = RENEW_S if before is None else min(2 * before.pause_s, LONGEST_RENEW_S)
+        self._renewed[job_id] = _Renewed(self._parts.clock.monotonic() + pause_s, pause_s)
 
     def _is_archived(self, job_id: str) -> bool:
         """Whether a bundle is there that has all that is known to lie in the log of a job; also of one without seal."""
