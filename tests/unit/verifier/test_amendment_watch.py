@@ -2,9 +2,11 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
+from aetheris.runtime.log.interface import ArchiveUnusable
 from aetheris.verifier.amendment_watch import AmendmentWatch
 from aetheris.verifier.core.amendments import LateJobs, LateJudgement
 
@@ -57,3 +59,35 @@ async def test_a_seal_that_is_dated_ahead_puts_its_amendment_off_for_no_more_tha
         clock.at_s = max(clock.at_s, due_s)
     (at_s,) = amended
     assert 3600 <= at_s < 3700
+
+
+async def test_a_job_whose_bundle_is_gone_is_asked_for_ever_more_seldom_and_counted_until_it_is_there() -> None:
+    clock, late, asked = SteppedClock(), LateJobs(), list[float]()
+    late.note("job", 7)
+
+    async def read(*_: object, **__: object) -> LateJudgement:
+        asked.append(clock.at_s)
+        if len(asked) < 30:
+            raise ArchiveUnusable("archive_missing", "the store of blobs has no bundle")
+        return LateJudgement((), None, None)
+
+    async def told(*_: object) -> bool:
+        return False
+
+    async def amend(_: object) -> bool:
+        return True
+
+    proofs = cast("Any", SimpleNamespace(late=read))
+    watch = AmendmentWatch(late, proofs, cast("Any", clock), tell=told, amend=amend, stand_still=lambda *_: None)
+    unread: list[int] = []
+    while (due_s := late.next_s()) is not None:
+        clock.at_s = max(clock.at_s, due_s)
+        watch.hurry()
+        looking = watch._looking  # pyright: ignore[reportPrivateUsage]
+        assert looking is not None
+        await looking
+        unread.append(late.unread)
+    pauses = [round(after - before) for before, after in pairwise(asked)]
+    assert pauses[:7] == [1, 2, 4, 8, 16, 32, 60]
+    assert set(pauses[7:]) == {60}
+    assert unread == [1] * 29 + [0]

@@ -113,6 +113,7 @@ def planner(
     parts.health.report("jobs_stuck", lambda: sum(handler.stuck for handler in list(handlers.values())))
     parts.health.report("rules", lambda: _rules_report(rules.orders, list(handlers.values())))
     parts.metrics.watch(Metric.STUCK_JOBS, lambda: sum(handler.stuck for handler in list(handlers.values())))
+    parts.metrics.watch(Metric.UNREAD, lambda: sum(handler.unread for handler in list(handlers.values())))
     inputs = replace(INPUTS, checkpoint_every=settings.checkpoint_every)
     worker = PartitionWorker.of(parts, inputs, handler, group=GROUP, tenure=tenure, keys=keys)
     heard = HeardMessages(keys.messages, parts.metrics)

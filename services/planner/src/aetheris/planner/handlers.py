@@ -151,6 +151,11 @@ class PlannerHandler(PartitionHandler):
         return len(self._partition.watch.stuck)
 
     @property
+    def unread(self) -> int:
+        """How many jobs that submissions continue can't be read now."""
+        return self._look_ups.unread
+
+    @property
     def waits_for_upgrade(self) -> int | None:
         """The version of the rules under which jobs are created here now, where this one doesn't know it."""
         return None if self._partition.can_create else self._records.rules.in_force

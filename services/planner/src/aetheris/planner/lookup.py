@@ -19,6 +19,10 @@ KNOWN_WITHIN_S = 5.0
 """A job's line comes into its index a moment after its first events: this long it may be waited for."""
 _AGAIN_S = 0.05
 _READ_AGAIN_S = 1.0
+"""After which what could not be read is tried again; twice as long after each further time, at most so:"""
+_LONGEST_AGAIN_S = 60.0
+_SAID_AFTER = 5
+"""So often it is tried before the log has it."""
 
 _log = structlog.get_logger(__name__)
 
@@ -69,6 +73,12 @@ class LookUps:
         self._wake = wake
         self._reading: dict[int, asyncio.Task[None]] = {}
         self._done: list[tuple[LookUp, EndedJob | None]] = []
+        self._vain: set[int] = set()
+
+    @property
+    def unread(self) -> int:
+        """How many of the jobs that are continued could not be read when they were looked at last."""
+        return len(self._vain)
 
     @property
     def offsets(self) -> Iterable[int]:
@@ -88,21 +98,28 @@ class LookUps:
 
     async def close(self) -> None:
         """They are somebody else's now."""
+        self._vain.clear()
         for task in self._reading.values():
             task.cancel()
         await asyncio.gather(*self._reading.values(), return_exceptions=True)
 
     async def _look(self, one: LookUp) -> None:
         continued = one.command.continues.job_id if one.command.continues is not None else ""
+        tries, offset = 0, one.record.offset
         while True:
             try:
                 found = await self._read(continued)
-            except LogError:
-                await self._clock.sleep(_READ_AGAIN_S)
+            except LogError as error:
+                tries += 1
+                self._vain.add(offset)
+                if tries == _SAID_AFTER:
+                    _log.warning("a continuation waits", job_id=continued, code=error.code, reason=str(error))
+                await self._clock.sleep(min(_READ_AGAIN_S * 2 ** min(tries - 1, 10), _LONGEST_AGAIN_S))
                 continue
             except Exception as error:  # noqa: BLE001 - it concerns this submission alone
                 _log.error("a continued job can't be judged", job_id=continued, error=type(error).__name__)
                 found = None
+            self._vain.discard(offset)
             self._done.append((one, found))
             self._wake()
             return

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from math import inf
 
+import structlog
+
 from aetheris.proofs.due_amendments import DueAmendment
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.blobs.store import BlobsUnreachable
@@ -14,7 +16,10 @@ from aetheris.verifier.proofs import KNOWN_WITHIN_S, Proofs, StillReading, Unkno
 from aetheris.verifier.token_key import KeyAway
 
 AGAIN_S = 1.0
-"""After which what could not be read, or signed, is tried again."""
+"""After which what could not be read, or signed, is tried again; twice as long after each further time, at most so:"""
+LONGEST_AGAIN_S = 60.0
+_SAID_AFTER = 5
+"""So often it is tried before the log has it."""
 LISTED_AGAIN_S = 0.1
 """After which a job's line is asked again for a record that it does not tell of yet."""
 REST = 10
@@ -25,6 +30,8 @@ Tell = Callable[[LateJob, LateJudgement], Awaitable[bool]]
 Amend = Callable[[LateJudgement], Awaitable[bool]]
 """Whether the amendment that is due lies in the log by now; raises KeyAway."""
 StandStill = Callable[[LateJob, Exception], None]
+
+_log = structlog.get_logger(__name__)
 
 
 class AmendmentWatch:
@@ -66,8 +73,10 @@ class AmendmentWatch:
                 await self._look(job)
             except UnknownJob:
                 self._late.settle(job, job.last)
-            except (LogError, StillReading, BlobsUnreachable, KeyAway):
+            except StillReading:
                 self._look_later(job, AGAIN_S)
+            except (LogError, BlobsUnreachable, KeyAway) as error:
+                self._in_vain(job, error.code, str(error))
             except Exception as error:  # noqa: BLE001 - it concerns this job alone
                 self._look_later(job, inf)
                 self._stand_still(job, error)
@@ -78,6 +87,7 @@ class AmendmentWatch:
         if job.first_look_s is None:
             job.first_look_s = now_s
         found = await self._proofs.late(job.job_id, upto, last_look=now_s - job.first_look_s >= KNOWN_WITHIN_S)
+        job.vain = 0
         if found is None:
             self._look_later(job, LISTED_AGAIN_S)
             return
@@ -94,6 +104,12 @@ class AmendmentWatch:
                 self._late.settle(job, upto)
             else:
                 self._look_later(job, AGAIN_S)
+
+    def _in_vain(self, job: LateJob, code: str, reason: str) -> None:
+        job.vain += 1
+        if job.vain == _SAID_AFTER:
+            _log.warning("what came behind a seal waits", job_id=job.job_id, code=code, reason=reason)
+        self._look_later(job, min(AGAIN_S * 2 ** min(job.vain - 1, 10), LONGEST_AGAIN_S))
 
     def _pause_s(self, job: LateJob, due: DueAmendment) -> float:
         """Seconds until it may be amended; however wrong clocks were, not long."""

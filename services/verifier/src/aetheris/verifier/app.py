@@ -19,6 +19,7 @@ from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.names import living
 from aetheris.runtime.process.record_keys import record_keys
 from aetheris.runtime.process.runtime import runtime
+from aetheris.runtime.telemetry.metrics import Metric
 from aetheris.runtime.worker.handler import Cadence, Inputs
 from aetheris.runtime.worker.loop import PartitionWorker
 from aetheris.runtime.worker.unsigned import HeardMessages
@@ -68,15 +69,18 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
         living(parts, GROUP, stop) as tenure,
         asyncio.TaskGroup() as tasks,
     ):
+        handlers: dict[int, VerifierPartition] = {}
 
         def handler(partition: int) -> VerifierPartition:
-            return VerifierPartition(deps, partition)
+            handlers[partition] = VerifierPartition(deps, partition)
+            return handlers[partition]
 
         inputs = replace(INPUTS, checkpoint_every=settings.checkpoint_every)
         worker = PartitionWorker.of(parts, inputs, handler, group=GROUP, tenure=tenure, keys=records)
         heard = HeardMessages(records.messages, parts.metrics)
         rules = OrderTable(worker.tables[Topic.POLICIES], RulesOrders(), heard.line_counts)
         worker.show(parts.health, parts.metrics)
+        parts.metrics.watch(Metric.UNREAD, lambda: sum(one.unread for one in list(handlers.values())))
         archive = JobArchive(parts.blobs, worker.tables[Topic.JOBS_ARCHIVE].get)
         history = JobLogReader(parts.log, archive=archive)
         signed = settings.data / "keys" / "checkpoint"

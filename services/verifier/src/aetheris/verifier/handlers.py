@@ -111,6 +111,7 @@ class VerifierPartition(PartitionHandler):
             amend=self._amend,
             stand_still=self._stand_still,
         )
+        self._is_closed = False
         self._asking: set[asyncio.Task[None]] = set()
         self._readable: set[str] = set()
         """Jobs of whose large results one could be asked for just now."""
@@ -125,6 +126,11 @@ class VerifierPartition(PartitionHandler):
             every_s=deps.interim_seal_s,
             source=SOURCE,
         )
+
+    @property
+    def unread(self) -> int:
+        """How many sealed jobs, behind whose seal something came, can't be read now."""
+        return 0 if self._is_closed else self._core.late.unread
 
     def begin(self, start: int, live: Collection[tuple[str, int]] = ()) -> None:
         """What was written by who had read less than `start` may lie there once more."""
@@ -180,6 +186,7 @@ class VerifierPartition(PartitionHandler):
     async def close(self) -> None:
         """What is looked at now is looked at again by whoever comes next."""
         await self._watch.close()
+        self._is_closed = True
         await self._amendments.close()
         for task in self._asking:
             task.cancel()

@@ -76,6 +76,7 @@ class Metric(Enum):
         "{job}",
         "Sealed jobs that can't be archived, as their bundle would prove nothing, now",
     )
+    UNREAD = ("aetheris.jobs.unread", "{job}", "Jobs that can't be read, and are asked for again and again, now")
     STUCK_JOBS = ("aetheris.jobs.stuck", "{job}", "Jobs that go on no more and wait for nobody, now")
     LAG = ("aetheris.consumer.lag", "{record}", "Records of the log that were not read yet, now")
 

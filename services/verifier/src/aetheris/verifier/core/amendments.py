@@ -35,6 +35,8 @@ class LateJob:
     """Since when an amendment of it waits for its time."""
     told: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     """(rule, offset) of the violations that are in the log, or on their way there."""
+    vain: int = 0
+    """How often, one time after another, it could not be read."""
 
 
 class LateJobs:
@@ -90,6 +92,11 @@ class LateJobs:
             self.look_at(job, 0.0)
         else:
             self._jobs.pop(job.job_id, None)
+
+    @property
+    def unread(self) -> int:
+        """How many of them could not be read when they were looked at last."""
+        return sum(job.vain > 0 for job in tuple(self._jobs.values()))
 
     def held(self) -> Iterator[tuple[str, int]]:
         """Each job, with the offset from which on the log is still needed for it."""
