@@ -1,12 +1,13 @@
 """What a tenant may ask for, at a gateway that listens: who is beyond it is told, and others feel nothing of it."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
 from aetheris.protocol.messages.commands import Submit
-from aetheris.sdk.client import TooManyRequests
+from aetheris.sdk.client import Submitted, TooManyRequests
 from tests.testkit.gateways import DEADLINE_S, PLAN, GatewaySurroundings, eventually, running, settings_of
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2 * DEADLINE_S)]
@@ -64,6 +65,22 @@ async def test_who_asks_too_often_is_refused_with_the_seconds_to_wait(world: Gat
     shown = await _limits(world)
     assert shown["token.requests_per_s"]["limit"] == 200
     assert shown["tenant.jobs_per_s"] == {"name": "tenant.jobs_per_s", "limit": None, "left": None}
+
+
+async def test_a_repeat_is_laid_into_the_log_and_counts_as_a_submission(
+    kafka: str, valkey_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "limits.toml").write_text("[token]\njobs_per_s = 1")
+    async with (
+        running(settings_of(kafka, valkey_url, tmp_path, limits=tmp_path / "limits.toml")) as world,
+        world.client() as ann,
+    ):
+        submitting = (ann.submit(PLAN, idempotency_key="one") for _ in range(12))
+        found = [await asyncio.gather(one, return_exceptions=True) for one in submitting]
+        refused = [one.details["limit"] for (one,) in found if isinstance(one, TooManyRequests)]
+        taken = {one.job_id for (one,) in found if isinstance(one, Submitted)}
+        assert set(refused) == {"token.jobs_per_s"}
+        assert (len(taken), len(refused) >= 4) == (1, True)
 
 
 async def _limits(world: GatewaySurroundings) -> dict[str, dict[str, object]]:

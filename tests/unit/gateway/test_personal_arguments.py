@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from aetheris.gateway.core import bodies, personal_arguments, policies, submissions
-from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem
+from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem, TooMany
 from aetheris.gateway.hidden_submissions import HiddenSubmissions
 from aetheris.protocol.api_operations import PolicyBody
 from aetheris.protocol.base.allowed_signers import AllowedSigners
@@ -102,18 +104,37 @@ def test_nobody_says_hidden_but_the_gateway(body: dict[str, Any]) -> None:
     assert bodies.parsed(b'{"a": "\\"$hidden\\":"}')[0] == {"a": '"$hidden":'}
 
 
+async def there_is_room(_: Submit) -> None:
+    pass
+
+
+async def test_nobody_is_given_a_key_by_a_submission_that_a_limit_refuses() -> None:
+    enrolled: list[str] = []
+
+    async def enrol(_tenant: str, subjects: Iterable[str]) -> None:
+        enrolled.extend(subjects)
+
+    async def there_is_none(_: Submit) -> None:
+        raise TooMany("tenant.open_jobs", "wait")
+
+    keys = cast("Any", SimpleNamespace(keys=SimpleNamespace(enrolled=enrol)))
+    with pytest.raises(TooMany):
+        await HiddenSubmissions(keys).hide(submit(SEND), raw(SEND), REGISTRY, there_is_none)
+    assert enrolled == []
+
+
 async def test_without_a_store_of_keys_nothing_personal_is_taken() -> None:
     hidden = HiddenSubmissions(None)
     plain = submit({"id": "p", "tool": "plain"})
-    assert await hidden.hide(plain, raw({"id": "p", "tool": "plain"}), REGISTRY) == (plain, ())
+    assert await hidden.hide(plain, raw({"id": "p", "tool": "plain"}), REGISTRY, there_is_room) == (plain, ())
     with pytest.raises(BadRequestProblem, match="AETHERIS_SUBJECT_KEYS is not set"):
-        await hidden.hide(submit(SEND), raw(SEND), REGISTRY)
+        await hidden.hide(submit(SEND), raw(SEND), REGISTRY, there_is_room)
 
 
 async def test_values_of_too_many_subjects_are_refused_before_a_key_is_made() -> None:
     nodes = [{**SEND, "id": f"n{at}", "args": {"who": f"c-{at}", "to": "ann@x"}} for at in range(101)]
     with pytest.raises(BadRequestProblem, match="more than 100 subjects"):
-        await HiddenSubmissions(cast("Any", object())).hide(submit(*nodes), raw(*nodes), REGISTRY)
+        await HiddenSubmissions(cast("Any", object())).hide(submit(*nodes), raw(*nodes), REGISTRY, there_is_room)
 
 
 def test_a_model_is_offered_no_tool_with_personal_arguments() -> None:

@@ -62,6 +62,8 @@ class World:
         self.logs: dict[str, list[Record]] = {}
         self.claims: dict[str, str] = {}
         self.sent: list[Submit] = []
+        self.submissions = 0
+        """That were counted."""
         self.refusals: list[Exception] = []
         """Of the limits, for each job that is asked for next."""
         self.faults: list[Exception] = []
@@ -157,7 +159,10 @@ class World:
         if self.claims.get(job_id) == request_hash:
             del self.claims[job_id]
 
-    async def take_job(self, _tenant: str, _who: str) -> None:
+    def take_submission(self, _tenant: str, _who: str) -> None:
+        self.submissions += 1
+
+    async def take_room(self, _tenant: str) -> None:
         if self.refusals:
             raise self.refusals.pop()
 

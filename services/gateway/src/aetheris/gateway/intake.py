@@ -104,8 +104,9 @@ class Intake:
         asked = submissions.SubmissionRequest(job_id, caller.id, caller.tenant, idempotency_key)
         registry = self._registry.newest()
         command = submissions.submit_command(raw, asked, registry, self._registry.models())
+        self._limits.take_submission(command.tenant, command.by)
         async with self._deadlines.deadline():
-            command, hidden = await self._hidden.hide(command, raw, registry)
+            command, hidden = await self._hidden.hide(command, raw, registry, self._check_room)
         if wait is None:
             return (await self._taken(command, hidden)).answer()
         async with self._waits.listening(job_id) as news:
@@ -131,7 +132,7 @@ class Intake:
         registry, models = self._registry.newest(), self._registry.models()
         command = submissions.continue_command(raw, asked, before, registry, models)
         try:
-            taken = await self._taken(command)
+            taken = await self.take(command)
         except ConflictProblem as standing:
             raise ConflictProblem(
                 "continued", f"job {command.job_id} continues it already", **standing.details
@@ -144,6 +145,7 @@ class Intake:
         Raises:
             BadRequest, Conflict, TooMany, Unavailable.
         """
+        self._limits.take_submission(command.tenant, command.by)
         return await self._taken(command)
 
     async def living_continuation(self, tenant: str, job_id: str) -> Row | None:
@@ -217,9 +219,14 @@ class Intake:
             standing = await self._standing(command) if command.idempotency_key is not None else None
             if standing is not None:
                 return Taken(standing, await self._receipt_of_repeat(command, standing), is_new=False)
-            await self._limits.take_job(command.tenant, command.by)  # who is refused has claimed nothing
+            await self._limits.take_room(command.tenant)  # who is refused has claimed nothing
             is_first = command.idempotency_key is not None and await self._claim(command)
             return await self._take(command, hidden, is_first=is_first)
+
+    async def _check_room(self, command: Submit) -> None:
+        """Whether a job of this id stands, or may be open; raises TooMany."""
+        if command.idempotency_key is None or await self._rows.listed(command.job_id) is None:
+            await self._limits.check_room(command.tenant)
 
     async def _receipt_of_repeat(self, command: Submit, standing: Row) -> str | None:
         """It is laid into the log without its plan; where that takes nothing, its job is answered all the same."""

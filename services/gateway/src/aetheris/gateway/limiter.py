@@ -72,15 +72,28 @@ class Limiter:
         with self._told():
             self._limits.check("requests_per_s", caller.tenant, caller.id, self._clock.monotonic())
 
-    async def take_job(self, tenant: str, who: str) -> None:
-        """One new job; raises TooMany."""
-        counted = await self._count(tenant) if self._limits.quotas.of(tenant).open_jobs is not None else None
+    def take_submission(self, tenant: str, who: str) -> None:
+        """One submission, new or repeated: each is laid into the log; raises TooMany."""
         with self._told():
-            if counted is not None:
-                self._limits.check_open(tenant, counted.open_jobs)
             self._limits.check("jobs_per_s", tenant, who, self._clock.monotonic())
+
+    async def check_room(self, tenant: str) -> None:
+        """Whether one job more may be open; raises TooMany."""
+        await self._room(tenant)
+
+    async def take_room(self, tenant: str) -> None:
+        """One job more is open; raises TooMany."""
+        counted = await self._room(tenant)
         if counted is not None:
             counted.open_jobs += 1
+
+    async def _room(self, tenant: str) -> _Counted | None:
+        if self._limits.quotas.of(tenant).open_jobs is None:
+            return None
+        counted = await self._count(tenant)
+        with self._told():
+            self._limits.check_open(tenant, counted.open_jobs)
+        return counted
 
     async def shown(self, caller: Principal) -> dict[str, Any]:
         """The caller's limits, how much of each is left, and his tenant's open jobs by status.

@@ -45,7 +45,7 @@ class Rates(_Strict):
     """What may come in a second, over five seconds; None: as much as there is."""
 
     requests_per_s: float | None = Field(default=None, gt=0, le=1e6)
-    jobs_per_s: float | None = Field(default=None, gt=0, le=1e6, description="New jobs; a repeated submission is none")
+    jobs_per_s: float | None = Field(default=None, gt=0, le=1e6, description="Submissions, repeats among them")
 
 
 class TenantLimits(Rates):
