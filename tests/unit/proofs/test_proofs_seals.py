@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from aetheris.proofs import seals
-from aetheris.proofs.chain import event_chain_root, event_tree_root
-from tests.testkit.evidence import KEY, OTHER_KEY, SEALED_AT, checked, seal, violations
+from aetheris.proofs.chain import EventChain, event_chain_root, event_tree_root
+from aetheris.proofs.execution import outcome_hash
+from aetheris.proofs.merkle import tree_root
+from tests.testkit import standalone
+from tests.testkit.evidence import KEY, OTHER_KEY, SEALED_AT, checked, seal, sealed, violations
 from tests.testkit.proof_histories import A, Log, answer_wait, clean, digest, node
 
 
@@ -58,6 +61,42 @@ def test_a_seal_that_lies(changed: dict[str, Any], rule: str) -> None:
     assert (rule, text) in violations(log)
     assert checked(log).seal.to_json()["ok"] is False
     assert not checked(log).ok
+
+
+FORGED = 60
+
+
+def test_seals_of_others_cost_nothing_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each over another beginning of the job; and the one that its verifier wrote."""
+    log = clean()
+    body = json.loads(sealed(clean(), OTHER_KEY).records[-1].value) | {"job_id": None}
+    done, made = list(log.records), list[str]()
+    for at in range(FORGED):
+        made.append(log.add("job_sealed", **body | {"job_id": log.job, "event_count": 1 + at % len(log.records)}))
+    by_key = seal(log)
+    folded, hashed = list[int](), list[int]()
+    whole, own, script = standalone.verify.Job.fold, outcome_hash, standalone.verify.outcome_hash
+    monkeypatch.setattr(standalone.verify.Job, "fold", lambda *a: (folded.append(1), whole(*a))[1])
+    monkeypatch.setattr(standalone.verify, "outcome_hash", lambda *a: (hashed.append(1), script(*a))[1])
+    monkeypatch.setattr("aetheris.proofs.sealed.outcome_hash", lambda *a: (hashed.append(2), own(*a))[1])
+    found = violations(log)
+    assert {("seal_unknown_key", event) for event in made} <= found
+    assert not [rule for rule, event in found if event == by_key]
+    assert len(done) < FORGED, "some of them are over one beginning"
+    assert (len(folded), hashed.count(1), hashed.count(2)) == (1, 3, 2), "of the first, of the one that holds, of all"
+
+
+def test_the_root_of_each_beginning() -> None:
+    hashes = [bytes([at]) * 32 for at in range(70)]
+    roots = standalone.verify.trees(hashes, range(71))
+    assert [roots[count] for count in range(71)] == [tree_root(hashes[:count]) for count in range(71)]
+    chain = EventChain()
+    for record in clean().records * 3:
+        chain.add(record)
+    leaves = list(chain.leaves)
+    assert [chain.tree(n) for n in range(len(leaves) + 1)] == [
+        tree_root(leaves[:n]).hex() for n in range(len(leaves) + 1)
+    ]
 
 
 def test_a_seal_by_another_key() -> None:

@@ -49,7 +49,11 @@ class SignedLog:
         self.records: list[RawRecord] = []
 
     def write(self, *events: Event) -> None:
-        (group,) = self._keys.signed([tuple(map(drafted, events))], self.provenance, BirthPlace(0, -1))
+        self.sign(*map(drafted, events))
+
+    def sign(self, *drafts: Draft) -> None:
+        """Records, under one signature of each of their writers."""
+        (group,) = self._keys.signed([drafts], self.provenance, BirthPlace(0, -1))
         for one in group:
             self.put(one)
 

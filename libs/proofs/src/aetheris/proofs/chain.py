@@ -10,6 +10,7 @@ from aetheris.proofs.records import COVERED, RawRecord, event_type
 
 VERSION = 2
 """Of the chain, as seals name it: a tree over leaves that cover more than version 1, which stands beside it."""
+_FEW = 4
 _ABSENT, _REPEATED = b"\xff\xff\xff\xff", b"\xff\xff\xff\xfe"
 
 
@@ -42,13 +43,14 @@ class ChainHead:
 class EventChain:
     """Both versions over a job's records, and what they were after each record."""
 
-    __slots__ = ("_head", "_leaves", "_roots", "_trees")
+    __slots__ = ("_grown", "_head", "_leaves", "_roots", "_trees")
 
     def __init__(self) -> None:
         self._head = ChainHead()
         self._roots: list[bytes] = []
         self._leaves: list[bytes] = []
         self._trees: dict[int, str] = {}
+        self._grown: Tree | None = None
 
     def add(self, record: RawRecord) -> None:
         """Append a record."""
@@ -72,7 +74,9 @@ class EventChain:
     def tree(self, count: int) -> str:
         """The root of the tree over the first `count` records, in hex."""
         if count not in self._trees:
-            self._trees[count] = tree_root(self._leaves[:count]).hex()
+            # a few are asked for as a rule: only where many are, a tree is kept that knows each of them
+            root = tree_root(self._leaves[:count]) if len(self._trees) < _FEW else self._tree().root(count)
+            self._trees[count] = root.hex()
         return self._trees[count]
 
     def consistency(self, old: int, count: int) -> list[bytes]:
@@ -81,10 +85,13 @@ class EventChain:
         Raises:
             ValueError: there are no so many.
         """
-        tree = Tree()
-        for leaf in self._leaves[:count]:
+        return self._tree().consistency(old, count)
+
+    def _tree(self) -> Tree:
+        tree = self._grown = self._grown or Tree()
+        for leaf in self._leaves[len(tree) :]:
             tree.append(leaf)
-        return tree.consistency(old, count)
+        return tree
 
 
 def record_leaf(record: RawRecord) -> bytes:

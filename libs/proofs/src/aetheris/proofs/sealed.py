@@ -15,6 +15,7 @@ from aetheris.proofs.trust import SEAL, TrustedKey, keyring
 from aetheris.proofs.validity import Validity, is_number
 
 AFTER_SEAL = frozenset({"job_sealed", "effect_confirmed", "confirmation_failed"})
+_UNSIGNED = frozenset({"seal_unknown_key", "seal_signature"})
 KEY_EVENTS = frozenset({"tool_invocation_finished", "invocation_rejected", "invocation_parked", "invocation_reopened"})
 
 
@@ -47,7 +48,10 @@ class SealReport:
 
 
 class SealCheck:
-    """Checks seals against a history with its chain."""
+    """Checks seals against a history with its chain.
+
+    Only of those that a key signed, and of the first, costs the check their records: anybody may have written others.
+    """
 
     def __init__(
         self,
@@ -70,7 +74,8 @@ class SealCheck:
     def check(self) -> tuple[SealReport, list[Violation]]:
         """The seal that counts, every broken seal, and what must not follow a seal that holds."""
         full_root = self._chain.root(self._chain.count)
-        judged = [(seal, list(self._broken(seal))) for seal in self._seals()]
+        stated = self._seals()
+        judged = [(seal, list(self._broken(seal, first=seal is stated[0]))) for seal in stated]
         found = [broken for _, broken_rules in judged for broken in broken_rules]
         asked = judged if self._lines is None else judged[-1:]
         holding = next((seal for seal, broken_rules in asked if not broken_rules), None)
@@ -101,21 +106,24 @@ class SealCheck:
             self._executions[count] = execution_hash(self._history, count)
         return self._executions[count]
 
-    def _broken(self, seal: Fact) -> Iterator[Violation]:
+    def _broken(self, seal: Fact, *, first: bool) -> Iterator[Violation]:
         count = sealed_count(seal)
         if not 0 < count <= seal.at:
             yield violation("seal_count", seal, "the seal covers no prefix of what lies before it")
             return
-        yield from self._contents(seal, count)
-        yield from self._growth(seal)
+        yield from self._chained(seal, count)
+        unsigned = list(self._signature(seal))
+        if first or not any(one.rule in _UNSIGNED for one in unsigned):
+            yield from self._hashes(seal, count)
+            yield from self._growth(seal)
         created, end = self._history.created, self._history.end
         if created is not None and seal.text("tenant") != created.text("tenant"):
             yield violation("seal_tenant", seal, "the seal names another tenant than job_created")
         if end is None or end.at >= count:
             yield violation("sealed_unfinished", seal, "the sealed prefix holds no end of the job")
-        yield from self._signature(seal)
+        yield from unsigned
 
-    def _contents(self, seal: Fact, count: int) -> Iterator[Violation]:
+    def _chained(self, seal: Fact, count: int) -> Iterator[Violation]:
         is_chained = seal.text("root") == self._chain.root(count)
         if not is_chained:
             yield violation("seal_root", seal, f"the chain of the first {count} records has another root")
@@ -125,6 +133,8 @@ class SealCheck:
             beside = ": when or by whom one was written has changed, ids, types and payloads have not"
             said = f"the tree over the first {count} records has another root{beside if is_chained else ''}"
             yield violation("seal_tree", seal, said)
+
+    def _hashes(self, seal: Fact, count: int) -> Iterator[Violation]:
         if seal.text("execution_hash") != self.execution(count):
             yield violation("seal_execution_hash", seal, f"the first {count} records have another execution_hash")
         outcome = self.outcome(count)

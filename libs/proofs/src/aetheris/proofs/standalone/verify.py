@@ -34,13 +34,12 @@ import uuid
 import zlib
 from bisect import bisect_right, insort
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from fnmatch import fnmatchcase
-from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 from itertools import accumulate
@@ -424,12 +423,25 @@ def leaves(records: list[Record]) -> list[bytes]:
     return found
 
 
+def trees(hashes: list[bytes], counts: Collection[int]) -> dict[int, bytes]:
+    """The roots over the first so many hashes of leaves, for each of the counts that there are (RFC 9162 §2.1.1)."""
+    found = {0: sha256(b"")} if 0 in counts else {}
+    complete: list[bytes] = []  # subtrees, ever smaller ones
+    for count, one in enumerate(hashes, 1):
+        complete.append(one)
+        for _ in range((count & -count).bit_length() - 1):  # as often as two of a size stand last
+            complete[-2:] = [sha256(b"\1" + complete[-2] + complete[-1])]
+        if count in counts:
+            *left, root = complete
+            for larger in reversed(left):
+                root = sha256(b"\1" + larger + root)
+            found[count] = root
+    return found
+
+
 def tree(hashes: list[bytes]) -> bytes:
-    """RFC 9162 §2.1.1, over the hashes of leaves."""
-    if len(hashes) < 2:
-        return hashes[0] if hashes else sha256(b"")
-    middle = 1 << (len(hashes) - 1).bit_length() - 1
-    return sha256(b"\1" + tree(hashes[:middle]) + tree(hashes[middle:]))
+    """The root over all of them."""
+    return trees(hashes, {len(hashes)})[len(hashes)]
 
 
 STEPS = {"success": 3, "compensatable_failure": 3, "retryable_failure": 4, "permanent_failure": 4}
@@ -770,8 +782,10 @@ class Job:
         records: list[Record],
         signers: "list[Signer] | None" = None,
         blobs: dict[str, bytes] | None = None,
+        counts: Collection[int] = (),
     ) -> None:
         self.records, self.signers = records, signers
+        self.hashed: dict[int, Hashed] = {}  # what the first so many records amount to, for each of the counts
         self.created = next((record for record in records if record.type == "job_created"), None)
         self.by_type: dict[str, list[Record]] = defaultdict(list)
         self.plans: list[Record] = []  # one for each revision
@@ -811,7 +825,13 @@ class Job:
         self.found: list[Finding] = []  # wrong with plans and decisions
         self.ledger: list[Finding] = []  # with at most once
         self.replay: list[Finding] = []  # with what planner and ledger recorded of it
-        for record in records:
+        self.fold(blobs or {}, counts)
+        self.check_end()
+
+    def fold(self, blobs: dict[str, bytes], counts: Collection[int]) -> None:
+        for at, record in enumerate(self.records):
+            if at in counts:
+                self.hashed[at] = hashed(self, blobs)
             self.by_type[record.type].append(record)
             if not is_proved(record):
                 self.unproven.append(record)
@@ -821,7 +841,8 @@ class Job:
                 HANDLED[record.type](self, record, call)
                 if call.standing() != before:
                     self.moved.add(record.at)
-        self.check_end()
+        if len(self.records) in counts:
+            self.hashed[len(self.records)] = hashed(self, blobs)
 
     def entry(self, node: str, revision: int = sys.maxsize) -> Entry:
         """A node's entry in a revision, or now."""
@@ -1987,15 +2008,14 @@ def is_number(value: Any, expected: int) -> bool:
 
 
 class Hashed(NamedTuple):
-    ended: bool
-    tree: str
     execution: str
     outcome: str
     unreadable: list[Finding]  # results without which there is no outcome_hash
 
 
 def hashed(job: Job, blobs: dict[str, bytes]) -> Hashed:
-    return Hashed(job.end is not None, tree(leaves(job.records)).hex(), execution_hash(job), *outcome_hash(job, blobs))
+    """Of what has been folded so far."""
+    return Hashed(execution_hash(job), *outcome_hash(job, blobs))
 
 
 def execution_hash(job: Job) -> str:
@@ -2092,36 +2112,66 @@ def large_result(reference: Any, output_hash: Any, blobs: dict[str, bytes]) -> A
 # --- 5. The seal, and the log of all seals.
 
 
-def check_seal(
-    seal: Record, job: Job, roots: list[bytes], first: Callable[[int], Hashed], keys: dict[str, Key]
-) -> list[Finding]:
-    """It says what the records that it covers say, and a key signed it that counts at its time."""
+class Seals:
+    """Seals among a job's records. Only of those that a key signed, and of the first, costs the check their records.
+
+    Anybody may have written the others, and any number of them.
+    """
+
+    def __init__(self, records: list[Record], stated: list[Record], keys: dict[str, Key]) -> None:
+        self.records, self.stated, self.keys = records, stated, keys
+        self.leaves = leaves(records)
+        self.trees = trees(self.leaves, {len(records), *map(sealed_by, stated)})
+        self.signed = {one.at for one in stated if is_signed(one, keys.get(one.text("key_id")))}
+        self.whole = {one.at for one in stated if one is stated[0] or one.at in self.signed}
+        self.counts = {sealed_by(one) for one in stated if one.at in self.whole}
+        self.first: dict[str, Record] = {}  # by the hash of its line
+        for one in records:
+            if one.type == "job_sealed":
+                self.first.setdefault(sha256(one.value).hex(), one)
+
+    def grown(self, seal: Record, amends: Any) -> bool:
+        """Does it prove that the tree of the seal which it amends only grew?"""
+        before = self.first.get(amends) if isinstance(amends, str) else None
+        if before is None or before.at >= seal.at or not 0 < sealed_by(before) <= sealed_by(seal):
+            return False
+        proof = growth(self.leaves[: sealed_by(seal)], sealed_by(before))
+        return bool(proof) and seal.body.get("consistency") == proof
+
+
+def sealed_by(seal: Record) -> int:
+    """How many records it is over; -1 where it says no number of those before it."""
     count = seal.body.get("event_count")
-    if type(count) is not int or not 0 < count <= seal.at:
+    return count if type(count) is int and 0 < count <= seal.at else -1
+
+
+def check_seal(seal: Record, job: Job, roots: list[bytes], seals: Seals) -> list[Finding]:
+    """It says what the records that it covers say, and a key signed it that counts at its time."""
+    count = sealed_by(seal)
+    if count < 0:
         return [("seal_count", seal)]
-    key, covered, amends = keys.get(seal.text("key_id")), first(count), seal.body.get("amends")
-    before = [one for one in job.by_type["job_sealed"] if one.at < seal.at and sha256(one.value).hex() == amends]
-    grown = before and growth(leaves(job.records[:count]), before[0].body.get("event_count"))
-    signed = key is not None and is_signed(seal, key)
+    key, amends = seals.keys.get(seal.text("key_id")), seal.body.get("amends")
+    covered = job.hashed[count] if seal.at in seals.whole else None
+    signed = seal.at in seals.signed
     is_second = is_number(seal.body.get("chain"), 2)
     refusal = key.refusal(seal.text("sealed_at")) if key and signed else ""
     return broken(
         seal,
         seal_root=seal.text("root") != roots[count - 1].hex(),
         seal_chain=not is_second,
-        seal_tree=is_second and seal.text("tree") != covered.tree,
-        seal_consistency=amends is not None and (not grown or seal.body.get("consistency") != grown),
-        seal_execution_hash=seal.text("execution_hash") != covered.execution,
-        seal_outcome_hash=not covered.unreadable and seal.text("outcome_hash") != covered.outcome,
+        seal_tree=is_second and seal.text("tree") != seals.trees[count].hex(),
+        seal_consistency=amends is not None and covered and not seals.grown(seal, amends),
+        seal_execution_hash=covered and seal.text("execution_hash") != covered.execution,
+        seal_outcome_hash=covered and not covered.unreadable and seal.text("outcome_hash") != covered.outcome,
         seal_tenant=job.created and seal.text("tenant") != job.created.text("tenant"),
-        sealed_unfinished=not covered.ended,
+        sealed_unfinished=not job.end or job.end.at >= count,
         seal_unknown_key=key is None,
         seal_signature=key and not signed,
         **{refusal: refusal},
     )
 
 
-def growth(hashes: list[bytes], before: Any, *, whole: bool = True) -> list[str]:
+def growth(hashes: list[bytes], before: int, *, whole: bool = True) -> list[str]:
     """The proof that the tree over these leaves begins with that over so many of them (RFC 9162 §2.1.4.1)."""
     if before == len(hashes):
         return [] if whole else [tree(hashes).hex()]
@@ -2155,12 +2205,12 @@ def leave_out(records: list[Record], begin: int, seals: set[int], *, signed: boo
             record.left_out, record.type, record.claims, record.body = True, "", "", {}
 
 
-def is_signed(seal: Record, key: Key) -> bool:
+def is_signed(seal: Record, key: Key | None) -> bool:
     beside = ("signature", "certificate", "sig")  # the last two are its record's
     unsigned = {name: value for name, value in seal.body.items() if name not in beside}
     with suppress(Bad, ValueError, RecursionError):
         message = pae("application/vnd.aetheris.seal+json", canonical(unsigned).encode())
-        return key.signed(unbase64(seal.text("signature"), "seal_signature"), message)
+        return key is not None and key.signed(unbase64(seal.text("signature"), "seal_signature"), message)
     return False
 
 
@@ -2457,20 +2507,18 @@ def judge(
     if amended:
         places = {seal.at for seal in amended}
         leave_out(records, amended[0].body["event_count"], places, signed=installation is not None)
-    job, roots = Job(records, signers, blobs), chain(records)
-
-    @cache
-    def first(count: int) -> Hashed:
-        return hashed(job if count == len(records) else Job(records[:count]), blobs)
-
-    stated = [seal for seal in job.by_type["job_sealed"] if amended or seal.body.get("amends") is None]
-    seals = [(seal, check_seal(seal, job, roots, first, keys)) for seal in stated]
+    roots = chain(records)
+    stated = [one for one in records if one.type == "job_sealed" and (amended or one.body.get("amends") is None)]
+    told = Seals(records, stated, keys)
+    job = Job(records, signers, blobs, {len(records), *told.counts})
+    seals = [(seal, check_seal(seal, job, roots, told)) for seal in stated]
     asked = seals[-1:] if amended else seals
     good = next((seal for seal, wrong in asked if not wrong), None)
     seal = good or (asked[0][0] if asked else None)
     claimed = seal.body.get("event_count") if seal else 0
     sealed = claimed if type(claimed) is int else 0
-    hashes = first(sealed if good else len(records))
+    count = sealed if good else len(records)
+    hashes = job.hashed[count]
     found = [*check_records(records), *job.found, *job.ledger, *job.replay, *hashes.unreadable]
     found += check_checkpoints(records, roots)
     differing, late = check_activations(records)
@@ -2488,14 +2536,14 @@ def judge(
         "installation": installation,
         "execution_hash": hashes.execution,
         "event_chain_root_hash": root if good else full_root,
-        "event_tree_root_hash": hashes.tree,
+        "event_tree_root_hash": told.trees[count].hex(),
         "tool_invocation_ledger_proof": {"ok": not pending and not job.ledger, "pending_idempotency_keys": pending},
         "replay_proof_result": {"ok": not job.replay, "error": job.replay[0][0] if job.replay else ""},
         "outcome_hash": hashes.outcome,
-        "event_count": sealed if good else len(records),
+        "event_count": count,
         "seal": {
             **{"present": bool(seal), "ok": bool(good), "event_count": sealed},
-            **{"root": root, "tree": first(sealed).tree if root else "", "full_root": full_root},
+            **{"root": root, "tree": told.trees[sealed].hex() if root else "", "full_root": full_root},
         },
         "violations": [finding(rule, places[at, rule]) for at, rule in sorted(places)],
         "reopened_by_hand": job.reopened_by_hand,
