@@ -1,4 +1,4 @@
-"""Write deploy/components/strimzi/{topics,users}.yaml: what the services create and check, as Strimzi has it.
+"""Write topics.yaml and users.yaml of components that need Strimzi: what the services create and check, as it has that.
 
 Who may write a topic is said in docs/architecture.md; `make docs` runs this, and a test compares.
 """
@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aetheris.gateway.core.rules_versions import GATEWAY
 from aetheris.gateway.ordered_rules import SERVICES
 from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.runtime.kafka.admin import TopicSpec, topic_specs
 
-FOLDER = Path(__file__).parent / "components" / "strimzi"
+COMPONENTS = Path(__file__).parent / "components"
+FOLDER = COMPONENTS / "strimzi"
 PARTITIONS = 12
 REPLICAS = 3
 IN_SYNC = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
@@ -30,13 +32,17 @@ class Rights:
     quarantines: tuple[Topic, ...] = ()
     prefixed_group: bool = False
     describes: tuple[str, ...] = ()
-    """Groups of which it may know who is in them."""
+    """Groups of which it may know who is in them, and what they have read; `*`: of all."""
+    deletes: tuple[Topic, ...] = ()
+    checks: bool = True
+    """Whether it looks at how all topics are set when it starts, as services do."""
 
 
 RIGHTS: Mapping[str, Rights] = {
     "gateway": Rights(
-        None,
+        "aetheris.gateway",
         (
+            Topic.JOBS_COMMANDS,
             Topic.JOBS_EVENTS,
             Topic.JOBS_INDEX,
             Topic.JOBS_ARCHIVE,
@@ -47,7 +53,7 @@ RIGHTS: Mapping[str, Rights] = {
             Topic.ACCESS_RECORDS,
         ),
         (Topic.JOBS_COMMANDS, Topic.WORKERS, Topic.TOOLS_REGISTRY, Topic.FREEZES, Topic.POLICIES, Topic.ACCESS_RECORDS),
-        describes=tuple(f"aetheris.{service}" for service in SERVICES),
+        describes=tuple(f"aetheris.{service}" for service in SERVICES if service != GATEWAY),
     ),
     "planner": Rights(
         "aetheris.planner",
@@ -109,22 +115,43 @@ RIGHTS: Mapping[str, Rights] = {
         (Topic.JOBS_EVENTS,),
     ),
     "subscriber": Rights(
-        "aetheris.subscriber.", (Topic.JOBS_EVENTS, Topic.JOBS_SEALS, Topic.LEDGER_RECORDS), prefixed_group=True
+        "aetheris.subscriber.",
+        (Topic.JOBS_EVENTS, Topic.JOBS_SEALS, Topic.LEDGER_RECORDS),
+        prefixed_group=True,
+        checks=False,
     ),
 }
+
+DELETION: Mapping[str, Rights] = {
+    "archive-deletion": Rights(
+        None,
+        (Topic.JOBS_EVENTS, Topic.JOBS_INDEX, Topic.JOBS_ARCHIVE),
+        describes=("*",),
+        deletes=(Topic.JOBS_EVENTS,),
+        checks=False,
+    )
+}
+"""Who runs `aetheris archive delete` (docs/archive.md): no service."""
 
 
 def rendered() -> dict[Path, str]:
     """Every generated file, as it must be; JSON is YAML."""
     topics = [_topic(spec) for spec in topic_specs(PARTITIONS)]
-    users = [_user(name, rights) for name, rights in RIGHTS.items()]
-    return {FOLDER / "topics.yaml": _documents(topics), FOLDER / "users.yaml": _documents(users)}
+    return {
+        FOLDER / "topics.yaml": _documents(topics),
+        FOLDER / "users.yaml": _users(RIGHTS),
+        COMPONENTS / "archive-deletion" / "users.yaml": _users(DELETION),
+    }
 
 
 def main() -> None:
     """Write them."""
     for path, text in rendered().items():
         path.write_text(text)
+
+
+def _users(of: Mapping[str, Rights]) -> str:
+    return _documents([_user(name, rights) for name, rights in of.items()])
 
 
 def _topic(spec: TopicSpec) -> Mapping[str, Any]:
@@ -149,13 +176,16 @@ def _user(name: str, rights: Rights) -> Mapping[str, Any]:
 
 
 def _acls(rights: Rights) -> Iterator[Mapping[str, Any]]:
-    yield _acl("topic", PREFIX, "prefix", "Describe", "DescribeConfigs")
+    if rights.checks:
+        yield _acl("topic", PREFIX, "prefix", "Describe", "DescribeConfigs")
     for topic in rights.reads:
         yield _acl("topic", topic, "literal", "Read")
     for topic in rights.writes:
         yield _acl("topic", topic, "literal", "Write")
     for topic in rights.quarantines:
         yield _acl("topic", dead_letters(topic), "literal", "Write")
+    for topic in rights.deletes:
+        yield _acl("topic", topic, "literal", "Delete")
     if rights.group is not None:
         yield _acl("group", rights.group, "prefix" if rights.prefixed_group else "literal", "Read")
     for group in rights.describes:

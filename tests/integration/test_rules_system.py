@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from aetheris.cli import token_files
+from aetheris.cli.embedded.ports import Ports
 from aetheris.planner.core.creations import creation_group
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
@@ -32,13 +33,14 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 PARTITIONS = 2
 EVENTS = str(Topic.JOBS_EVENTS)
 LATER = """
+import os
 import sys
 from pathlib import Path
 if any("aetheris" in one for one in sys.orig_argv):
     from aetheris.cli.embedded import forks
     forks.Template.may_fork = lambda *_: False  # each service is told what it knows when it starts
     old = (Path(__file__).parent / "old").read_text().split()
-    if not any(name in one for one in sys.orig_argv for name in old):
+    if os.environ.get("AETHERIS_WORKER_ID", "").partition(".")[0] not in old:
         from aetheris.proofs import records
         from aetheris.protocol.messages import event_base
         event_base.KNOWN_RULES = records.KNOWN_RULES = frozenset({1, 2})
@@ -47,7 +49,7 @@ if any("aetheris" in one for one in sys.orig_argv):
 
 @dataclass(frozen=True)
 class RulesRig(Rig):
-    """Its services know a version 2 of the rules, but those whose names are in `old`."""
+    """Its processes know a version 2 of the rules, but those whose names are in `old`."""
 
     old: Path
 
@@ -57,6 +59,14 @@ class RulesRig(Rig):
 
     def shown(self) -> dict[str, Any]:
         return self.system.api.get("/rules", headers=self.system.approver).json()
+
+    def refused(self) -> list[str]:
+        """Who, by the refusal of an order, does not know it."""
+        refused = self.order()
+        if refused.status_code == 503:
+            return []
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "rules_unknown"), refused.text
+        return [one.partition(".")[0] for one in refused.json()["error"]["details"]["processes"]]
 
     def rules_of(self, job: str) -> list[int]:
         return [one["rules"] for one in self.system.data_of(job, "job_created")]
@@ -69,9 +79,9 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[RulesRig]:
     customized.mkdir()
     (customized / "sitecustomize.py").write_text(LATER)
     old = customized / "old"
-    old.write_text("aetheris.ledger")
+    old.write_text("ledger-0 gateway-1")
     env = {"AETHERIS_PARTITIONS": str(PARTITIONS), "PYTHONPATH": f"{customized}:{REPOSITORY}"}
-    with running_rig(folder, env) as rig:
+    with running_rig(folder, env, gateway=2) as rig:
         yield RulesRig(rig.system, rig.external, old)
 
 
@@ -81,17 +91,18 @@ def test_the_order_waits_for_every_process_and_then_holds_everywhere(rig: RulesR
     until(lambda: rig.external.count("before") == 1, 60)
     shown = rig.shown()
     assert (shown["version"], shown["order"]) == (1, None)
-    knows = {one["service"]: one["known"] for one in shown["services"]}
-    others = {name: [1, 2] for name in ("planner", "verifier", "tool_executor", "prober")}
-    assert knows == {**others, "ledger": [1]}
-    refused = rig.order()
-    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "rules_unknown")
-    assert refused.json()["error"]["details"]["processes"][0].startswith("ledger/")
+    knows = {one["name"].partition(".")[0]: one["known"] for one in shown["services"]}
+    others = {f"{name}-0": [1, 2] for name in ("planner", "verifier", "executor", "prober", "gateway")}
+    assert knows == {**others, "ledger-0": [1], "gateway-1": [1]}
+    assert rig.refused() == ["ledger/ledger-0", "gateway/gateway-1"]
     agent = {"Authorization": f"Bearer {token_files.saved(rig.system.data, token_files.AGENT)}"}
     assert rig.order(who=agent).status_code == 403
     assert rig.rules_of(rig.system.submit(poke("a", fresh("first")))) == [1], "nothing has changed"
-    rig.old.write_text("none")
+    rig.old.write_text("gateway-1")
     rig.system.kill("ledger-0")
+    until(lambda: rig.refused() == ["gateway/gateway-1"], 60)
+    rig.old.write_text("none")
+    rig.system.kill("gateway-1")
     rig.system.wait_ready()
     until(lambda: all(one["known"] == [1, 2] for one in rig.shown()["services"]), 60)
     taken = rig.order()
@@ -108,6 +119,20 @@ def test_the_order_waits_for_every_process_and_then_holds_everywhere(rig: RulesR
     for job in (before, jobs[0][1]):
         rig.system.wait_sealed(job)
         assert rig.system.report(job)["ok"]
+
+
+def test_a_gateway_that_does_not_know_them_and_comes_later_is_seen_and_shows_no_job_of_theirs(rig: RulesRig) -> None:
+    job = rig.system.completed(poke("a", fresh("later")))
+    assert rig.rules_of(job) == [2]
+    rig.old.write_text("gateway-1")
+    rig.system.kill("gateway-1")
+    rig.system.wait_ready()
+    until(lambda: rig.refused() == ["gateway/gateway-1"], 60)
+    url = f"http://127.0.0.1:{Ports(rig.system.data).get('gateway-1-http')}/api/jobs/{job}"
+    shown = httpx.get(url, headers=rig.system.approver, trust_env=False)
+    assert (shown.json().get("steps", []), shown.json().get("result")) == ([], None), shown.text
+    assert rig.system.job(job)["status"] == "completed"
+    rig.old.write_text("none")
 
 
 def birth_under(rig: RulesRig, rules: int) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from aetheris.gateway.core.principal import Principal
-from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem
+from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem, Unavailable
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.index import JobIndex
 from aetheris.gateway.order_writer import OrderWriter
@@ -114,6 +114,14 @@ async def test_who_lives_and_does_not_know_them_is_named_and_nothing_is_written(
         assert ledgers.written == []
         shown = [one for one in (await rules.view()).services if one.name == "old"]
         assert [(one.service, one.known) for one in shown] == [(service, tuple(sorted(known)))]
+
+
+async def test_where_no_gateway_is_seen_who_lives_is_not_known() -> None:
+    async with gateway() as (rules, ledgers, groups):
+        groups.known["aetheris.gateway"] = {}
+        with pytest.raises(Unavailable) as refused:
+            await rules.order(OLGA, body(2))
+        assert (refused.value.code, ledgers.written) == ("gateways_unseen", [])
 
 
 async def test_the_gateway_that_is_asked_knows_them_too() -> None:

@@ -95,6 +95,10 @@ class MemoryLog:
         """A member; the test says by `assign` which partitions it has (all, until it says so)."""
         return MemoryMembership(self, self._groups[group], member, topics)
 
+    def attendance(self, group: str, name: str, topic: str) -> "MemoryMembership":
+        """A member that is there to be seen."""
+        return MemoryMembership(self, self._groups[group], name, (topic,))
+
     async def members(self, group: str) -> dict[str, str]:
         """Those in `group`: a member's name is its id."""
         return {name: name for name in self._groups[group].members}

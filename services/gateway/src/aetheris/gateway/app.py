@@ -14,6 +14,7 @@ import httpx
 from aetheris.gateway.access_history import AccessHistory
 from aetheris.gateway.access_log import AccessLog
 from aetheris.gateway.activated_policies import ActivatedPolicies
+from aetheris.gateway.attendance import Attendance
 from aetheris.gateway.command_writer import CommandWriter
 from aetheris.gateway.commands import JobCommands
 from aetheris.gateway.core.holds import Holds
@@ -73,6 +74,7 @@ from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.order_table import OrderTable
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process import policy_file
+from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.record_keys import record_keys, while_in_force
 from aetheris.runtime.process.runtime import Runtime, runtime
@@ -109,6 +111,7 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         InternalKeyMissing: the verifier could not tell who asks it.
         LimitsFileInvalid: the file of limits can't be used.
         PolicyFileInvalid: the file of the policy can't be used.
+        SettingInvalid: AETHERIS_WORKER_ID is no name.
         ProvidersFileInvalid: the file of OpenID providers can't be used.
         SignersFileInvalid: the file of allowed signers can't be used.
         TokensFileInvalid: the file of tokens can't be used.
@@ -146,7 +149,9 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         listening = parts.wake_up.listen("gateway", sources.feed.wake)
         providers_keys = openid.follow() if openid is not None else ()
         ends = while_in_force(keys, parts.clock)
-        parts_of_it = (*sources.follow(), listening, *providers_keys, accesses.run(), ends)
+        attendance = Attendance(parts.log, worker_name(settings), parts.clock)
+        parts.health.add("attendance", attendance.unready)
+        parts_of_it = (*sources.follow(), listening, *providers_keys, accesses.run(), ends, attendance.run())
         following = [tasks.create_task(part) for part in parts_of_it]
         if settings.reconcile_every_s is not None:
             following.append(tasks.create_task(_scheduler(settings, services, sources.views, parts.clock).run()))

@@ -18,7 +18,7 @@ from aetheris.protocol.tables.rules_orders import RulesOrders
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.log.order_table import OrderTable
 
-SERVICES = ("planner", "ledger", "tool_executor", "prober", "verifier")
+SERVICES = ("planner", "ledger", "tool_executor", "prober", "verifier", rules_versions.GATEWAY)
 """Whose processes say which rules they know, each when it joins the group of its service."""
 
 KnownRules = Callable[[str], Awaitable[Mapping[str, frozenset[int]]]]

@@ -90,6 +90,19 @@ class KafkaLog:
             tls=self._tls,
         )
 
+    def attendance(self, group: str, name: str, topic: str) -> KafkaMembership:
+        """A member of `group` that is there to be seen: it leaves when it stops, and robs nobody of its name."""
+        return KafkaMembership(
+            self._bootstrap,
+            group,
+            name,
+            (topic,),
+            stable=False,
+            session_timeout_s=self.session_timeout_s,
+            rebalance_timeout_s=self._rebalance_timeout_s,
+            tls=self._tls,
+        )
+
     async def members(self, group: str) -> dict[str, str]:
         """Those in `group` that have a stable name: member id → name.
 
@@ -99,10 +112,10 @@ class KafkaLog:
         return await members(self._bootstrap, group, tls=self._tls)
 
     async def known_rules(self, group: str) -> dict[str, frozenset[int]]:
-        """Those in `group`: name → the versions of the rules that it says it knows.
+        """Those in `group`: name → the versions of the rules that it says it knows; of one name, those that all know.
 
         Raises:
-            LogUnreachable: the brokers can't say.
+            LogUnreachable: the brokers can't say, as where somebody who joins, or has died, keeps the group unsettled.
         """
         return await known_rules(self._bootstrap, group, tls=self._tls)
 

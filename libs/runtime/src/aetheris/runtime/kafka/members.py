@@ -1,7 +1,8 @@
-"""Who is in a consumer group under a stable name, and which rules each says that it knows."""
+"""Who is in a consumer group, and which rules each says that it knows."""
 
 import asyncio
 import json
+import time
 from collections.abc import Iterable
 from ssl import SSLContext
 from typing import Any
@@ -16,6 +17,7 @@ from aetheris.runtime.log.interface import LogUnreachable
 
 _DEADLINE_S = 10.0
 _UUID = len("-01234567-0123-0123-0123-0123456789ab")
+_PAUSE_S = 0.25
 _SETTLED = ("Stable", "Empty", "Dead")
 """States of a group in which a broker knows what each of its members says of itself."""
 
@@ -42,15 +44,24 @@ async def members(bootstrap: str, group: str, *, tls: SSLContext | None = None) 
 
 
 async def known_rules(bootstrap: str, group: str, *, tls: SSLContext | None = None) -> dict[str, frozenset[int]]:
-    """Name → the versions of the rules that its member knows; none, where it doesn't say.
+    """Name → the versions of the rules that its members know; none, where one doesn't say. Who joins is waited for.
 
     Raises:
-        LogUnreachable: the brokers can't say, as while somebody joins.
+        LogUnreachable: the brokers can't say.
     """
-    state, described = await _described(bootstrap, group, tls)
-    if state not in _SETTLED:
-        raise LogUnreachable(f"who is in {group} is not known: {state}")
-    return {member_id[:-_UUID]: _said(said) for member_id, _client, _host, said, *_ in described}
+    until_s = time.monotonic() + _DEADLINE_S
+    while True:
+        state, described = await _described(bootstrap, group, tls)
+        if state in _SETTLED:
+            break
+        if time.monotonic() >= until_s:
+            raise LogUnreachable(f"who is in {group} is not known: {state}")
+        await asyncio.sleep(_PAUSE_S)
+    found: dict[str, frozenset[int]] = {}
+    for member_id, _client, _host, said, *_ in described:
+        name, known = member_id[:-_UUID], _said(said)
+        found[name] = found.get(name, known) & known
+    return found
 
 
 async def _described(bootstrap: str, group: str, tls: SSLContext | None) -> tuple[str, list[Any]]:

@@ -40,7 +40,7 @@ class _Rebalances(ConsumerRebalanceListener):
 
 
 class KafkaMembership:
-    """A static member; ranges give it the same partition numbers of every topic."""
+    """A static member, where its name is stable; ranges give it the same partition numbers of every topic."""
 
     def __init__(
         self,
@@ -51,9 +51,11 @@ class KafkaMembership:
         *,
         session_timeout_s: float,
         rebalance_timeout_s: float,
+        stable: bool = True,
         tenure: Tenure | None = None,
         tls: SSLContext | None = None,
     ) -> None:
+        self._stable = stable
         self._tenure = tenure
         self._id = ""
         self._tls = tls
@@ -213,7 +215,8 @@ class KafkaMembership:
         session_ms = round(self._session_timeout_s * 1000)
         return AIOKafkaConsumer(
             group_id=self._group,
-            group_instance_id=self._member,
+            client_id=self._member,  # a broker names by it each life of who has no name of his own in the group
+            group_instance_id=self._member if self._stable else None,
             partition_assignment_strategy=(RulesAssignor,),
             enable_auto_commit=False,
             auto_offset_reset="none",

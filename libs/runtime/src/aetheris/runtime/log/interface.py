@@ -305,6 +305,10 @@ class Log(Protocol):
         """
         ...
 
+    def attendance(self, group: str, name: str, topic: str) -> Membership:
+        """A member of `group` that is there to be seen: it leaves when it stops, and robs nobody of its name."""
+        ...
+
     async def members(self, group: str) -> Mapping[str, str]:
         """Those in `group` that have a stable name: member id → name.
 
@@ -314,10 +318,10 @@ class Log(Protocol):
         ...
 
     async def known_rules(self, group: str) -> Mapping[str, frozenset[int]]:
-        """Those in `group`: name → the versions of the rules that it says it knows.
+        """Those in `group`: name → the versions of the rules that it says it knows; of one name, those that all know.
 
         Raises:
-            LogUnreachable: the brokers can't say.
+            LogUnreachable: the brokers can't say, as where somebody who joins, or has died, keeps the group unsettled.
         """
         ...
 

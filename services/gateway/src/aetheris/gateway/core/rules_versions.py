@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 
 from aetheris.gateway.core.principal import Principal
-from aetheris.gateway.core.problems import ConflictProblem
+from aetheris.gateway.core.problems import ConflictProblem, Unavailable
 from aetheris.protocol.api_operations import RulesBody, RulesOrderView, RulesView, ServiceRules
 from aetheris.protocol.messages import event_base
 from aetheris.protocol.messages.commands import RULES_KEY, RulesOrder
 from aetheris.protocol.tables.rules_orders import RulesOrders
 
+GATEWAY = "gateway"
 Known = Mapping[str, Mapping[str, frozenset[int]]]
 """Service → the name of a process → the versions that it knows."""
 
@@ -18,11 +19,14 @@ def check(wanted: int, orders: RulesOrders, known: Known) -> None:
 
     Raises:
         Conflict: an earlier one, or one that a live process doesn't know, which is named.
+        Unavailable: no gateway is seen, not even the one that is asked.
     """
     if wanted < orders.version:
         raise ConflictProblem("rules_go_back", f"jobs are created under version {orders.version} of the rules already")
     if wanted not in event_base.KNOWN_RULES:
         raise ConflictProblem("rules_unknown", f"this gateway does not know version {wanted} of the rules")
+    if not known.get(GATEWAY):
+        raise Unavailable("gateways_unseen", "which gateways live is not known: this one does not see itself")
     processes = [(f"{service}/{name}", own) for service, names in known.items() for name, own in names.items()]
     behind = [process for process, own in processes if wanted not in own]
     if behind:
