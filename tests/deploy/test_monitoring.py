@@ -102,6 +102,8 @@ COURSES = [
     AlertHistory("AetherisArchiveLate", "archive_late", VERIFIER, "0+3600x60", (45,), (20, 30), {}),
     AlertHistory("AetherisArchiveRefused", "archive_refused", VERIFIER, "0+0x5 1+0x20 0+0x10", (12,), (8, 30), {}),
     AlertHistory("AetherisUnread", "jobs_unread", VERIFIER, "0+0x5 1+0x20 0+0x10", (12,), (8, 30)),
+    AlertHistory("AetherisUnwitnessed", "seals_unwitnessed", VERIFIER, "0+60x60", (25,), (10, 19), {}),
+    AlertHistory("AetherisUnwitnessed", "seals_unwitnessed", VERIFIER, "0x5 60+60x10 0x40", (), (18, 40), {}),
     AlertHistory("AetherisStuck", "jobs_stuck", {"job": "aetheris-planner"}, "0+0x5 1+0x20 0+0x10", (12,), (8, 30), {}),
     AlertHistory("AetherisLag", "consumer_lag", EXECUTOR, "0+2000x60", (20,), (5, 10)),
     AlertHistory("AetherisLag", "consumer_lag", EXECUTOR, "90000-1000x60", (), (15, 30)),
@@ -151,7 +153,7 @@ def test_the_dashboard_shows_what_is_exported_and_nothing_else(tmp_path: Path) -
     shown = {found.removesuffix("_total") for expr in asked for found in re.findall(r"aetheris_[a-z_]+", expr)}
     assert shown == {metric.metric.replace(".", "_") for metric in Metric}
     counters = {metric for expr in asked for metric in re.findall(r"(?:rate|increase)\((aetheris_[a-z_]+)\[", expr)}
-    states = ("jobs_stuck", "jobs_unread", "consumer_lag", "archive_late", "archive_refused")
+    states = ("jobs_stuck", "jobs_unread", "consumer_lag", "archive_late", "archive_refused", "seals_unwitnessed")
     gauges = {f"aetheris_{state}" for state in states}
     assert counters == {f"{metric}_total" for metric in shown - gauges}, "a counter is asked for its rate"
     recorded = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(asked)]

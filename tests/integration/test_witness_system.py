@@ -8,8 +8,11 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from aetheris.cli.embedded.ports import free_port
+from tests.testkit import services
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import running_outside, until
 from tests.testkit.standalone import SCRIPT
@@ -77,6 +80,8 @@ def test_a_bundle_holds_under_a_policy_when_its_witness_has_seen_it(env: dict[st
         aetheris(env, "export", job_id, "--out", str(bundle))
         aetheris(env, *checked)
         aetheris(env, "seals", "tiles", "--out", str(own), "--once")
+        assert httpx.get(f"{url}/livez", trust_env=False).text == "alive\n"
+        relayed(env, policy)
     finally:
         serving.kill()
         serving.wait()
@@ -94,6 +99,20 @@ def test_a_bundle_holds_under_a_policy_when_its_witness_has_seen_it(env: dict[st
     anew = ("--to", str(tmp_path / "anew"))
     refused = aetheris(env, "seals", "relay", "--policy", str(policy), *anew, "--once", ends=1)
     assert "no answer: ConnectError" in refused.stderr
+
+
+def relayed(env: dict[str, str], policy: Path) -> None:
+    """A relay that goes on says that it has reached the quorum, and ends when it is told to."""
+    port = free_port()
+    command = [sys.executable, "-m", "aetheris.cli", "seals", "relay", "--policy", str(policy), "--every", "1"]
+    with subprocess.Popen([*command, "--health-port", str(port)], env=env, stderr=subprocess.DEVNULL) as relay:
+        try:
+            until(lambda: services.asked(port, "/livez")[0] == 200, WITHIN_S)
+            until(lambda: services.asked(port, "/readyz")[0] == 200, WITHIN_S)
+            relay.terminate()
+            assert relay.wait(WITHIN_S) == 0
+        finally:
+            relay.kill()
 
 
 def _verified(env: dict[str, str], job_id: str) -> Any:

@@ -27,6 +27,10 @@ _STATUS = {
 _MALFORMED, _TOO_LARGE = 400, 413
 
 
+async def _alive(_request: Request) -> Response:
+    return PlainTextResponse("alive\n")
+
+
 class WitnessServer:
     """Cosigns what only grew; `now` in seconds since the epoch."""
 
@@ -41,6 +45,7 @@ class WitnessServer:
         routes = [
             Route("/add-checkpoint", self._add, methods=["POST"]),
             Route("/{origin_hash}/checkpoint", self._checkpoint, methods=["GET"]),
+            Route("/livez", _alive, methods=["GET"]),
         ]
         return Starlette(routes=routes)
 

@@ -32,6 +32,7 @@ from aetheris.verifier.line_writer import LoggedAnswers
 from aetheris.verifier.proofs import Proofs
 from aetheris.verifier.seallog import SealLog
 from aetheris.verifier.settings import VerifierSettings
+from aetheris.verifier.witness_watch import WitnessWatch
 from aetheris.verifier.witnessed import WitnessedCheckpoints
 
 GROUP = "aetheris.verifier"
@@ -92,20 +93,22 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
         erasures = ErasureLines(parts, worker, heard.line_counts, keys, seals)
         http = HttpServer.of(settings, api(proofs, internal, parts.clock))
         tasks.create_task(http.run())
-        logging = tasks.create_task(erasures.run())
-        archiving = None
+        beside = [tasks.create_task(erasures.run())]
         if settings.archive_after_days is not None:
             archiver = Archiver(parts, worker, archive, proofs, timedelta(days=settings.archive_after_days))
             archiver.show(parts.metrics)
-            archiving = tasks.create_task(archiver.run())
+            beside.append(tasks.create_task(archiver.run()))
+        if witnessed is not None:
+            watch = WitnessWatch(seals, parts.clock)
+            watch.show(parts.metrics)
+            beside.append(tasks.create_task(watch.run()))
         freeze_memory(only_facts=True)
         try:
             await worker.run(stop)
         finally:
             http.stop()
-            logging.cancel()
-            if archiving is not None:
-                archiving.cancel()
+            for task in beside:
+                task.cancel()
             await history.close()
 
 

@@ -4,7 +4,7 @@ Every record is a leaf; one that no trusted key signed says nothing.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -95,9 +95,22 @@ class SealLog:
         if index is None:
             raise NotLogged("the log of seals has no such seal")
         if self._witnessed is not None:
-            checkpoint = await asyncio.to_thread(self._seen, self._witnessed, index) or checkpoint
+            seen = await asyncio.to_thread(self._of_this_tree, self._witnessed.covering(index))
+            checkpoint = seen or checkpoint
         path = self._tree.inclusion(index, checkpoint.size)
         return InclusionProof(index, tuple(path), checkpoint.note).dumps()
+
+    async def seen(self) -> tuple[int, int]:
+        """(how many leaves the log has, how many of them enough witnesses have seen).
+
+        Raises:
+            SealLogForked, LogError.
+        """
+        size = (await self.checkpoint()).size
+        if self._witnessed is None:
+            return size, 0
+        newest = await asyncio.to_thread(self._of_this_tree, self._witnessed.newest())
+        return size, newest.size if newest is not None else 0
 
     async def consistency(self, old: int) -> str:
         """A proof that the log only grew since it had `old` leaves.
@@ -223,13 +236,10 @@ class SealLog:
         self._claims[job_id] = (*self._claims.get(job_id, ()), *found)
         del self._naming[job_id]
 
-    def _seen(self, witnessed: WitnessedCheckpoints, index: int) -> Checkpoint | None:
-        """One of another tree says nothing of this one: the signature of its log is a matter of who audits."""
+    def _of_this_tree(self, found: Iterator[Checkpoint]) -> Checkpoint | None:
+        """The first of this tree: one of another says nothing of it, as its log's signature is for who audits."""
         grown = len(self._tree)
-        return next(
-            (one for one in witnessed.covering(index) if one.size <= grown and self._tree.root(one.size) == one.root),
-            None,
-        )
+        return next((one for one in found if one.size <= grown and self._tree.root(one.size) == one.root), None)
 
     async def _catch_up(self) -> None:
         end = (await self._log.end_offsets([PLACE]))[PLACE]

@@ -46,17 +46,27 @@ class WitnessedCheckpoints:
             raise SealPolicyUnusable(f"AETHERIS_SEAL_POLICY: {policy} lacks the log {origin} by its key that signs now")
         return cls(folder, read, log_key)
 
+    def newest(self) -> Iterator[Checkpoint]:
+        """The largest first; reads files."""
+        for name in islice(reversed(self._names()), _AT_MOST):
+            checkpoint = self._read(self._folder / name)
+            if checkpoint is not None:
+                yield checkpoint
+
     def covering(self, index: int) -> Iterator[Checkpoint]:
         """Those in which a leaf of this index must be, the smallest first; reads files."""
-        try:
-            names = sorted(one.name for one in self._folder.iterdir() if _is_size(one.name))
-        except OSError:
-            return
+        names = self._names()
         begin = bisect_right(names, file_name(index))
         for name in islice(names, begin, begin + _AT_MOST):
             checkpoint = self._read(self._folder / name)
             if checkpoint is not None and checkpoint.size > index:
                 yield checkpoint
+
+    def _names(self) -> list[str]:
+        try:
+            return sorted(one.name for one in self._folder.iterdir() if _is_size(one.name))
+        except OSError:
+            return []
 
     def _read(self, path: Path) -> Checkpoint | None:
         try:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,11 +12,11 @@ import typer
 from aetheris.cli import judgement, keyfiles, local, receipt_audit, seal_audit
 from aetheris.cli.console import CommandError, Exit, Json, end, errors_as_exits, out, print_json, progress, shown
 from aetheris.cli.embedded import lifecycle
-from aetheris.cli.embedded.errors import EmbeddedError
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import read_bytes
 from aetheris.cli.job_ids import of_job
 from aetheris.cli.receipt_audit import ReceiptAudit
+from aetheris.cli.relay_rounds import Rounds
 from aetheris.cli.seal_relay import SealRelay, post
 from aetheris.cli.seal_tiles import SealEntrySource, SealTiles, TilesRefused, read_seal_log, sealed_line
 from aetheris.cli.source import is_file
@@ -148,6 +147,9 @@ def relay(
     ] = None,
     every_s: Every = 60,
     once: Annotated[bool, typer.Option("--once", help="One round; ends with 1 where the quorum is missing.")] = False,
+    health_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Answer there, at AETHERIS_LISTEN: /livez, /readyz.")
+    ] = None,
     data: local.Data = local.DEFAULT_DATA,
 ) -> None:
     """Carry the log's checkpoints to witnesses; the folder gets those that enough of them have cosigned."""
@@ -155,7 +157,7 @@ def relay(
         carrier = SealRelay(judgement.read_policy_file(policy), folder or data / "witnessed", post)
         if not carrier.witnesses:
             raise CommandError(Exit.BAD_INPUT, "bad_log_policy", f"{policy} says of no witness where it is")
-        _repeat(lambda: _round(carrier, tiles, data), every_s, once=once)
+        _repeat(lambda: _round(carrier, tiles, data), every_s, once=once, health_port=health_port)
 
 
 @seals.command(name="tiles")
@@ -194,20 +196,12 @@ def _publish(folder: Path, found: Checkpoint, client: SealEntrySource) -> None:
     progress("published", f"{found.size} leaves, {came} of them new")
 
 
-def _repeat(work: Callable[[], bool], every_s: float, *, once: bool) -> None:
+def _repeat(work: Callable[[], bool], every_s: float, *, once: bool, health_port: int | None = None) -> None:
     """What does its work again and again, whatever one time is refused or breaks; or once, and ends by how it went."""
-    while True:
-        try:
-            done = work()
-        except (CommandError, EmbeddedError) as error:
-            if once:
-                raise
-            progress("no checkpoint", str(error))
-            done = False
-        if once:
-            end(Exit.HOLDS if done else Exit.FAILED)
-            return
-        time.sleep(every_s)
+    if once:
+        end(Exit.HOLDS if work() else Exit.FAILED)
+        return
+    asyncio.run(Rounds(work).run(every_s, health_port))
 
 
 def _round(carrier: SealRelay, tiles: Path | None, data: Path) -> bool:

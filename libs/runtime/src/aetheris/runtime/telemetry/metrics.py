@@ -77,6 +77,11 @@ class Metric(Enum):
         "Sealed jobs that can't be archived, as their bundle would prove nothing, now",
     )
     UNREAD = ("aetheris.jobs.unread", "{job}", "Jobs that can't be read, and are asked for again and again, now")
+    UNWITNESSED = (
+        "aetheris.seals.unwitnessed",
+        "s",
+        "For how long the oldest seal waits that not enough witnesses have seen, now",
+    )
     STUCK_JOBS = ("aetheris.jobs.stuck", "{job}", "Jobs that go on no more and wait for nobody, now")
     LAG = ("aetheris.consumer.lag", "{record}", "Records of the log that were not read yet, now")
 
