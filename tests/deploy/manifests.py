@@ -1,8 +1,10 @@
 """The overlays as kubectl renders them."""
 
+import json
 import os
 import shutil
 import subprocess
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,11 @@ import yaml
 
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"
-OVERLAYS = ("local", "production", "production-s3")
+ADDED = ("revocations", "archive", "archive-deletion", "hidden-values", "relay", "witness")
+"""Components that none of our overlays has."""
+WHOLE = " + ".join(("production", *ADDED))
+WHOLE_S3 = f"{WHOLE} + s3"
+OVERLAYS = ("local", "production", "production-s3", WHOLE, WHOLE_S3)
 SERVICES = ("gateway", "planner", "ledger", "tool-executor", "prober", "verifier")
 IMAGES = {"prober": "verifier"}
 """Whose image a service runs, by a command of its own, where it has none."""
@@ -30,8 +36,19 @@ kubectl_needed = pytest.mark.skipif(
 
 @cache
 def rendered(overlay: str) -> tuple[Manifest, ...]:
-    """Every object of an overlay."""
-    return render(DEPLOY / "overlays" / overlay)
+    """Every object of an overlay; of "production + archive" those of one that adds a component to ours."""
+    base, *components = overlay.split(" + ")
+    if not components:
+        return render(DEPLOY / "overlays" / base)
+    with tempfile.TemporaryDirectory() as folder:
+        at = Path(folder).resolve()
+        named = {
+            "namespace": "aetheris",
+            "resources": [os.path.relpath(DEPLOY / "overlays" / base, at)],
+            "components": [os.path.relpath(DEPLOY / "components" / one, at) for one in components],
+        }
+        (at / "kustomization.yaml").write_text(json.dumps(named))
+        return render(at)
 
 
 def render(folder: Path) -> tuple[Manifest, ...]:

@@ -1,7 +1,5 @@
 """Our own rules for the manifests: who may do what, what may be lost, what a pod may not."""
 
-import json
-import os
 import re
 import runpy
 from collections.abc import Iterator
@@ -9,26 +7,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from typer.testing import CliRunner
 
+from aetheris.cli.app import app
 from aetheris.cli.given import SETTINGS
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.telemetry.metrics import Metric
-from aetheris.verifier.apart import KEYS, OTHERS_KEYS
+from aetheris.verifier.apart import KEYS, OTHERS_KEYS, SUBJECT_KEYS
 from tests.deploy.manifests import (
     DEPLOY,
     OVERLAYS,
     REPOSITORY,
     SERVICES,
+    WHOLE,
+    WHOLE_S3,
     Manifest,
     kubectl_needed,
     name,
     of_kind,
-    render,
     rendered,
 )
 
 pytestmark = kubectl_needed
 
+ON_S3 = ("production-s3", WHOLE_S3)
+ON_VOLUME = ("local", "production", WHOLE)
 STOP_S = {"tool-executor": 20}
 """How long a service takes to stop, at most (settings drain_s, tool_drain_s; lifecycle.run): 15 s where not named."""
 
@@ -131,9 +135,9 @@ def test_every_mount_has_its_volume(overlay: str) -> None:
     for service, pod, one in workloads(overlay):
         claims = {claim["metadata"]["name"] for claim in one["spec"].get("volumeClaimTemplates", [])}
         volumes = {volume["name"] for volume in pod.get("volumes", [])} | claims
-        mounts = [mount["name"] for mount in pod["containers"][0]["volumeMounts"]]
-        assert set(mounts) <= volumes, service
-        assert len(mounts) == len(set(mounts))
+        mounts = pod["containers"][0]["volumeMounts"]
+        assert {mount["name"] for mount in mounts} <= volumes, service
+        assert len(mounts) == len({mount["mountPath"] for mount in mounts})
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -145,14 +149,14 @@ def test_the_network_is_closed_but_for_what_is_named(overlay: str) -> None:
         for found, spec in policies.items()
         if any("ipBlock" in to for e in spec.get("egress", []) for to in e.get("to", []))
     ]
-    on_s3 = overlay == "production-s3"
-    assert sorted(open_to_all) == (["s3", "world"] if on_s3 else ["world"])
+    more = {"s3": overlay in ON_S3, "relay": overlay in {WHOLE, WHOLE_S3}}
+    assert set(open_to_all) == {"world", *(found for found, is_there in more.items() if is_there)}
     assert policies["world"]["podSelector"]["matchExpressions"][0]["values"] == ["tool-executor", "prober"]
 
 
-@pytest.mark.parametrize("overlay", ["local", "production"])
+@pytest.mark.parametrize("overlay", ON_VOLUME)
 def test_who_seals_reaches_nobody_but_kafka_names_and_telemetry(overlay: str) -> None:
-    ways = [egress for one in of_kind(overlay, "NetworkPolicy") for egress in ways_out(one["spec"], "verifier")]
+    ways = egress_of(overlay, "verifier")
     ports = {port["port"]: egress.get("to") for egress in ways for port in egress["ports"]}
     assert ports.keys() == {53, 9092 if overlay == "local" else 9093, 4318}
     anywhere = {port for port, to in ports.items() if to is None}
@@ -182,31 +186,85 @@ def test_no_pod_has_keys_and_tools(overlay: str) -> None:
         )
 
 
-def test_on_s3_every_service_has_the_bucket_and_the_way_to_it_and_none_the_volume() -> None:
-    assert settings_of("production-s3")["data"].items() >= {
+@pytest.mark.parametrize("overlay", ON_S3)
+def test_on_s3_every_service_has_the_bucket_and_the_way_to_it_and_none_the_volume(overlay: str) -> None:
+    assert settings_of(overlay)["data"].items() >= {
         ("AETHERIS_BLOBS", "s3://aetheris-blobs"),
         ("AWS_REGION", "us-east-1"),
     }
-    assert of_kind("production-s3", "PersistentVolumeClaim") == []
+    assert "blobs" not in map(name, of_kind(overlay, "PersistentVolumeClaim"))
     secret = {"AWS_ACCESS_KEY_ID": "access-key-id", "AWS_SECRET_ACCESS_KEY": "secret-access-key"}
-    for service, pod, _ in ours("production-s3"):
+    for service, pod, _ in ours(overlay):
         reported = {name: env(pod)[name]["valueFrom"]["secretKeyRef"] for name in secret}
         assert reported == {name: {"name": f"aetheris-s3-{service}", "key": key} for name, key in secret.items()}
-        assert "/data/blobs" not in {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
-        assert not any("persistentVolumeClaim" in volume for volume in pod["volumes"])
-    [way] = [one["spec"] for one in of_kind("production-s3", "NetworkPolicy") if name(one) == "s3"]
+        mounts = pod["containers"][0]["volumeMounts"]
+        assert not any(mount["mountPath"].startswith("/data/blobs") for mount in mounts)
+        assert "blobs" not in {volume["name"] for volume in pod["volumes"]}
+    [way] = [one["spec"] for one in of_kind(overlay, "NetworkPolicy") if name(one) == "s3"]
     [egress] = way["egress"]
     assert set(way["podSelector"]["matchExpressions"][0]["values"]) == set(SERVICES)
     assert egress["ports"] == [{"port": 443, "protocol": "TCP"}]
     assert egress["to"][0]["ipBlock"] == {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}
-    assert of_kind("production-s3", "Secret") == []
+    assert of_kind(overlay, "Secret") == []
 
 
-@pytest.mark.parametrize("overlay", ["local", "production"])
+@pytest.mark.parametrize("overlay", ON_VOLUME)
 def test_who_only_reads_large_results_can_not_write_them(overlay: str) -> None:
     for service, pod, _ in ours(overlay):
-        [blobs] = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "blobs"]
-        assert blobs.get("readOnly", False) == (service in {"gateway", "planner", "verifier"})
+        mounted = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "blobs"]
+        written = {one["mountPath"] for one in mounted if not one.get("readOnly", False)}
+        assert all(one["mountPath"] == f"/data/blobs/{one.get('subPath', '')}".rstrip("/") for one in mounted)
+        own = WRITTEN.get(service, set()) if overlay == WHOLE else set()
+        assert written == (own if service in {"gateway", "planner", "verifier"} else {"/data/blobs"})
+
+
+WRITTEN = {"gateway": {"/data/blobs/hidden"}, "verifier": {"/data/blobs/archive"}}
+"""What who otherwise only reads may write, where components say so."""
+
+
+@pytest.mark.parametrize("overlay", [WHOLE, WHOLE_S3])
+def test_keys_of_subjects_are_for_gateway_and_executor_alone(overlay: str) -> None:
+    assert "subject-keys" not in {name(one) for one in of_kind("production", "PersistentVolumeClaim")}
+    for service, pod, _ in ours(overlay):
+        has = service in {"gateway", "tool-executor"}
+        mounts = {one["name"]: one for one in pod["containers"][0]["volumeMounts"]}
+        volumes = {one["name"]: one for one in pod["volumes"]}
+        assert {"subject-keys", "subjects"} & mounts.keys() == ({"subject-keys", "subjects"} if has else set())
+        secrets = [one["secret"]["secretName"] for one in volumes.values() if "secret" in one]
+        claims = [
+            one["persistentVolumeClaim"]["claimName"] for one in volumes.values() if "persistentVolumeClaim" in one
+        ]
+        assert ("aetheris-subjects" in secrets, "subject-keys" in claims) == (has, has)
+        told = {variable: env(pod)[variable]["value"] for variable in SUBJECT_KEYS if variable in env(pod)}
+        assert told == (
+            {} if not has else dict(zip(SUBJECT_KEYS, ("/data/subjects", "/secrets/subjects/kms.key"), strict=True))
+        )
+        if has:
+            assert (mounts["subject-keys"]["mountPath"], mounts["subjects"]["mountPath"]) == (
+                "/data/subjects",
+                "/secrets/subjects",
+            )
+            assert volumes["subjects"]["secret"]["defaultMode"] == 0o440
+    assert not set(SUBJECT_KEYS) & settings_of(overlay)["data"].keys()
+
+
+@pytest.mark.parametrize("overlay", [WHOLE, WHOLE_S3])
+def test_jobs_are_archived_where_that_is_asked_for(overlay: str) -> None:
+    assert "AETHERIS_ARCHIVE_AFTER_DAYS" not in settings_of("production")["data"]
+    assert float(settings_of(overlay)["data"]["AETHERIS_ARCHIVE_AFTER_DAYS"]) > 0
+
+
+def test_who_lets_kafka_go_of_records_is_no_service_and_no_pod_is_given_its_certificate() -> None:
+    may = {
+        name(user)
+        for user in of_kind(WHOLE, "KafkaUser")
+        for acl in user["spec"]["authorization"]["acls"]
+        if {"Delete", "Alter", "All"} & set(acl["operations"])
+    }
+    assert may == {"aetheris-archive-deletion"}
+    for service, pod, _ in workloads(WHOLE):
+        held = {one["secret"]["secretName"] for one in pod.get("volumes", []) if "secret" in one}
+        assert not may & held, service
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -217,7 +275,7 @@ def test_the_effect_store_keeps_what_it_is_given(overlay: str) -> None:
     assert (body["--appendonly"], body["--maxmemory-policy"]) == ("yes", "noeviction")
 
 
-@pytest.mark.parametrize("overlay", ["production", "production-s3"])
+@pytest.mark.parametrize("overlay", OVERLAYS[1:])
 def test_the_effect_store_speaks_tls_alone_and_each_service_is_a_user_of_its_own(overlay: str) -> None:
     [(_, store, _)] = [found for found in workloads(overlay) if found[0] == "valkey"]
     args = store["containers"][0]["args"]
@@ -241,7 +299,7 @@ SIGNING = {"planner": "planner", "ledger": "ledger", "prober": "prober", "verifi
 """Service → as whom its key is certified."""
 
 
-@pytest.mark.parametrize("overlay", ["production", "production-s3"])
+@pytest.mark.parametrize("overlay", OVERLAYS[1:])
 def test_who_signs_has_a_key_of_its_own_and_nobody_elses(overlay: str) -> None:
     seen: dict[str, str] = {}
     for service, pod, _ in ours(overlay):
@@ -259,12 +317,9 @@ def test_who_signs_has_a_key_of_its_own_and_nobody_elses(overlay: str) -> None:
     assert seen == SIGNING
 
 
-def test_who_obeys_signatures_is_told_of_revocations_where_that_is_asked_for(tmp_path: Path) -> None:
-    overlay = {"resources": ["overlays/production"], "components": ["components/revocations"]}
-    named = {what: [os.path.relpath(DEPLOY / one, tmp_path) for one in ones] for what, ones in overlay.items()}
-    (tmp_path / "kustomization.yaml").write_text(json.dumps(named))
+def test_who_obeys_signatures_is_told_of_revocations_where_that_is_asked_for() -> None:
     told: set[str] = set()
-    for one in render(tmp_path):
+    for one in rendered(WHOLE):
         if one["kind"] in ("Deployment", "StatefulSet") and name(one) in SERVICES:
             pod = one["spec"]["template"]["spec"]
             if "AETHERIS_REVOCATIONS" not in env(pod):
@@ -276,6 +331,64 @@ def test_who_obeys_signatures_is_told_of_revocations_where_that_is_asked_for(tmp
             assert env(pod)["AETHERIS_REVOCATIONS"]["value"] == f"{mount['mountPath']}/revocations.json"
     assert told == set(SERVICES) - {"verifier"}
     assert all("AETHERIS_REVOCATIONS" not in env(pod) for _, pod, _ in ours("production"))
+
+
+def test_the_relay_alone_reaches_witnesses_and_nobody_reaches_it() -> None:
+    [(_, pod, _)] = [found for found in workloads(WHOLE) if found[0] == "relay"]
+    ways = egress_of(WHOLE, "relay")
+    ports = {port["port"]: egress.get("to", []) for egress in ways for port in egress["ports"]}
+    gateway = [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "gateway"}}}]
+    assert ports.keys() == {53, 443, 8080}
+    assert (ports[8080], ports[443][0]["ipBlock"]["except"]) == (gateway, ["169.254.0.0/16"])
+    assert not any("ipBlock" in to for egress in egress_of(WHOLE, "verifier") for to in egress.get("to", []))
+    assert egress_of(WHOLE, "witness") == []
+    entries = {name(one): one["spec"].get("ingress", []) for one in of_kind(WHOLE, "NetworkPolicy")}
+    assert entries["relay"] == []
+    [[entry], [asker]] = entries["witness"], entries["gateway-relay"]
+    assert entry["from"] == [{"namespaceSelector": {"matchLabels": {"aetheris.io/witness-clients": "true"}}}]
+    assert asker["from"] == [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "relay"}}}]
+    assert "envFrom" not in pod["containers"][0]
+    assert not any("secret" in volume for volume in pod["volumes"]), "it has a token, and no key"
+    assert env(pod).keys() == {"AETHERIS_URL", "AETHERIS_TOKEN"}
+
+
+def egress_of(overlay: str, service: str) -> list[Manifest]:
+    """All rules by which a service's pods may reach others."""
+    return [egress for one in of_kind(overlay, "NetworkPolicy") for egress in ways_out(one["spec"], service)]
+
+
+def test_the_verifier_reads_what_the_relay_writes_by_one_policy() -> None:
+    pods = {service: pod for service, pod, _ in workloads(WHOLE)}
+    mounts = {
+        service: {one["name"]: one for one in pods[service]["containers"][0]["volumeMounts"]}
+        for service in ("relay", "verifier")
+    }
+    written, read = mounts["relay"]["witnessed"], mounts["verifier"]["witnessed"]
+    assert (written.get("readOnly", False), read["readOnly"], read["mountPath"]) == (False, True, "/data/witnessed")
+    args = pods["relay"]["containers"][0]["args"]
+    assert args[args.index("--to") + 1] == written["mountPath"]
+    policy = f"{mounts['relay']['witnesses']['mountPath']}/policy"
+    assert args[args.index("--policy") + 1] == policy == env(pods["verifier"])["AETHERIS_SEAL_POLICY"]["value"]
+    for service in mounts:
+        [volume] = [one for one in pods[service]["volumes"] if one["name"] == "witnesses"]
+        assert volume["configMap"] == {"name": "aetheris-witnesses"}
+    assert "AETHERIS_SEAL_POLICY" not in env(next(pod for one, pod, _ in ours("production") if one == "verifier"))
+
+
+def test_the_witness_is_made_where_it_serves_and_its_commands_are_ours() -> None:
+    [(_, witness, _)] = [found for found in workloads(WHOLE) if found[0] == "witness"]
+    [relay] = [pod for one, pod, _ in workloads(WHOLE) if one == "relay"]
+    job = yaml.safe_load((DEPLOY / "components/witness/init.yaml").read_text())
+    init = job["spec"]["template"]["spec"]
+    for part in ("--key", "--state"):
+        made, served = (pod["containers"][0]["args"] for pod in (init, witness))
+        assert made[made.index(part) + 1] == served[served.index(part) + 1]
+    assert init["containers"][0]["volumeMounts"] == witness["containers"][0]["volumeMounts"]
+    assert init["volumes"] == witness["volumes"]
+    for pod in (init, witness, relay):
+        group, command, *given = pod["containers"][0]["args"]
+        told = CliRunner().invoke(app, [group, command, "--help"], terminal_width=200).output
+        assert {one for one in given if one.startswith("--")} <= set(re.findall(r"--[a-z-]+", told))
 
 
 def test_production_holds_no_secret_and_no_dev() -> None:

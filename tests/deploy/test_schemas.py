@@ -6,11 +6,12 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+import yaml
 from jsonschema import Draft7Validator
 from jsonschema import ValidationError as ShapeError
 
 from tests.deploy import shapes
-from tests.deploy.manifests import OVERLAYS, Manifest, kubectl_needed, name, rendered
+from tests.deploy.manifests import DEPLOY, OVERLAYS, Manifest, kubectl_needed, name, rendered
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the package's own imports
@@ -65,6 +66,14 @@ def test_a_wrong_field_in_each_kind_is_caught(overlay: str) -> None:
             with pytest.raises(Refused):
                 check(wrong)
             assert wrong["kind"] == kind
+
+
+def test_what_is_applied_by_hand_is_valid() -> None:
+    job = yaml.safe_load((DEPLOY / "components/witness/init.yaml").read_text())
+    check(job)
+    job["spec"]["template"]["spec"]["containers"][0]["argv"] = []
+    with pytest.raises(Refused):
+        check(job)
 
 
 def test_a_misspelt_field_deep_in_a_pod_is_caught() -> None:
