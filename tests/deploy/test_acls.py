@@ -1,208 +1,135 @@
-"""Real brokers with TLS and an authorizer: with the generated users each service does its work, and no more."""
+"""Real brokers with TLS and an authorizer: with the generated users each service does its work, and no more.
+
+What each of them was let do is read off what the brokers write down: a right that nobody used is one too many.
+"""
 
 import asyncio
-import subprocess
-from collections.abc import Generator, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+import json
+import os
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import httpx
 import pytest
-from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError, TopicAuthorizationFailedError
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from typer.testing import CliRunner
 
-from aetheris.cli import token_files
 from aetheris.cli.app import app
-from aetheris.cli.embedded import kafka
-from aetheris.cli.embedded.kafka import Broker, Tuning, install, running_broker
+from aetheris.cli.console import Exit
 from aetheris.cli.embedded.ports import Ports
-from aetheris.cli.embedded.valkey import Valkey, running_valkey
-from aetheris.http_server.internal import kept_in, make
+from aetheris.cli.receipts import keep
+from aetheris.protocol.base.records import Draft, Group
+from aetheris.protocol.base.sealed import REACH
 from aetheris.protocol.base.topics import Topic, dead_letters
-from aetheris.runtime.kafka.admin import ensure_topics
-from aetheris.runtime.kafka.bootstrap import client_options
-from aetheris.runtime.kafka.tls import tls_context
-from aetheris.runtime.keys.files import make_key
-from aetheris.runtime.process.settings import RuntimeSettings
-from tests.deploy.kafka_tools import command
-from tests.deploy.manifests import kubectl_needed, name, of_kind
+from aetheris.protocol.base.words import SECRET_BYTES, LifeWords
+from aetheris.protocol.fold.rules import UNREAD
+from aetheris.protocol.messages.commands import WorkerEntry
+from aetheris.protocol.messages.envelope import draft
+from aetheris.runtime.kafka.log import KafkaLog
+from aetheris.runtime.log.partitioning import partition_of
+from aetheris.sdk.client import Submitted
+from tests.deploy.manifests import kubectl_needed, name
+from tests.deploy.secured_brokers import (
+    PARTITIONS,
+    PATIENCE_S,
+    Right,
+    Secured,
+    granted,
+    kafka_users,
+    running_services,
+    secured_brokers,
+    signing,
+)
 from tests.testkit.attempts import fresh
-from tests.testkit.authority import Authority, Identity
-from tests.testkit.external_server import running_outside, until
+from tests.testkit.external_server import until
 from tests.testkit.rig import Rig
-from tests.testkit.services import SERVICES, asked, processes
-from tests.testkit.system import System
-from tests.testkit.tokens import headers_of, write_tokens
+from tests.testkit.services import SERVICES
+from tests.testkit.system import REPOSITORY
+from tests.testkit.tokens import token_of
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(900), kubectl_needed]
 
-PARTITIONS = 4
-PATIENCE_S = 120.0
+FOR_OTHERS = {
+    Right("aetheris-subscriber", "READ", "TOPIC", str(topic)) for topic in (Topic.JOBS_SEALS, Topic.LEDGER_RECORDS)
+}
+"""Public topics, which nobody of ours subscribes to."""
+DELETION = "aetheris-archive-deletion"
+AT_ONCE = 1000
+EVENTS = str(Topic.JOBS_EVENTS)
+LATER = """
+import sys
+if any("aetheris" in one for one in sys.orig_argv):
+    from aetheris.proofs import records
+    from aetheris.protocol.messages import event_base
+    event_base.KNOWN_RULES = records.KNOWN_RULES = frozenset({1, 2})
+"""
+"""Every service knows a version 2 of the rules."""
 
 
 @dataclass(frozen=True)
-class Secured:
-    """Two brokers that speak TLS, and who may speak to them."""
+class AclRig(Rig):
+    """Its services are the generated users of the brokers."""
 
-    address: str
-    authority: Authority
-    users: dict[str, Identity]
+    secured: Secured
 
-    def env(self, user: str) -> dict[str, str]:
-        """What a process is told to be this user."""
-        found = self.users[user]
-        return {
-            "AETHERIS_KAFKA": self.address,
-            "AETHERIS_KAFKA_CA": str(self.authority.ca),
-            "AETHERIS_KAFKA_CERT": str(found.certificate),
-            "AETHERIS_KAFKA_KEY": str(found.key),
-        }
+    def write(self, groups: Sequence[Group]) -> None:
+        """Append as somebody who may do anything."""
 
-    def producer(self, user: str | None) -> AIOKafkaProducer:
-        """A producer of this user, or of somebody without a certificate."""
-        own = self.users[user] if user is not None else None
-        files = {"kafka_ca": self.authority.ca} | (
-            {} if own is None else {"kafka_cert": own.certificate, "kafka_key": own.key}
-        )
-        context = tls_context(RuntimeSettings.model_validate(files))
-        return AIOKafkaProducer(
-            **client_options(self.address), security_protocol="SSL", ssl_context=context, request_timeout_ms=15_000
-        )
+        async def write() -> None:
+            log = KafkaLog(self.secured.plain)
+            appender = log.appender()
+            await log.start()
+            try:
+                await appender.start()
+                await appender.append(groups)
+                await appender.stop()
+            finally:
+                await log.stop()
+
+        asyncio.run(write())
+
+    def command(self, *argv: str, env: Mapping[str, str]) -> Any:
+        """What a command says, as JSON; it must end well."""
+        done = CliRunner().invoke(app, [*argv, "--data", str(self.system.data), "--json"], env=env)
+        assert done.exit_code == 0, done.output
+        return json.loads(done.output)
+
+    def deletion(self, *options: str) -> dict[int, dict[str, Any]]:
+        """What `aetheris archive delete` says of each partition, by the user who is made for it."""
+        found = self.command("archive", "delete", *options, env=self.secured.env(DELETION))
+        return {one["partition"]: one for one in found["partitions"]}
+
+    def say(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
+        """What somebody who may decide says."""
+        return self.system.api.post(path, json=body, headers=self.system.approver, timeout=60)
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Generator[Secured]:
-    folder = tmp_path_factory.mktemp("secured")
-    authority = Authority(folder / "authority")
-    with brokers(folder, authority) as (plain, encrypted):
-        asyncio.run(ensure_topics(plain, PARTITIONS, 2))
-        grant(plain)
-        users = {name(user): authority.sign(name(user)) for user in of_kind("production", "KafkaUser")}
-        yield Secured(encrypted, authority, users)
-
-
-@contextmanager
-def brokers(folder: Path, authority: Authority) -> Generator[tuple[str, str]]:
-    """A controller with a broker, and a second broker: the addresses for whoever may do anything, and of TLS."""
-    ports, own = Ports(folder), authority.sign("broker")
-    store = folder / "broker.pem"
-    store.write_bytes(own.key.read_bytes() + own.certificate.read_bytes())
-    common = {
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT",
-        "ssl.client.auth": "required",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(store),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(authority.ca),
-        "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/",
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
-        "offsets.topic.replication.factor": "2",
-    }
-    installation = install(lambda _part, _message: None)
-    controller, cluster = ports.get("controller"), "A" + "a" * 21
-    with ExitStack() as running, mock.patch.object(kafka, "_fresh_cluster_id", return_value=cluster):
-        for node in (1, 2):
-            plain, tls = (f"127.0.0.1:{ports.get(f'{kind}-{node}')}" for kind in ("plain", "tls"))
-            listeners = f"PLAINTEXT://{plain},SSL://{tls}"
-            properties = common | {
-                "node.id": str(node),
-                "process.roles": "broker,controller" if node == 1 else "broker",
-                "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}" if node == 1 else listeners,
-                "advertised.listeners": listeners,
-            }
-            tuning = Tuning(properties=properties)
-            broker = Broker(installation, folder / f"broker-{node}", ports.get(f"plain-{node}"), controller, tuning)
-            running.enter_context(running_broker(broker, folder / f"broker-{node}.log"))
-        addresses = [",".join(f"127.0.0.1:{ports.get(f'{kind}-{n}')}" for n in (1, 2)) for kind in ("plain", "tls")]
-        yield addresses[0], addresses[1]
-
-
-def grant(bootstrap: str) -> None:
-    """What Strimzi's user operator does with the generated KafkaUsers, by Kafka's own tool."""
-    with ThreadPoolExecutor(2) as pool:
-        for done in pool.map(_run, list(_grants(bootstrap))):
-            assert done.returncode == 0, done.stdout + done.stderr
-
-
-def _run(argv: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
-
-
-def _grants(bootstrap: str) -> Iterator[list[str]]:
-    for user in of_kind("production", "KafkaUser"):
-        alike: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
-        for acl in user["spec"]["authorization"]["acls"]:
-            resource = acl["resource"]
-            kind = (resource["type"], resource["patternType"], tuple(acl["operations"]))
-            alike.setdefault(kind, []).append(resource["name"])
-        for (what, pattern, operations), names in alike.items():
-            argv = ["--bootstrap-server", bootstrap, "--add", "--allow-principal", f"User:{name(user)}"]
-            argv += ["--resource-pattern-type", "prefixed" if pattern == "prefix" else pattern]
-            argv += [part for operation in operations for part in ("--operation", operation)]
-            argv += [part for one in names for part in (f"--{what}", one)]
-            yield command("org.apache.kafka.tools.AclCommand", *argv)
+    with secured_brokers(tmp_path_factory.mktemp("secured")) as secured:
+        yield secured
 
 
 @pytest.fixture(scope="module")
-def rig(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
-    with running_services(secured, tmp_path_factory.mktemp("services"), {}) as rig:
-        yield rig
-
-
-@contextmanager
-def running_services(secured: Secured, folder: Path, told: Mapping[str, Mapping[str, str]]) -> Generator[Rig]:
-    """Each service as its user; `told` are settings of one service beside."""
-    write_tokens(folder, {"n": "default", token_files.APPROVER: "default"})
-    seal = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    (folder / "seal.pem").write_bytes(seal)
-    (folder / "seal.pem").chmod(0o600)
-    make_key(folder / "log.pem")
-    make(kept_in(folder))
-    ports = Ports(folder)
-    valkey = Valkey(folder / "valkey")
-    with running_outside(folder / "outside") as external, running_valkey(valkey, folder / "valkey.log") as redis:
-        settings = external.env | {
-            "AETHERIS_REDIS": redis,
-            "AETHERIS_DATA": str(folder),
-            "AETHERIS_SEAL_KEY": str(folder / "seal.pem"),
-            "AETHERIS_SEAL_LOG_KEY": str(folder / "log.pem"),
-            "AETHERIS_TOOLS": "tests.testkit.external_tools",
-            "AETHERIS_VERIFIER_URL": f"http://127.0.0.1:{ports.get('verifier-http')}",
-            "AETHERIS_LEASE_TTL_S": "2",
-        }
-        own = {
-            service: {**secured.env(f"aetheris-{service.replace('_', '-')}"), **told.get(service, {})}
-            for service in SERVICES
-        }
-        with processes(folder, settings, own) as running:
-
-            def ready() -> bool:
-                return all(asked(port, "/readyz")[0] == 200 for _, port in running.values())
-
-            try:
-                until(ready, PATIENCE_S)
-            except TimeoutError:
-                body = {service: (folder / f"{service}.log").read_text()[-600:] for service in SERVICES}
-                raise AssertionError(body) from None
-            url = f"http://127.0.0.1:{Ports(folder).get('gateway-http')}/api"
-            headers = headers_of("n")
-            with httpx.Client(base_url=url, headers=headers, timeout=20, trust_env=False) as api:
-                yield Rig(System(folder, api), external)
+def rig(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Generator[AclRig]:
+    folder, later = tmp_path_factory.mktemp("services"), tmp_path_factory.mktemp("later")
+    (later / "sitecustomize.py").write_text(LATER)
+    shared = {
+        "PYTHONPATH": f"{later}:{REPOSITORY}",
+        "AETHERIS_CHECKPOINT_EVERY": "1",
+        "AETHERIS_ARCHIVE_AFTER_DAYS": "0",
+        "AETHERIS_INTERIM_SEAL_S": "2",
+    }
+    with running_services(secured, folder, signing(folder / "keys" / "records"), shared) as rig:
+        yield AclRig(rig.system, rig.external, secured)
 
 
 def poke(node: str, tag: str, *after: str, tool: str = "poke_probeable") -> dict[str, Any]:
     return {"id": node, "tool": tool, "args": {"tag": f"{tag}-{node}"}, "depends_on": list(after)}
 
 
-async def test_each_service_does_its_work(secured: Secured, rig: Rig) -> None:
+async def test_each_service_does_its_work(secured: Secured, rig: AclRig) -> None:
     async with secured.producer("aetheris-gateway") as gateway:  # who may write commands may write nonsense
         await gateway.send_and_wait(Topic.JOBS_COMMANDS, b"no command", key=b"garbage")
     tag = fresh("secured")
@@ -225,14 +152,167 @@ async def test_each_service_does_its_work(secured: Secured, rig: Rig) -> None:
     assert '"job_completed"' in done.output
 
 
-def _sealed(rig: Rig, job: str) -> bool:
+def _sealed(rig: AclRig, job: str) -> bool:
     report = rig.system.api.get(f"/jobs/{job}/verify").json()
     return bool(report.get("ok")) and report.get("seal") is not None
 
 
+@pytest.mark.usefixtures("rig")
+async def test_what_no_service_can_read_is_put_aside(secured: Secured) -> None:
+    unread = [("ce_type", min(UNREAD))]
+    whose = (
+        (Topic.JOBS_COMMANDS, "gateway", "planner", []),
+        (Topic.JOBS_EVENTS, "prober", "planner", []),
+        (Topic.JOBS_EVENTS, "prober", "verifier", unread),
+        (Topic.TOOLS_REQUESTS, "planner", "ledger", []),
+        (Topic.TOOLS_GRANTS, "ledger", "tool-executor", []),
+        (Topic.VERIFICATIONS, "ledger", "prober", []),
+    )
+    for topic, writer, _, headers in whose:
+        async with secured.producer(f"aetheris-{writer}") as producer:
+            await producer.send_and_wait(topic, b"nonsense", key=b"garbage", headers=headers)
+    wanted = {Right(f"aetheris-{reader}", "WRITE", "TOPIC", dead_letters(str(topic))) for topic, _, reader, _ in whose}
+    await asyncio.to_thread(until, lambda: not wanted - secured.said("Allowed"), PATIENCE_S)
+
+
+def test_what_was_submitted_is_found_by_its_receipt(rig: AclRig) -> None:
+    folder = rig.system.data / "receipts"
+    taken = Submitted.model_validate(
+        rig.system.api.post("/jobs", json={"plan": {"nodes": [poke("a", fresh("receipted"))]}}).json()
+    )
+    keep(taken, folder)
+    url = str(rig.system.api.base_url).removesuffix("/").removesuffix("/api")
+    env = {"AETHERIS_URL": url, "AETHERIS_TOKEN": token_of("n")}
+    audited = ("seals", "audit", "--receipts", str(folder), "--installation", rig.system.installation)
+    until(lambda: rig.command(*audited, env=env).get("sealed") == 1, PATIENCE_S)
+
+
+def test_what_people_say_of_workers_tools_and_freezes_is_taken(rig: AclRig) -> None:
+    worker, life = fresh("worker"), LifeWords.of(os.urandom(SECRET_BYTES)).incarnation
+    lives = WorkerEntry(worker_id=worker, live=life)
+    rig.write([(draft(Topic.WORKERS, lives, key=worker, id=fresh("e"), source="/test", time="t"),)])
+    until(lambda: worker in rig.system.api.get("/workers").text, PATIENCE_S)
+    assert rig.say(f"/workers/{worker}/end", {"evidence": "its machine was taken away"}).status_code == 200
+    assert rig.say("/tools/poke_pure/release", {"reason": "mended"}).status_code == 200
+    scope = {"tenant": "default", "tool": "poke_opaque", "reason": "a test"}
+    assert [rig.say(path, scope).status_code for path in ("/freezes", "/freezes/end")] == [200, 200]
+    once = {"id": "a", "tool": "once_a_session", "args": {"tag": fresh("once")}}
+    job = rig.system.submit(once, session=fresh("session"))
+    asked = rig.system.wait_asked(job, PATIENCE_S)
+    assert rig.say("/ecs/respond", {"request_id": asked["request_id"], "action": "approve"}).status_code == 200
+    rig.system.wait_status(job, "completed", PATIENCE_S)
+    assert rig.system.api.get("/audit", headers=rig.system.approver).json()["records"]
+
+
+def test_archived_jobs_are_deleted_and_shown_all_the_same(rig: AclRig) -> None:
+    jobs = [rig.system.completed(poke("a", fresh("archived"))) for _ in range(3)]
+    before = [rig.system.job(job) for job in jobs]
+    archive = rig.system.data / "blobs" / "archive"
+    until(lambda: {path.name.split(".")[0] for path in archive.glob("*/*/*.zip")} >= {*jobs}, PATIENCE_S)
+    headers = (("ce_type", b"io.example.filler.v1"),)
+    for number in range(PARTITIONS):
+        filler = Draft(EVENTS, b"filler:filler", b"{}", headers, number)
+        rig.write([(filler,) * AT_ONCE for _ in range(REACH // AT_ONCE + 1)])
+
+    def may_go() -> bool:
+        found = rig.deletion("--dry-run")
+        return all(found[partition_of(job, PARTITIONS)]["until"] > 0 for job in jobs)
+
+    until(may_go, PATIENCE_S)
+    assert all(one["until"] for one in rig.deletion().values())
+    assert all(one["begin"] for one in rig.deletion("--dry-run").values())
+    assert [rig.system.job(job) for job in jobs] == before
+    assert all(rig.system.verified(job)["seal"]["ok"] for job in jobs)
+    assert rig.system.api.get("/jobs/nobody").status_code == 404
+
+
+def test_later_rules_are_ordered(rig: AclRig) -> None:
+    shown = rig.system.api.get("/rules", headers=rig.system.approver).json()
+    assert {one["service"]: one["known"] for one in shown["services"]} == {service: [1, 2] for service in SERVICES}
+    ordered = rig.say("/rules", {"version": 2, "reason": "a test"})
+    assert (ordered.status_code, ordered.json().get("answered")) == (200, PARTITIONS), ordered.text
+    job = rig.system.completed(poke("a", fresh("later")))
+    assert [one["rules"] for one in rig.system.data_of(job, "job_created")] == [2]
+    rig.system.wait_sealed(job)
+
+
+def test_every_right_was_used_and_none_is_missing(secured: Secured, rig: AclRig) -> None:
+    users = {name(user) for user in kafka_users()}
+    assert {right for right in secured.said("Denied") if right.user in users} == set(), rig.system.data
+    used = secured.said("Allowed")
+    unused = {right for right in granted() if not any(right.covers(one) for one in used)}
+    assert unused == FOR_OTHERS
+
+
+def taken_away(user: str, operation: str, what: str, name: str) -> Right:
+    """A right that there is."""
+    right = Right.of(f"aetheris-{user}", operation, what, name)
+    assert right in granted()
+    return right
+
+
+@pytest.mark.parametrize(
+    ("right", "path"),
+    [
+        (("gateway", "Read", "topic", Topic.JOBS_COMMANDS), "/jobs/nobody"),
+        (("gateway", "Describe", "group", "aetheris.planner"), "/rules"),
+        (("gateway", "Read", "topic", Topic.ACCESS_RECORDS), "/audit"),
+    ],
+)
+def test_what_a_gateway_may_not_ask_it_does_not_answer(
+    secured: Secured, rig: AclRig, right: tuple[str, str, str, str], path: str
+) -> None:
+
+    def answer() -> int:
+        rig.system.submit(poke("a", fresh("news"), tool="poke_pure"))
+        return rig.system.api.get(path, headers=rig.system.approver).status_code
+
+    before = answer()
+    with secured.without(taken_away(*right)):
+        until(lambda: answer() == 503, PATIENCE_S)
+    until(lambda: answer() == before, PATIENCE_S)
+
+
+def test_a_gateway_that_may_not_be_seen_orders_no_rules_and_is_not_ready(secured: Secured, rig: AclRig) -> None:
+    ready = f"http://127.0.0.1:{Ports(rig.system.data).get('gateway-health')}/readyz"
+    with secured.without(taken_away("gateway", "Read", "group", "aetheris.gateway")):
+        until(lambda: "attendance" in httpx.get(ready, trust_env=False).json()["unready"], PATIENCE_S)
+        until(lambda: rig.say("/rules", {"version": 2, "reason": "again"}).status_code == 503, PATIENCE_S)
+    until(lambda: httpx.get(ready, trust_env=False).status_code == 200, PATIENCE_S)
+
+
+def test_who_deletes_needs_both_of_its_rights(secured: Secured, rig: AclRig) -> None:
+    env = secured.env(DELETION)
+    argv = ["archive", "delete", "--data", str(rig.system.data), "--json"]
+    with secured.without(taken_away("archive-deletion", "Describe", "group", "*")):
+
+        def is_held() -> bool:
+            return all("has no mark there" in one["held_by"] for one in rig.deletion("--dry-run").values())
+
+        until(is_held, PATIENCE_S)
+    until(lambda: not is_held(), PATIENCE_S)
+    filler = Draft(EVENTS, b"filler:filler", b"{}", (("ce_type", b"io.example.filler.v1"),), 0)
+    rig.write([(filler,) * AT_ONCE])
+    begin = rig.deletion("--dry-run")[0]["begin"]
+    until(lambda: rig.deletion("--dry-run")[0]["until"] > begin, PATIENCE_S)
+    with secured.without(taken_away("archive-deletion", "Delete", "topic", Topic.JOBS_EVENTS)):
+        until(lambda: CliRunner().invoke(app, argv, env=env).exit_code == Exit.UNREACHABLE, PATIENCE_S)
+        begin = rig.deletion("--dry-run")[0]["begin"]
+        assert CliRunner().invoke(app, argv, env=env).exit_code == Exit.UNREACHABLE
+        assert rig.deletion("--dry-run")[0]["begin"] == begin
+
+
+def test_an_auditor_that_may_not_name_a_bundle_archives_nothing(secured: Secured, rig: AclRig) -> None:
+    right = taken_away("verifier", "Write", "topic", Topic.JOBS_ARCHIVE)
+    with secured.without(right):
+        job = rig.system.completed(poke("a", fresh("unnamed")))
+        until(lambda: right in secured.said("Denied"), PATIENCE_S)
+        assert rig.system.job(job)["status"] == "completed"
+
+
 async def test_nobody_writes_what_is_not_theirs(secured: Secured) -> None:
     everything = [*map(str, Topic), *(dead_letters(str(topic)) for topic in Topic)]
-    for user in of_kind("production", "KafkaUser"):
+    for user in kafka_users():
         acls = user["spec"]["authorization"]["acls"]
         own = {acl["resource"]["name"] for acl in acls if "Write" in acl["operations"]}
         async with secured.producer(name(user)) as producer:

@@ -7,7 +7,7 @@ import asyncio
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -28,16 +28,14 @@ from aetheris.protocol.messages.commands import Cancel, FreezeOrder, Message, Re
 from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.messages.events import Event
 from aetheris.runtime.base.clock import SystemClock
-from aetheris.runtime.kafka.admin import ensure_topics
 from aetheris.runtime.kafka.bootstrap import client_options
-from aetheris.runtime.keys.files import load_service_key, make_installation
+from aetheris.runtime.keys.files import load_service_key
 from aetheris.runtime.keys.records import RecordSigner
 from aetheris.runtime.keys.signing import Signer
 from aetheris.runtime.log.partitioning import partition_of
-from tests.deploy.manifests import kubectl_needed, name, of_kind
-from tests.deploy.test_acls import PARTITIONS, PATIENCE_S, Secured, brokers, grant, running_services
+from tests.deploy.manifests import kubectl_needed
+from tests.deploy.secured_brokers import PARTITIONS, PATIENCE_S, Secured, running_services, secured_brokers, signing
 from tests.testkit.attempts import fresh
-from tests.testkit.authority import Authority
 from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, poke
 from tests.testkit.system import System
@@ -45,13 +43,6 @@ from tests.testkit.system import System
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(900), kubectl_needed]
 
 PAGE = Path(__file__).parents[2] / "docs/threat-model.md"
-SIGNERS = {
-    "gateway": Party.GATEWAY,
-    "planner": Party.PLANNER,
-    "ledger": Party.LEDGER,
-    "prober": Party.PROBER,
-    "verifier": Party.AUDITOR,
-}
 Attempt = tuple[Topic, str, Message, Callable[[], bool]]
 """Where it is written, under which key, what, and whether it has come to anything."""
 
@@ -88,7 +79,6 @@ class Fight:
 
     rig: Rig
     secured: Secured
-    plain: str
     keys: Path
 
     def write(self, forger: Forger, record: Draft) -> bool:
@@ -96,7 +86,7 @@ class Fight:
         return asyncio.run(self._write(forger, record))
 
     async def _write(self, forger: Forger, record: Draft) -> bool:
-        producer = AIOKafkaProducer(**client_options(self.plain)) if forger.user is None else None
+        producer = AIOKafkaProducer(**client_options(self.secured.plain)) if forger.user is None else None
         producer = producer or self.secured.producer(forger.user)
         await producer.start()
         try:
@@ -115,7 +105,7 @@ class Fight:
         if forger.party is None:
             return record
         job = Provenance()
-        for raw in asyncio.run(read_log(self.plain, event.job_id, ())).records:
+        for raw in asyncio.run(read_log(self.secured.plain, event.job_id, ())).records:
             found = decode_event(Record(Topic.JOBS_EVENTS, 0, raw.offset, 0, raw.key, raw.headers, raw.value))
             if isinstance(found, Envelope):
                 job.judge(Record(Topic.JOBS_EVENTS, 0, raw.offset, 0, raw.key, raw.headers, raw.value), found.body)
@@ -135,26 +125,10 @@ class Fight:
 @pytest.fixture(scope="module")
 def fight(tmp_path_factory: pytest.TempPathFactory) -> Generator[Fight]:
     folder = tmp_path_factory.mktemp("forgers")
-    authority, keys, now = Authority(folder / "authority"), folder / "keys", datetime.now(UTC)
-    root = make_installation(keys, SIGNERS.values(), now - timedelta(1), now + timedelta(1))
-    rooted = {"AETHERIS_INSTALLATION": root}
-    told = {"tool_executor": rooted} | {
-        service: {
-            **rooted,
-            "AETHERIS_RECORD_KEY": str(keys / f"{party}.pem"),
-            "AETHERIS_RECORD_CERT": str(keys / f"{party}.cert.json"),
-        }
-        for service, party in SIGNERS.items()
-    }
-    services = folder / "services"
+    keys, services = folder / "keys", folder / "services"
     services.mkdir()
-    with brokers(folder, authority) as (plain, encrypted):
-        asyncio.run(ensure_topics(plain, PARTITIONS, 2))
-        grant(plain)
-        users = {name(user): authority.sign(name(user)) for user in of_kind("production", "KafkaUser")}
-        secured = Secured(encrypted, authority, users)
-        with running_services(secured, services, told) as rig:
-            yield Fight(rig, secured, plain, keys)
+    with secured_brokers(folder) as secured, running_services(secured, services, signing(keys)) as rig:
+        yield Fight(rig, secured, keys)
 
 
 # what is written into a job

@@ -16,7 +16,7 @@ from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import read_bytes
 from aetheris.cli.job_ids import of_job
 from aetheris.cli.receipt_audit import ReceiptAudit
-from aetheris.cli.relay_rounds import Rounds
+from aetheris.cli.rounds import Rounds
 from aetheris.cli.seal_relay import SealRelay, post
 from aetheris.cli.seal_tiles import SealEntrySource, SealTiles, TilesRefused, read_seal_log, sealed_line
 from aetheris.cli.source import is_file
