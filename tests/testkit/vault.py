@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -10,7 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
 from typing import Any
 
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 TOKEN = "hvs.of-this-test"  # noqa: S105
 
@@ -23,6 +26,9 @@ class Vault:
     token: str = TOKEN
     versions: list[Ed25519PrivateKey] = field(default_factory=lambda: [Ed25519PrivateKey.generate()])
     type: str = "ed25519"
+    wrapping: bytes = field(default_factory=lambda: AESGCM.generate_key(256))
+    binds: bool = True
+    """Whether it heeds associated data."""
     status: int = 200
     delay_s: float = 0
     body: bytes | None = None
@@ -56,12 +62,27 @@ class Vault:
             signature = self.versions[version - 1].sign(base64.b64decode(given["input"]))
             encoded = base64.b64encode(signature).decode()
             return 200, {"data": {"signature": f"vault:v{version}:{encoded}", "key_version": version}}
+        if method == "POST" and path in ("/v1/transit/encrypt/subjects", "/v1/transit/decrypt/subjects"):
+            return self._wrapping(path, given)
         return 404, {"errors": []}
+
+    def _wrapping(self, path: str, given: dict[str, Any]) -> tuple[int, Any]:
+        cipher, about = AESGCM(self.wrapping), base64.b64decode(given["associated_data"]) if self.binds else b""
+        if "encrypt" in path:
+            nonce = os.urandom(12)
+            made = nonce + cipher.encrypt(nonce, base64.b64decode(given["plaintext"]), about)
+            return 200, {"data": {"ciphertext": f"vault:v1:{base64.b64encode(made).decode()}", "key_version": 1}}
+        kept = base64.b64decode(given["ciphertext"].removeprefix("vault:v1:"))
+        try:
+            opened = cipher.decrypt(kept[:12], kept[12:], about)
+        except InvalidTag:
+            return 400, {"errors": ["cipher: message authentication failed"]}
+        return 200, {"data": {"plaintext": base64.b64encode(opened).decode()}}
 
 
 @contextmanager
 def running_vault() -> Generator[Vault]:
-    """One with an ed25519 key called seal, at the mount transit."""
+    """One with an ed25519 key called seal, and one that wraps called subjects, at the mount transit."""
     vault = Vault()
 
     class Handler(BaseHTTPRequestHandler):

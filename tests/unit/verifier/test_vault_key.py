@@ -9,10 +9,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aetheris.proofs import seals
-from aetheris.verifier import vault_key
+from aetheris.runtime.keys import vault as transit
+from aetheris.runtime.keys.vault import VaultUnusable, VaultUri
 from aetheris.verifier.keys import SealKeys, signing_key
 from aetheris.verifier.token_key import KeyAway, TokenKeyUnusable
-from aetheris.verifier.vault_key import VaultKey, VaultUri
+from aetheris.verifier.vault_key import VaultKey
 from tests.testkit.evidence import OTHER_KEY
 from tests.testkit.vault import TOKEN, Vault, running_vault
 
@@ -61,8 +62,10 @@ def test_a_uri_names_the_vault_the_mount_the_key_and_the_file_of_its_token() -> 
     ],
 )
 def test_a_uri_that_lacks_something_or_says_too_much_is_refused_by_name(uri: str, named: str) -> None:
-    with pytest.raises(TokenKeyUnusable, match=named) as refused:
+    with pytest.raises(VaultUnusable, match=named) as refused:
         VaultUri.parse(uri)
+    with pytest.raises(TokenKeyUnusable, match=named):
+        VaultKey(uri)
     assert "1234" not in str(refused.value)
 
 
@@ -76,23 +79,23 @@ def test_a_vault_seals_and_its_public_key_verifies(vault: Vault, uri: str, tmp_p
 
 
 def test_a_newer_version_signs_from_the_next_start_on(vault: Vault, uri: str) -> None:
-    key = VaultKey(VaultUri.parse(uri))
+    key = VaultKey(uri)
     vault.versions.append(Ed25519PrivateKey.generate())
     key.public_key().verify(key.sign(b"still the first"), b"still the first")
-    again = VaultKey(VaultUri.parse(uri))
+    again = VaultKey(uri)
     assert again.public_key() == vault.versions[1].public_key()
     again.public_key().verify(again.sign(b"the second"), b"the second")
 
 
 def test_the_token_is_read_anew_and_goes_into_no_message(vault: Vault, uri: str, tmp_path: Path) -> None:
     watch = Watch()
-    key = VaultKey(VaultUri.parse(f"{uri}&namespace=team"), watch)
+    key = VaultKey(f"{uri}&namespace=team", watch)
     vault.token = TOKEN[::-1] + "hvs."
     with pytest.raises(KeyAway, match="HTTP 403") as away:
         key.sign(b"x")
     assert "hvs." not in str(away.value)
     (tmp_path / "token").write_text(vault.token)
-    watch.now_s += vault_key.AWAY_S
+    watch.now_s += transit.AWAY_S
     key.sign(b"x")
     assert vault.asked[-1][2]["x-vault-namespace"] == "team"
     (tmp_path / "token").write_text("hvs.two\nlines of it")
@@ -102,7 +105,7 @@ def test_the_token_is_read_anew_and_goes_into_no_message(vault: Vault, uri: str,
 
 
 def test_another_key_under_the_same_name_is_none(vault: Vault, uri: str) -> None:
-    key = VaultKey(VaultUri.parse(uri))
+    key = VaultKey(uri)
     vault.versions[0] = Ed25519PrivateKey.generate()
     with pytest.raises(KeyAway, match="another one"):
         key.sign(b"by whom?")
@@ -116,8 +119,8 @@ def test_another_key_under_the_same_name_is_none(vault: Vault, uri: str) -> None
 def test_one_that_says_little_at_a_time_is_away_when_the_call_s_time_is_over(
     vault: Vault, uri: str, monkeypatch: pytest.MonkeyPatch, head: bytes
 ) -> None:
-    key = VaultKey(VaultUri.parse(uri))
-    monkeypatch.setattr(vault_key, "ANSWERS_WITHIN_S", 0.2)
+    key = VaultKey(uri)
+    monkeypatch.setattr(transit, "ANSWERS_WITHIN_S", 0.2)
     vault.trickles = head + b" " * 2_000
     began_s = time.monotonic()
     with pytest.raises(KeyAway, match="asked"):
@@ -141,7 +144,7 @@ def test_one_that_says_little_at_a_time_is_away_when_the_call_s_time_is_over(
     ],
 )
 def test_what_is_no_signature_is_none(vault: Vault, uri: str, body: bytes) -> None:
-    key = VaultKey(VaultUri.parse(uri))
+    key = VaultKey(uri)
     vault.body = body
     with pytest.raises(KeyAway, match="vault: "):
         key.sign(b"x")
@@ -150,12 +153,12 @@ def test_what_is_no_signature_is_none(vault: Vault, uri: str, body: bytes) -> No
 @pytest.mark.parametrize("status", [301, 307, 400, 403, 404, 429, 500, 503])
 def test_a_vault_that_refuses_is_away_and_a_redirection_is_not_followed(vault: Vault, uri: str, status: int) -> None:
     watch = Watch()
-    key = VaultKey(VaultUri.parse(uri), watch)
+    key = VaultKey(uri, watch)
     vault.status = status
     with pytest.raises(KeyAway, match=f"HTTP {status}"):
         key.sign(b"x")
     vault.status = 200
-    watch.now_s += vault_key.AWAY_S
+    watch.now_s += transit.AWAY_S
     key.sign(b"x")
 
 
@@ -163,8 +166,8 @@ def test_one_that_is_away_takes_one_thread_at_a_time_and_lets_the_others_go(
     vault: Vault, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch = Watch()
-    monkeypatch.setattr(vault_key, "ANSWERS_WITHIN_S", 0.3)
-    key = VaultKey(VaultUri.parse(uri), watch)
+    monkeypatch.setattr(transit, "ANSWERS_WITHIN_S", 0.3)
+    key = VaultKey(uri, watch)
     vault.delay_s = 0.9
     with pytest.raises(KeyAway, match="Timeout"):
         key.sign(b"x")
@@ -172,7 +175,7 @@ def test_one_that_is_away_takes_one_thread_at_a_time_and_lets_the_others_go(
     with pytest.raises(KeyAway, match="a moment ago"):
         key.sign(b"x")
     assert len(vault.asked) == asked, "it was not asked again"
-    watch.now_s += vault_key.AWAY_S
+    watch.now_s += transit.AWAY_S
     with ThreadPoolExecutor(8) as pool:
         failures = [pool.submit(key.sign, b"x").exception() for _ in range(8)]
     assert all(isinstance(one, KeyAway) for one in failures)
@@ -181,14 +184,14 @@ def test_one_that_is_away_takes_one_thread_at_a_time_and_lets_the_others_go(
 
 def test_what_is_not_in_the_vault_is_refused_at_start(vault: Vault, uri: str, tmp_path: Path) -> None:
     with pytest.raises(TokenKeyUnusable, match="HTTP 404"):
-        VaultKey(VaultUri.parse(uri.replace("/seal?", "/other?")))
+        VaultKey(uri.replace("/seal?", "/other?"))
     with pytest.raises(TokenKeyUnusable, match="can't be read"):
-        VaultKey(VaultUri.parse(f"{uri}-that-is-not-there"))
+        VaultKey(f"{uri}-that-is-not-there")
     with pytest.raises(TokenKeyUnusable, match="ca: "):
-        VaultKey(VaultUri.parse(f"{uri}&ca=file:{tmp_path}/none.pem"))
+        VaultKey(f"{uri}&ca=file:{tmp_path}/none.pem")
     vault.type = "ecdsa-p256"
     with pytest.raises(TokenKeyUnusable, match="ed25519"):
-        VaultKey(VaultUri.parse(uri))
+        VaultKey(uri)
     vault.type, vault.token = "ed25519", "another"
     with pytest.raises(TokenKeyUnusable, match="HTTP 403"):
-        VaultKey(VaultUri.parse(uri))
+        VaultKey(uri)

@@ -17,8 +17,9 @@ from aetheris.proofs.seals import SigningKey, sign
 from aetheris.proofs.trust import LOG, SEAL, BadKeys, TrustedKey, read_keys, write_keys
 from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.keys.files import make_key
+from aetheris.runtime.keys.vault import SCHEMES
 from aetheris.verifier.token_key import KeyUri, TokenKey
-from aetheris.verifier.vault_key import SCHEMES, VaultKey, VaultUri
+from aetheris.verifier.vault_key import VaultKey
 
 LISTED = "seal-keys.json"
 PUBLIC = "seal.pub"
@@ -86,7 +87,7 @@ def signing_key(path: Path | None, uri: str | None, data: Path, *, dev: bool) ->
     if path is not None and uri is not None:
         raise SealKeyUnusable("AETHERIS_SEAL_KEY and AETHERIS_SEAL_KEY_URI both name a key: which one seals?")
     if uri is not None and uri.startswith(SCHEMES):
-        return VaultKey(VaultUri.parse(uri))
+        return VaultKey(uri)
     if uri is not None:
         return TokenKey(KeyUri.parse(uri))
     if path is None and not dev:

@@ -101,7 +101,9 @@ class SubjectSettings(RuntimeSettings):
     subject_keys: Path | None = Field(
         None, description="Folder of the keys of people whose values are hidden; unset: nothing is hidden, or opened"
     )
-    subject_kms: Path | None = Field(None, description="Key that wraps those keys (64 hex digits in a file, mode 0600)")
+    subject_kms: str | None = Field(
+        None, description="What wraps those keys: a file (64 hex digits, mode 0600), or vault+https:// of a transit key"
+    )
 
 
 class ToolSettings(RuntimeSettings):
