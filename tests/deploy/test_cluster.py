@@ -1,5 +1,6 @@
-"""Both overlays, taken by a real API server that knows the operators' definitions; wrong ones are refused."""
+"""All overlays, taken by a real API server that knows the operators' definitions; wrong ones are refused."""
 
+import json
 from collections.abc import Generator
 from copy import deepcopy
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from tests.deploy.built import go_needed
 from tests.deploy.cluster import KubernetesCluster, etcd_needed, running_cluster
-from tests.deploy.manifests import DEPLOY, OVERLAYS, SERVICES, Manifest, kubectl_needed, name, of_kind, rendered
+from tests.deploy.manifests import DEPLOY, OVERLAYS, SERVICES, WHOLE, Manifest, kubectl_needed, name, of_kind, rendered
 from tests.deploy.shapes import CRDS
 from tests.deploy.test_schemas import spoiled
 from tests.testkit.external_server import until
@@ -29,7 +30,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[KubernetesClu
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_a_cluster_takes_every_object(cluster: KubernetesCluster, overlay: str) -> None:
-    text = cluster.apply("--dry-run=server", "--validate=strict", "-k", str(DEPLOY / "overlays" / overlay))
+    objects = json.dumps({"apiVersion": "v1", "kind": "List", "items": rendered(overlay)})
+    text = cluster.apply("--dry-run=server", "--validate=strict", "-f", "-", stdin=objects)
     assert len(text.splitlines()) == len(rendered(overlay))
 
 
@@ -54,7 +56,7 @@ def pod_of(workload: Manifest) -> dict[str, Any]:
 
 
 def test_pods_pass_the_restricted_standard_and_others_do_not(cluster: KubernetesCluster) -> None:
-    for workload in of_kind("production", "Deployment", "StatefulSet"):
+    for workload in of_kind(WHOLE, "Deployment", "StatefulSet"):
         pod = pod_of(workload)
         assert cluster.refuses(pod) is None, name(workload)
         if name(workload) in SERVICES:

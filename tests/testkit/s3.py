@@ -15,6 +15,7 @@ from typing import Any
 import boto3
 import httpx
 
+from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
 
 BUCKET = "results"
@@ -56,6 +57,17 @@ class S3:
     def deny(self, *actions: str) -> None:
         """Refuse these, such as s3:GetObject, until it is called again."""
         _permit(_client("iam", self.endpoint, self.access_key, self.secret_key), *actions)
+
+    def writer_below(self, prefix: str, bucket: str = BUCKET) -> dict[str, str]:
+        """What the clients of a user read who reads and lists the bucket, and puts objects below a prefix alone."""
+        iam, user = _client("iam", self.endpoint, self.access_key, self.secret_key), fresh("writer")
+        iam.create_user(UserName=user)
+        may = {"s3:ListBucket": bucket, "s3:GetObject": f"{bucket}/*", "s3:PutObject": f"{bucket}/{prefix}/*"}
+        rules = [{"Effect": "Allow", "Action": one, "Resource": f"arn:aws:s3:::{of}"} for one, of in may.items()]
+        policy = json.dumps({"Version": "2012-10-17", "Statement": rules})
+        iam.put_user_policy(UserName=user, PolicyName="below", PolicyDocument=policy)
+        key = iam.create_access_key(UserName=user)["AccessKey"]
+        return self.env | {"AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"]}
 
     def freeze(self) -> None:
         """It takes connections and requests, and answers none; `thaw` lets it answer those too."""

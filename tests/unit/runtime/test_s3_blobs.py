@@ -34,7 +34,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Generator[S3]:
 @pytest.fixture
 def place(request: pytest.FixtureRequest) -> str:
     """Where this attempt's blobs lie, in a bucket that all tests share."""
-    return fresh(request.node.name)
+    return fresh(request.node.originalname)
 
 
 @pytest.fixture
@@ -70,6 +70,25 @@ async def test_what_is_gone_and_what_was_changed_is_told_apart(blobs: Blobs, s3:
         await blobs.get(ref)
     with pytest.raises(BlobMissing):
         blobs.read("../secret")
+
+
+@pytest.mark.parametrize("folder", ["archive", "hidden"])
+async def test_who_may_write_below_one_folder_alone_keeps_what_goes_there_and_nothing_else(
+    s3: S3, monkeypatch: pytest.MonkeyPatch, place: str, blobs: Blobs, folder: str
+) -> None:
+    large = await blobs.put(b"large")
+    for name, value in s3.writer_below(f"{place}/{folder}").items():
+        monkeypatch.setenv(name, value)
+    own = blobs_at(f"s3://{BUCKET}/{place}", Path("nowhere"))
+    await own.check()
+    for _ in range(2):
+        await own.put_at(f"{folder}/acme/one", b"one")
+    assert await own.get_at(f"{folder}/acme/one") == b"one"
+    assert await own.get(large) == b"large"
+    for putting in (own.put(b"result"), own.put_at(f"{folder}-not/one", b"one")):
+        with pytest.raises(BlobsUnreachable):
+            await putting
+    assert len(s3.keys(place)) == 2
 
 
 async def test_a_store_that_can_not_say_is_no_missing_blob(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
