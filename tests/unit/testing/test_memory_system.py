@@ -208,3 +208,49 @@ async def test_a_tool_is_called_by_itself_with_a_context() -> None:
     assert isinstance(await paid(probe_context(node_id="n").external_key), Found)
     assert isinstance(await paid(probe_context(node_id="m").external_key), NotFound)
     assert tool_context(within_s=5).remaining() <= 5
+
+
+LARGE = "x" * 70_000
+
+
+@tool(effect_class="probeable", settles_within_s=3600)
+async def draw(ctx: ToolContext, amount: int) -> Result:  # noqa: ARG001  a schema of its own
+    """Return more than a record holds."""
+    PAID.append(ctx.external_key)
+    return Result({"drawn": LARGE}, external_id="d-1")
+
+
+@draw.probe
+async def drawn(external_key: str) -> Found | NotFound:
+    return Found({"drawn": LARGE}, "d-1") if external_key in PAID else NotFound()
+
+
+@tool(effect_class="pure")
+async def measure(text: str) -> dict[str, Any]:
+    return {"length": len(text)}
+
+
+def drawing(name: str) -> dict[str, Any]:
+    args = {"amount": 5} if name == "draw" else {"text": "hello"}
+    nodes = [
+        {"id": "a", "tool": name, "args": args},
+        {"id": "b", "tool": "measure", "args": {"text": {"$ref": "a#/drawn"}}},
+        {"id": "c", "tool": "measure", "args": {"text": {"$ref": "a#/drawn"}}, "depends_on": ["b"]},
+    ]
+    return {"nodes": nodes}
+
+
+@pytest.mark.parametrize("faults", [(), (crash_after("draw"),), (lost_answer("draw"),), (crash_before("draw"),)])
+def test_a_result_that_no_record_holds_is_given_to_who_refers_to_it(faults: tuple[Any, ...]) -> None:
+    job = MemorySystem(draw, measure, policy=ALLOWED).run(drawing("draw"), faults=faults)
+    assert (job.status, len(PAID)) == ("completed", 1)
+    assert job.result("a") == {"drawn": LARGE}
+    assert job.result("b") == job.result("c") == {"length": len(LARGE)}
+
+
+def test_so_is_one_that_a_person_says() -> None:
+    system = MemorySystem(post, measure, policy=ALLOWED)
+    job = system.run(drawing("post"), faults=[crash_after("post")])
+    assert job.parked == ("a",)
+    job = system.resolve(job, "a", "happened", result={"drawn": LARGE})
+    assert (job.status, job.result("c")) == ("completed", {"length": len(LARGE)})

@@ -69,11 +69,15 @@ class NotAllowed(PermissionError):
 class JobUnderTest:
     """A job as its log says, at the time of asking."""
 
-    def __init__(self, job_id: str, state: JobState, entries: list[Entry], made: Made) -> None:
+    def __init__(
+        self, job_id: str, state: JobState, entries: list[Entry], made: Made, blobs: Mapping[str, Any]
+    ) -> None:
+        """`blobs`: the large results, by their hash."""
         self.job_id = job_id
         self.state = state
         self._entries = entries
         self._made = made
+        self._blobs = blobs
 
     @property
     def view(self) -> Job:
@@ -128,7 +132,8 @@ class JobUnderTest:
         """
         if self.step(node_id).state != "completed":
             raise LookupError(f"{node_id} has not succeeded: {self.step(node_id).state}")
-        return success(self.state, node_id).result
+        found = success(self.state, node_id)
+        return found.result if found.result_ref is None else self._blobs[found.result_ref.sha256]
 
     def calls(self, tool: Named) -> int:
         """How often the tool's function was called for this job."""
@@ -344,7 +349,9 @@ class MemorySystem:
                 job.note(entry)
             elif isinstance(entry.body, JobCreated):
                 created = create_job(entry.body, entry.record.offset)
-                self._jobs[created.job_id] = JobUnderTest(created.job_id, created, [entry], self._made)
+                self._jobs[created.job_id] = JobUnderTest(
+                    created.job_id, created, [entry], self._made, self._topics.blobs
+                )
 
     def _rests(self) -> bool:
         return all(_rests(job.state) for job in self._jobs.values())

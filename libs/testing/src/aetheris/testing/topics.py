@@ -1,5 +1,6 @@
 """The topics of a system in memory: one partition each, records as they would lie in Kafka."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,8 @@ class Topics:
         self.duplicates = False
         """Whether what is appended lies there twice."""
         self.now_s = 0.0
+        self.blobs: dict[str, Any] = {}
+        """By their hash the large results that records refer to."""
         self._entries: dict[Topic, list[Entry]] = {topic: [] for topic in Topic}
         self._given: Counter[str] = Counter()
 
@@ -41,6 +44,10 @@ class Topics:
     def fresh_secret(self) -> bytes:
         """What a try's words begin with; the same in every run, as all that is fresh here."""
         return sha256(self.fresh("try").encode()).digest()
+
+    def keep(self, data: bytes) -> None:
+        """A large result, as JSON."""
+        self.blobs[sha256(data).hexdigest()] = json.loads(data)
 
     def append(self, topic: Topic, *bodies: tuple[str, Body]) -> None:
         """Records of one group, each with its ce_id."""

@@ -97,7 +97,7 @@ class InMemoryExecutor:
         return self._core.evolve(entry.body, entry.record.offset)
 
     def _take_up(self, taken: ReceivedGrant) -> None:
-        verdict = self._core.judge(taken, self._topics.fresh_secret())
+        verdict = self._core.judge(taken, self._topics.fresh_secret(), self._topics.blobs)
         if isinstance(verdict, DeclaredInvocation):
             self._append([verdict.started])
             if verdict.refusal is not None:
@@ -138,7 +138,7 @@ class InMemoryExecutor:
         run.reports[run.taken.grant.nodes[run.place]] = NodeReport(
             invocation.invocation_id, digest(reply.result), reply.result
         )
-        found = self._core.follow(run, self._topics.fresh_secret())
+        found = self._core.follow(run, self._topics.fresh_secret(), self._topics.blobs)
         return found if isinstance(found, DeclaredInvocation) else None
 
     def _append(self, *parts: Sequence[Event]) -> None:

@@ -63,7 +63,8 @@ class InMemoryLedger:
 
     def _decide(self, now: Now) -> None:
         wanted = self._core.to_fetch(now)
-        facts = Facts({key: {} for _, key in wanted.effects}, dict.fromkeys(wanted.leases, False))
+        effects = {key: {} for _, key in wanted.effects}
+        facts = Facts(effects, dict.fromkeys(wanted.leases, False), blobs=self._topics.blobs)
         self._write(self._core.decide(facts, now))
         self._core.joined()
         for failure in self._core.unjudged.take():
@@ -73,6 +74,8 @@ class InMemoryLedger:
         for decision in decisions:
             match decision:
                 case Emit():
+                    for data in decision.blobs:
+                        self._topics.keep(data)
                     self._topics.append(Topic.JOBS_EVENTS, *((one.id, one.event) for one in decision.events))
                 case Grant():
                     self._topics.append(Topic.TOOLS_GRANTS, (decision.message.lease_id, decision.message))

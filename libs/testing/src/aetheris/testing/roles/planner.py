@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from aetheris.planner.core.decisions import Append, IndexUpdate, NewEvent, NodesRequest, Output
+from aetheris.planner.core.decisions import Append, Behind, IndexUpdate, LoadArguments, NewEvent, NodesRequest, Output
 from aetheris.planner.core.partition import Partition
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.topics import Topic
@@ -54,8 +54,11 @@ class InMemoryPlanner:
                 self._topics.append(Topic.TOOLS_REQUESTS, (self._topics.fresh("request"), output.body))
             case IndexUpdate():
                 self._index[output.entry.job_id] = output.entry
-            case _:
-                raise TypeError("results lie in the log itself: nothing is loaded")
+            case LoadArguments():
+                for following in self._core.resolved(output.job_id, output.node_id, self._topics.blobs):
+                    self._write(following)
+            case Behind():
+                pass  # of sealed jobs, and nothing is sealed here
 
 
 def _identified(one: NewEvent) -> tuple[str, Event]:
