@@ -112,6 +112,7 @@ class HandlerBench:
         self.renewals = RenewedLeases()
         self.heartbeat = Heartbeat(self.renewals, 5, clock, 60)
         self.slots, self.wake_up = Slots(8, self._spawn), CountedWakeUps()
+        self.rules = RulesOrders()
         deps = ExecutorDependencies(
             worker=Worker("w", "i"),
             appender=self,
@@ -128,7 +129,7 @@ class HandlerBench:
             wake_up=self.wake_up,
             freezes=OrderTable(Table(MemoryLog(1), Topic.FREEZES), FreezeOrders()),
             policies=OrderTable(Table(MemoryLog(1), Topic.POLICIES), PolicyActivations()),
-            rules=OrderTable(Table(MemoryLog(1), Topic.POLICIES), RulesOrders()),
+            rules=OrderTable(Table(MemoryLog(1), Topic.POLICIES), self.rules),
             spawn=self._spawn,
             quarantine=self._refuse,
             wake=lambda: None,

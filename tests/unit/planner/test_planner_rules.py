@@ -1,5 +1,6 @@
 """Behind a barrier of later rules jobs are created under them: one that was under way, too; who can't, holds them."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import RULES_BARRIER_KEY
+from aetheris.protocol.messages.commands import RULES_BARRIER_KEY, RULES_KEY, RulesOrder
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.tables.rules_orders import RulesOrders
 from aetheris.runtime.keys.records import BirthPlace
@@ -120,6 +121,58 @@ async def test_who_does_not_know_them_creates_nothing_and_keeps_the_submissions(
     assert case.planner.handler.waits_for_upgrade == 3
     assert case.planner.handler.low_water(Topic.JOBS_COMMANDS) == 0
     assert case.planner.read_again == [], "not again and again"
+
+
+class UnsignedPlanner(RulesPlanner):
+    """The same where nobody signs."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.rules = OrderTable(self.table, RulesOrders())
+        self.planner = self.another()
+
+    def another(self) -> PlannerOnLog:
+        return PlannerOnLog(self.log, self.folder, rules=self.rules)
+
+    async def submit(self, number: int) -> None:
+        await self.write(
+            draft(Topic.JOBS_COMMANDS, submit(number), key=f"job-{number}", id=f"c{number}", source="s", time="")
+        )
+
+
+def unsigned_order(number: int, at: str) -> Draft:
+    return draft(
+        Topic.POLICIES, RulesOrder(number=number, by="olga", at=at), key=RULES_KEY, id="o", source="s", time=""
+    )
+
+
+async def test_where_nobody_signs_a_barrier_of_what_nobody_has_ordered_is_none(tmp_path: Path) -> None:
+    """Whoever may append to jobs.events may not write to `policies`: he holds up no partition for ever."""
+    with both_known():
+        case = UnsignedPlanner(tmp_path)
+        await case.table.load()
+        tables = asyncio.create_task(case.table.run())
+        await case.planner.start()
+        forged = case.writers.barrier(999, by=None, order=unsigned_order(999, "then"))
+        other_key = Draft(forged.topic, b"job-9", forged.value, forged.headers, 0)
+        await case.write(forged, other_key)
+        await case.planner.round()
+        await case.submit(0)
+        await case.planner.round()
+        assert case.births() == [("job-0", 1)]
+        assert case.planner.handler.waits_for_upgrade is None
+        order = unsigned_order(2, "now")
+        await case.write(case.writers.barrier(2, by=None, order=unsigned_order(2, "foreseen")), order)
+        await case.planner.round()
+        await case.submit(1)
+        await case.planner.round()
+        assert case.births()[1:] == [("job-1", 1)], "an order of this number, in other words"
+        await case.write(case.writers.barrier(2, by=None, order=order))
+        await case.planner.round()
+        await case.submit(2)
+        await case.planner.round()
+        assert case.births()[2:] == [("job-2", 2)]
+        tables.cancel()
 
 
 async def test_a_restart_behind_the_barrier_knows_it_by_the_answer(case: RulesPlanner) -> None:

@@ -79,7 +79,7 @@ from aetheris.runtime.redis.leases import Lease
 from aetheris.runtime.telemetry.metrics import Metrics
 from aetheris.runtime.telemetry.tracer import Telemetry
 from aetheris.runtime.worker.loop import PartitionHandler
-from aetheris.runtime.worker.unsigned import HeardMessages
+from aetheris.runtime.worker.unsigned import HeardMessages, orders_read
 
 
 def _types(*kinds: type[Event]) -> frozenset[bytes]:
@@ -141,7 +141,7 @@ class LedgerHandler(PartitionHandler):
         self._number = number
         self._deps = deps
         self._records = PartitionRecords(deps.keys, number, deps.rules.orders)
-        self._messages = HeardMessages(deps.keys.messages, deps.metrics)
+        self._messages = HeardMessages(deps.keys.messages, deps.metrics, deps.rules.orders)
         self._partition = Partition(context, deps.workers.ended, number, self._records.rules)
         self._reconciler = Reconciler(number, history, context.verifies, self._ask)
         self._outgoing = Outbox(number, deps.duplicates, deps.telemetry, deps.clock, self._partition.jobs)
@@ -198,6 +198,7 @@ class LedgerHandler(PartitionHandler):
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
         """Fold the events, take up what was asked, decide: one append for the round."""
+        await orders_read(batch.get(Topic.JOBS_EVENTS, ()), self._deps.rules)
         self.fold(batch.get(Topic.JOBS_EVENTS, ()))
         for record in batch.get(Topic.TOOLS_REQUESTS, ()):
             self._request(record)

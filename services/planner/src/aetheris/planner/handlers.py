@@ -65,7 +65,7 @@ from aetheris.runtime.telemetry.metrics import Metrics
 from aetheris.runtime.telemetry.tracer import Telemetry
 from aetheris.runtime.worker.loop import PartitionHandler
 from aetheris.runtime.worker.unjudged import report_unjudged
-from aetheris.runtime.worker.unsigned import HeardMessages
+from aetheris.runtime.worker.unsigned import HeardMessages, orders_read
 
 UNLOADED_AGAIN_S = 5.0
 
@@ -118,7 +118,7 @@ class PlannerHandler(PartitionHandler):
         self._records = PartitionRecords(keys, partition, rules.orders if rules is not None else None)
         self._rules = rules
         self._taken = taken
-        self._messages = HeardMessages(keys.messages, metrics)
+        self._messages = HeardMessages(keys.messages, metrics, rules.orders if rules is not None else None)
         self._withheld = withheld
         self._creations: dict[str, tuple[Record, Submit]] = {}
         """Submissions whose birth is being written."""
@@ -179,6 +179,8 @@ class PlannerHandler(PartitionHandler):
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
         """Fold the events, take up the commands, append what follows at once, then the lines of the index."""
+        if self._rules is not None:
+            await orders_read(batch.get(Topic.JOBS_EVENTS, ()), self._rules)
         self.fold(batch.get(Topic.JOBS_EVENTS, ()))
         decided = self._partition.decide(self._clock.monotonic())  # first: a job just created takes up room
         report_unjudged(self._partition.unjudged, self._metrics)

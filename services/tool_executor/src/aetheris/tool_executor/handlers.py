@@ -39,7 +39,7 @@ from aetheris.runtime.telemetry.metrics import Metrics
 from aetheris.runtime.telemetry.tracer import Traced
 from aetheris.runtime.worker.handler import PartitionHandler
 from aetheris.runtime.worker.unjudged import report_unjudged
-from aetheris.runtime.worker.unsigned import HeardMessages
+from aetheris.runtime.worker.unsigned import HeardMessages, orders_read
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.grants import ReceivedGrant
 from aetheris.tool_executor.core.partition import (
@@ -113,7 +113,8 @@ class ExecutorHandler(PartitionHandler):
         self._deps = deps
         self._rules = PartitionRules(deps.rules.orders, partition)
         self._provenance = Provenance(deps.installation, deps.revocations, self._rules.refuses)
-        self._messages = HeardMessages(SignedMessages(deps.installation, deps.revocations), deps.metrics)
+        signed = SignedMessages(deps.installation, deps.revocations)
+        self._messages = HeardMessages(signed, deps.metrics, deps.rules.orders)
         self._appender = Watched(deps.appender, deps.heartbeat, self)
         self._core = Partition(
             deps.worker,
@@ -157,6 +158,7 @@ class ExecutorHandler(PartitionHandler):
 
         Grants are discharged one by one, when their `started` is acknowledged (see `low_water`).
         """
+        await orders_read(batch.get(Topic.JOBS_EVENTS, ()), self._deps.rules)
         returned = [
             reported for record in batch.get(Topic.JOBS_EVENTS, ()) if (reported := self._evolve(record)) is not None
         ]

@@ -39,7 +39,7 @@ from aetheris.runtime.telemetry.tracer import Traced, whole
 from aetheris.runtime.worker.handler import PartitionHandler
 from aetheris.runtime.worker.loop import PartitionWorker
 from aetheris.runtime.worker.unjudged import report_unjudged
-from aetheris.runtime.worker.unsigned import HeardMessages
+from aetheris.runtime.worker.unsigned import HeardMessages, orders_read
 from aetheris.verifier.amendment_watch import AmendmentWatch
 from aetheris.verifier.audit_watch import AuditWatch
 from aetheris.verifier.core.amendments import LateJob, LateJudgement
@@ -100,7 +100,7 @@ class VerifierPartition(PartitionHandler):
         self._deps = deps
         self._number = number
         self._rules = PartitionRules(deps.rules.orders, number)
-        self._messages = HeardMessages(deps.records.messages, deps.runtime.metrics)
+        self._messages = HeardMessages(deps.records.messages, deps.runtime.metrics, deps.rules.orders)
         self._core = Partition(deps.records.roots, self._rules)
         self._watch = AuditWatch(self._core, self._report, deps.runtime.clock)
         self._amendments = AmendmentWatch(
@@ -169,6 +169,7 @@ class VerifierPartition(PartitionHandler):
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
         """Audit, then seal what has ended."""
+        await orders_read(batch.get(Topic.JOBS_EVENTS, ()), self._deps.rules)
         for record in batch.get(Topic.JOBS_EVENTS, ()):
             self._audit(record)
         self._look()
@@ -185,8 +186,8 @@ class VerifierPartition(PartitionHandler):
 
     async def close(self) -> None:
         """What is looked at now is looked at again by whoever comes next."""
-        await self._watch.close()
         self._is_closed = True
+        await self._watch.close()
         await self._amendments.close()
         for task in self._asking:
             task.cancel()

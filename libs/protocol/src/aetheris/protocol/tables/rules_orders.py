@@ -34,6 +34,10 @@ class RulesOrders(NumberedOrders[RulesOrder, RulesAnswer]):
         """Whether it was, once."""
         return any(order.number == version for order in self.history)
 
+    def has_line(self, line: str) -> bool:
+        """Whether an order lies there in just these bytes."""
+        return any(order.line == line for order in self.history)
+
     def barriers_of(self, partition: int) -> Mapping[int, int]:
         """Version → the offset of the partition's barrier, of those that it has answered."""
         return self._barriers.get(partition, {})

@@ -168,6 +168,7 @@ class WorkerPartition:
         known = await self._fold_loaded(loaded)
         positions[self._authority] = await self._fold(positions[self._authority], ends[self._authority])
         while (own := self.own_end) > positions[self._authority] and not self._closing:
+            await self._learn()
             positions[self._authority] = await self._fold(positions[self._authority], own)
         if self._closing:
             return

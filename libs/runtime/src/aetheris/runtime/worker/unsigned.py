@@ -1,18 +1,25 @@
 """Messages that are not their writer's, told: who is told of a root obeys none of them."""
 
+import asyncio
 from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import structlog
 
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.commands import PartitionBarrier, RulesBarrier
+from aetheris.protocol.messages.commands import RULES_BARRIER_KEY, PartitionBarrier, RulesBarrier
 from aetheris.protocol.messages.envelope import read_barrier
-from aetheris.protocol.tables.rules_orders import is_ordered
+from aetheris.protocol.tables.rules_orders import RulesOrders, is_ordered
 from aetheris.protocol.tables.signed_messages import PIECE, SignedMessages
+from aetheris.runtime.log.interface import LogUnreachable
+from aetheris.runtime.log.order_table import OrderTable
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
+
+_RULES_BARRIER = RULES_BARRIER_KEY.encode()
+_AGAIN_S = 1.0
 
 _log = structlog.get_logger(__name__)
 
@@ -28,12 +35,25 @@ class PassedOver(NamedTuple):
     root: str
 
 
+async def orders_read(records: Iterable[Record], rules: OrderTable[RulesOrders]) -> None:
+    """Before a barrier of rules is judged: its order lay in its topic before it, and what is not there is no order."""
+    while any(record.key == _RULES_BARRIER for record in records):
+        try:
+            await rules.caught_up()
+            return
+        except LogUnreachable as error:
+            _log.warning("the orders of rules are not known yet", reason=str(error))
+            await asyncio.sleep(_AGAIN_S)
+
+
 class HeardMessages:
     """Lets those through that count, and tells of the others, without what they say."""
 
-    def __init__(self, messages: SignedMessages, metrics: Metrics) -> None:
+    def __init__(self, messages: SignedMessages, metrics: Metrics, orders: RulesOrders | None = None) -> None:
+        """`orders`: of rules. Where nobody signs, a barrier's order counts if these have it, whoever may append."""
         self._messages = messages
         self._metrics = metrics
+        self._orders = orders
         self._followed: dict[str, Table] = {}
         self._passed_over: Counter[PassedOver] = Counter()
 
@@ -63,9 +83,17 @@ class HeardMessages:
         found = read_barrier(record)
         if found is None or not self.counts(record, found.type_name):
             return None
-        if isinstance(found, RulesBarrier) and not is_ordered(found, self.line_counts):
+        if isinstance(found, RulesBarrier) and not self._is_ordered(found, record):
             return None
         return found
+
+    def _is_ordered(self, barrier: RulesBarrier, record: Record) -> bool:
+        if record.key != _RULES_BARRIER or not is_ordered(barrier, self.line_counts):
+            return False
+        if self._orders is None or not self._messages.believe_all or self._orders.has_line(barrier.order):
+            return True
+        self._tell(record.topic, barrier.type_name, record.key, partition=record.partition, offset=record.offset)
+        return False
 
     def piece_counts(self, record: Record) -> bool:
         """Whether a piece of a checkpoint is of the service whose topic it is: what isn't counts as none."""
