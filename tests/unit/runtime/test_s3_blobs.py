@@ -118,7 +118,7 @@ async def test_a_store_that_can_not_say_is_no_missing_blob(s3: S3, monkeypatch: 
     await silent.check()
 
 
-class Flood(BaseHTTPRequestHandler):
+class FloodingStore(BaseHTTPRequestHandler):
     """Says how much an object has, and sends without end."""
 
     protocol_version = "HTTP/1.1"
@@ -158,7 +158,7 @@ def test_of_a_server_that_sends_more_than_a_blob_has_no_more_is_taken(
     monkeypatch: pytest.MonkeyPatch, said: dict[str, str], raised: Any
 ) -> None:
     monkeypatch.setattr(store, "MOST_BYTES", MIB)
-    handler = type("Flooding", (Flood,), {"said": said, "sent": 0})
+    handler = type("Flooding", (FloodingStore,), {"said": said, "sent": 0})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
