@@ -48,7 +48,11 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
     "contracts": [lambda client: client.contracts("j", "request")],
     "verify": [lambda client: client.verify("j")],
     "raw_stream": [lambda client: client.raw_stream("j")],
-    "evidence": [lambda client: client.evidence("j")],
+    "evidence": [
+        lambda client: client.evidence("j"),
+        lambda client: client.evidence("j", audience="auditor", redact=["results", "reasons"]),
+    ],
+    "call_proof": [lambda client: client.call_proof("j", "re_1", disclose=["tool", "amount"], step="a")],
     "inclusion": [lambda client: client.inclusion("j")],
     "interim_seals": [lambda client: client.interim_seals("job-1")],
     "answers": [lambda client: client.answers("a" * 64)],

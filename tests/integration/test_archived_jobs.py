@@ -31,7 +31,7 @@ from tests.testkit.system import System
 pytestmark = [pytest.mark.real, pytest.mark.timeout(500)]
 
 
-_ANEW = re.compile(r'"(as_of|command_id)": ?[^,}]*|"leaves": \d+,\s*"root": "\w+"')
+_ANEW = re.compile(r'"(as_of|command_id)": ?[^,}]*|"leaves": \d+,\s*"root": "\w+"|"bytes": \d+')
 """What is another each time that something is asked; the log of seals grows by answers of submissions."""
 
 
@@ -43,12 +43,19 @@ class ArchivedRig(Rig):
     failed: str
     request: str
     execution: str
+    effect: str
+    """What the external system calls what the first one did."""
     folder: Path
 
     def path(self, job_id: str) -> Path:
         """Its bundle."""
         [path] = (self.system.data / "blobs" / "archive").glob(f"*/*/{job_id}.*.zip")
         return path
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """What of the call is disclosed."""
+        return "--external-id", self.effect, "--disclose", "tool,result"
 
     def let_go(self) -> None:
         """Kafka deletes all that it has of jobs."""
@@ -63,7 +70,7 @@ class ArchivedRig(Rig):
         job = self.failed if about == "failed" else self.done
         url = re.sub(r"\{(\w+)\}", lambda named: {**known, "job_id": job}[named[1]], path)
         data = json.loads(json.dumps(body).replace("REQUEST", self.request).replace("JOB", job)) if body else None
-        params = {name: value.replace("JOB", job) for name, value in query.items()}
+        params = {name: value.replace("JOB", job).replace("EFFECT", self.effect) for name, value in query.items()}
         headers = self.system.approver if about == "approver" else None
         return self.system.api.request(method, url.removeprefix("/api"), json=data, params=params, headers=headers)
 
@@ -91,6 +98,7 @@ REQUESTS: Mapping[str, Asked] = {
     "GET /api/jobs/{job_id}/inclusion": READ,
     "GET /api/jobs/{job_id}/interim-seals": READ,
     "GET /api/jobs/{job_id}/openings": READ,
+    "GET /api/jobs/{job_id}/call-proof": (None, "done", {"external_id": "EFFECT", "disclose": "result"}),
     "GET /api/jobs/{job_id}/stream": READ,
     "GET /api/jobs/{job_id}/evidence": READ,
     "GET /api/ecs/status/{request_id}": READ,
@@ -126,6 +134,7 @@ COMMANDS: Mapping[str, Callable[[ArchivedRig], tuple[str, ...]]] = {
     "why": lambda rig: (rig.done, "--json"),
     "verify": lambda rig: (rig.done, "--json"),
     "export": lambda rig: (rig.done, "--stream", "--out", "-"),
+    "receipt": lambda rig: (rig.done, *rig.shown, "--out", str(rig.folder / "call.json"), "--json"),
     "seals": lambda _rig: ("audit", "--json"),
     "approvals": lambda rig: (rig.request, "--json"),
     "approve": lambda rig: (rig.request,),
@@ -166,11 +175,15 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[ArchivedRig]:
         system.wait_ended([done, failed])
         assert (system.job(done)["status"], system.job(failed)["status"]) == ("completed", "failed")
         steps = {step["node_id"]: step["execution_id"] for step in system.job(done)["steps"]}
-        rig = ArchivedRig(system, started.external, done, failed, request, steps["two"], folder)
+        rig = ArchivedRig(system, started.external, done, failed, request, steps["two"], _effect(system, done), folder)
         for job_id in (done, failed):
             system.wait_sealed(job_id)
             until(lambda job_id=job_id: _is_over(system, job_id) and _is_archived(system, job_id), 60)
         yield rig
+
+
+def _effect(system: System, job_id: str) -> str:
+    return system.api.get(f"/jobs/{job_id}/effects").json()["effects"][0]["external_id"]
 
 
 def _is_archived(system: System, job_id: str) -> bool:

@@ -53,8 +53,6 @@ def env(tmp_path: Path) -> Generator[dict[str, str]]:
 
 def test_a_bundle_holds_under_a_policy_when_its_witness_has_seen_it(env: dict[str, str], tmp_path: Path) -> None:
     plan, policy, bundle = tmp_path / "plan.json", tmp_path / "policy", tmp_path / "job.zip"
-    node = {"id": "one", "tool": "poke_probeable", "args": {"tag": fresh("seen")}, "depends_on": []}
-    plan.write_text(json.dumps({"nodes": [node]}))
     aetheris(env, *UP)
     vkey = aetheris(env, "seals", "vkey").stdout.strip()
     made = ("--key", str(tmp_path / "w.pem"), "--state", str(tmp_path / "state"))
@@ -68,20 +66,21 @@ def test_a_bundle_holds_under_a_policy_when_its_witness_has_seen_it(env: dict[st
         aetheris(env, "down")
         env["AETHERIS_SEAL_POLICY"] = str(policy)
         aetheris(env, *UP)
-        job_id = json.loads(aetheris(env, "run", str(plan), "--json").stdout)["job_id"]
-        until(lambda: _verified(env, job_id)["seal"]["ok"], WITHIN_S)
+        job_id = _sealed(env, plan, fresh("seen"))
 
         checked = ("verify", str(bundle), "--policy", str(policy), "--json")
-        aetheris(env, "export", job_id, "--out", str(bundle))
+        asks_nobody = {name: value for name, value in env.items() if name != "AETHERIS_SEAL_POLICY"}
+        aetheris(asks_nobody, "export", job_id, "--out", str(bundle))
         assert "no_quorum" in aetheris(env, *checked, ends=1).stdout
         log, own, old = tmp_path / "log", tmp_path / "own", tmp_path / "old"
         aetheris(env, "seals", "checkpoint", "--out", str(old))
         aetheris(env, "seals", "relay", "--policy", str(policy), "--tiles", str(log), "--once")
-        aetheris(env, "export", job_id, "--out", str(bundle))
+        aetheris(asks_nobody, "export", job_id, "--out", str(bundle))
         aetheris(env, *checked)
         aetheris(env, "seals", "tiles", "--out", str(own), "--once")
         assert httpx.get(f"{url}/livez", trust_env=False).text == "alive\n"
         relayed(env, policy)
+        _export_asks(env, plan, tmp_path / "later.zip", policy)
     finally:
         serving.kill()
         serving.wait()
@@ -97,6 +96,7 @@ def test_a_bundle_holds_under_a_policy_when_its_witness_has_seen_it(env: dict[st
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{script}: {done.stdout}{done.stderr}"
     anew = ("--to", str(tmp_path / "anew"))
+    _export_goes_on_alone(env, plan, tmp_path / "alone.zip", policy)
     refused = aetheris(env, "seals", "relay", "--policy", str(policy), *anew, "--once", ends=1)
     assert "no answer: ConnectError" in refused.stderr
 
@@ -113,6 +113,30 @@ def relayed(env: dict[str, str], policy: Path) -> None:
             assert relay.wait(WITHIN_S) == 0
         finally:
             relay.kill()
+
+
+def _export_asks(env: dict[str, str], plan: Path, bundle: Path, policy: Path) -> None:
+    """Its witness has not seen the job's seal: it is asked now."""
+    said = aetheris(env, "export", _sealed(env, plan, fresh("asked")), "--out", str(bundle)).stderr
+    assert "by w, at 20" in said
+    assert "unwitnessed" not in said
+    aetheris(env, "verify", str(bundle), "--policy", str(policy), "--json")
+
+
+def _export_goes_on_alone(env: dict[str, str], plan: Path, bundle: Path, policy: Path) -> None:
+    """Its witness has gone: it says so, and the bundle does not hold under the policy."""
+    said = aetheris(env, "export", _sealed(env, plan, fresh("alone")), "--out", str(bundle)).stderr
+    assert "by w: no answer: ConnectError" in said
+    assert "unwitnessed" in said
+    assert "no_quorum" in aetheris(env, "verify", str(bundle), "--policy", str(policy), "--json", ends=1).stdout
+
+
+def _sealed(env: dict[str, str], plan: Path, tag: str) -> str:
+    node = {"id": "one", "tool": "poke_probeable", "args": {"tag": tag}, "depends_on": []}
+    plan.write_text(json.dumps({"nodes": [node]}))
+    job_id = json.loads(aetheris(env, "run", str(plan), "--json").stdout)["job_id"]
+    until(lambda: _verified(env, job_id)["seal"]["ok"], WITHIN_S)
+    return job_id
 
 
 def _verified(env: dict[str, str], job_id: str) -> Any:

@@ -7,6 +7,7 @@ from tests.testkit import (
     tampered_decisions,
     tampered_envelopes,
     tampered_logs,
+    tampered_redactions,
     tampered_statements,
     tampered_tries,
 )
@@ -18,11 +19,12 @@ SOURCES = (
     tampered_decisions,
     tampered_envelopes,
     tampered_logs,
+    tampered_redactions,
     tampered_statements,
     tampered_tries,
 )
 """They fill the corpus."""
-LEAST = 250
+LEAST = 280
 
 
 @pytest.mark.parametrize("base", BASES)

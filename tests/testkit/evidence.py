@@ -12,6 +12,7 @@ from aetheris.proofs.due_amendments import due_amendment
 from aetheris.proofs.evidence import Evidence, judge
 from aetheris.proofs.merkle import Tree
 from aetheris.proofs.notes import InclusionProof, sign_checkpoint
+from aetheris.proofs.redacted_records import Redaction
 from aetheris.proofs.seals import seal_payload, sign
 from aetheris.proofs.trust import TrustedKey
 from tests.testkit.proof_histories import Log
@@ -102,3 +103,12 @@ def bundle_of(
     """Its bundle."""
     evidence = evidence_of(records, blobs, keys)
     return bundle.build(evidence, [judge(records, keys, evidence.blobs.__getitem__)], signer(KEY))
+
+
+def redacted_of(
+    records: Sequence[RawRecord], *names: str, audience: str = "", keys: Sequence[TrustedKey] = TRUSTED
+) -> bytes:
+    """Its bundle, without the records that are to be left out."""
+    evidence = evidence_of(records, keys=keys)
+    judged = judge(records, keys, evidence.blobs.__getitem__)
+    return bundle.build_redacted(evidence, [judged], Redaction.of(names, audience), signer(KEY))

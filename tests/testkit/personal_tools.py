@@ -49,6 +49,13 @@ async def echo(customer: str, email: Told, large: int = 0) -> Result:
     return Result(value, f"mail {email}", changes)
 
 
+@tool("pay", effect_class="idempotent")
+async def pay(customer: str, email: Told, amount: int) -> Result:
+    """Has an external id, and one value of three that is hidden."""
+    saw(email)
+    return Result({"paid": amount, "to": customer}, f"re_{hashlib.sha256(email.encode()).hexdigest()[:12]}")
+
+
 @tool("refuses", effect_class="idempotent", on_in_doubt="fail")
 async def refuses(customer: str, email: Told, how: str) -> None:
     """Says what it was given in its error."""

@@ -124,7 +124,7 @@ def by_operator(base: str, *rules: str) -> Callable[[Callable[[Records], object]
             found = change(records)
             return forged(sealed_anew(found if isinstance(found, list) else records))
 
-        _add(change.__name__, "operator", base, rules, make)
+        tampered(change.__name__, "operator", base, rules, make)
         return change
 
     return take
@@ -139,7 +139,7 @@ def behind_the_seal(base: str, *rules: str) -> Callable[[Callable[[Records], obj
             found = change(records)
             return forged(found if isinstance(found, list) else records)
 
-        _add(change.__name__, "envelope", base, rules, make)
+        tampered(change.__name__, "envelope", base, rules, make)
         return change
 
     return take
@@ -149,7 +149,7 @@ def by_envelope(base: str, *rules: str) -> Callable[[Callable[[Statement], objec
     """Changes the statement, and signs it again."""
 
     def take(change: Callable[[Statement], object]) -> Callable[[Statement], object]:
-        _add(change.__name__, "envelope", base, rules, lambda: resigned(honest(base), change))
+        tampered(change.__name__, "envelope", base, rules, lambda: resigned(honest(base), change))
         return change
 
     return take
@@ -159,13 +159,14 @@ def by_stranger(base: str, *rules: str) -> Callable[[Callable[[bytes], bytes]], 
     """Changes the bytes."""
 
     def take(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-        _add(change.__name__, "stranger", base, rules, lambda: change(honest(base)))
+        tampered(change.__name__, "stranger", base, rules, lambda: change(honest(base)))
         return change
 
     return take
 
 
-def _add(name: str, power: str, base: str, rules: Sequence[str], make: Callable[[], bytes]) -> None:
+def tampered(name: str, power: str, base: str, rules: Sequence[str], make: Callable[[], bytes]) -> None:
+    """Put one into the corpus."""
     if name in CORPUS:
         raise ValueError(f"two tamperings are called {name}")
     CORPUS[name] = Tampering(name, power, base, frozenset(rules), make)

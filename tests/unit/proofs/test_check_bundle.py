@@ -22,7 +22,7 @@ from aetheris.cli import streamfile
 from aetheris.proofs.trust import TrustedKey
 from tests.replay.test_tamperings import BASES, CORPUS, honest
 from tests.testkit import standalone
-from tests.testkit.evidence import OTHER_KEY, TRUSTED, bundle_of, sealed
+from tests.testkit.evidence import OTHER_KEY, TRUSTED, bundle_of, redacted_of, sealed
 from tests.testkit.golden import FOLDER
 from tests.testkit.proof_histories import clean
 from tests.testkit.tamperings import Records, drop, edit, forged, history, kind_of, sealed_anew
@@ -96,6 +96,23 @@ def test_what_real_systems_sealed_holds(stream: Path, tmp_path: Path) -> None:
     assert answer.returncode == 0, answer.stderr
 
 
+@pytest.mark.parametrize("stream", STREAMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(("names", "calls"), [("reasons", ""), ("arguments", " not"), ("results", " not")])
+def test_what_is_left_out_is_said(stream: Path, names: str, calls: str, tmp_path: Path) -> None:
+    read = streamfile.read(stream)
+    keys = (*TRUSTED, *read.keys)
+    trusted = tmp_path / "keys.json"
+    trusted.write_text(json.dumps({"keys": [key.to_json() for key in keys]}))
+    data = redacted_of(list(read.raw()), names, keys=keys)
+    path = saved(tmp_path, data)
+    answer = checked(path, "--public-key", str(trusted), "--redacted")
+    assert answer.returncode == 0, answer.stderr
+    assert "; left out: " in answer.stdout
+    assert (f"calls{calls} checked" in answer.stdout) or not calls, answer.stdout
+    answer = checked(path, "--public-key", str(trusted))
+    assert (answer.returncode, answer.stdout, answer.stderr.split()[1]) == (1, "", "redacted")
+
+
 def test_without_a_key_it_is_only_unchanged(tmp_path: Path) -> None:
     path = saved(tmp_path, bundle_of(sealed(clean()).records))
     answer = checked(path)
@@ -167,7 +184,7 @@ def test_what_nobody_touched_holds(base: str, tmp_path: Path, pem: Path) -> None
 def test_of_the_corpus_it_refuses_what_needs_no_rules_of_a_job(tmp_path: Path, pem: Path) -> None:
     refused = set[str]()
     for name, tampering in CORPUS.items():
-        answer = checked(saved(tmp_path, tampering.bundle), "--public-key", str(pem))
+        answer = checked(saved(tmp_path, tampering.bundle), "--public-key", str(pem), "--redacted")
         refused |= {name} if answer.returncode == 1 else set()
         assert answer.stderr.startswith("refused: ") if answer.returncode else "not checked here" in answer.stdout
         assert ("holds" in answer.stdout) == (answer.returncode == 0), "nothing is said to hold before all does"

@@ -13,7 +13,8 @@ from aetheris.cli.app import app
 from aetheris.proofs import record_proof, seals
 from aetheris.proofs.chain import EventChain
 from aetheris.proofs.merkle import consistency_holds
-from aetheris.proofs.record_proof import BadRecordProof, check, make
+from aetheris.proofs.record_proof import check, make
+from aetheris.proofs.sealed_leaves import BadRecordProof
 from aetheris.proofs.trust import TrustedKey, keys_of
 from tests.testkit.evidence import KEY, OTHER_KEY, SEALED_AT, TRUSTED, bundle_of, inclusion, sealed
 from tests.testkit.proof_histories import JOB, clean

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Check an evidence bundle of Aetheris with this one file and Python 3.8 or newer. It is meant to be read.
-
 In this order: the envelope, before it is parsed; the tree over all sealed records; their seal; its place in the log
-of seals, and who witnessed that; that calls took effect at most once. Ends with 0 if all holds, 1 if not, 2 if misused.
-"""
+of seals, and who witnessed that; that calls took effect at most once. Ends with 0 if all holds, else 1; 2: misused."""
 import argparse, base64, datetime, decimal, functools, hashlib, json, re, struct, sys, zlib
 NOT_CHECKED = """not checked here, but by `aetheris verify`: who may approve; policies, freezes, pauses, cancels;
 doubts, repeats, revocations; plans, identities; what was undone, adopted, continued. By nobody: that this is all."""
+STATEMENT = "https://in-toto.io/Statement/v1 urn:aetheris:job-evidence%s:v1"
 MAX_BYTES, MAX_VALUES, NOW = 256 << 20, 4_000_000, datetime.datetime.now(datetime.timezone.utc)
 ENVELOPE = rb'\{"payload":"([\w+/=]+)","payloadType":"application/vnd\.in-toto\+json","signatures":(\[.{1,65000}\])\}'
 NAMES = ("node_id", "idempotency_key", "invocation_id", "tool_version", "args_hash")
+CALLS = {"plan_generated", "policy_allowed", "approval_decided", "tool_invocation_started", "tool_invocation_finished"}
 ENDS, INSIDE = ("job_completed", "job_failed", "job_cancelled"), {dict: dict.values, list: iter}
 SIGNED_BY = dict.fromkeys(("job_created", "plan_generated", *ENDS), "planner")
 SIGNED_BY.update(policy_allowed="ledger", approval_decided="ledger", job_sealed="auditor")
@@ -44,7 +44,6 @@ def add(one, other):
     a, b, c, d = (y1 - x1) * (y2 - x2), (y1 + x1) * (y2 + x2), 2 * D * t1 % P * t2, 2 * z1 * z2
     e, f, g, h = (b - a) % P, (d - c) % P, (d + c) % P, (b + a) % P
     return e * f % P, g * h % P, f * g % P, e * h % P
-
 def point(encoded, sign):
     y = int.from_bytes(encoded, "little") & (1 << 255) - 1
     u, v = y * y - 1, D * y * y + 1
@@ -64,7 +63,6 @@ def is_signed(key, signature, message):  # is sB - hA = R? A batch of records ha
         total = add(total, steps[bits]) if bits in steps else total
     x, y, inverse = total[0], total[1], pow(total[2], P - 2, P)
     return s < ORDER and (y * inverse % P | (x * inverse % P & 1) << 255).to_bytes(32, "little") == signature[:32]
-
 def tree_root(level):  # RFC 9162, 2.1.1.
     while len(level) > 1:
         level = [sha256(b"\1" + a + b) for a, b in zip(level[::2], level[1::2])] + level[len(level) & ~1:]
@@ -85,8 +83,8 @@ class Key:  # A public key. What it signs counts from its begin on, up to its en
         ended = any(end and moment(end) <= at for end in self.ends)
         return self.use in (None, use) and not ended and (not self.begin or moment(self.begin) <= at)
 def read_keys(pem):
-    entries = parse(pem.encode())["keys"] if "{" in pem[:9] else [{"public_key": pem}]
-    return once([(key.id, key) for key in map(Key, entries)])
+    entries = map(Key, parse(pem.encode())["keys"] if "{" in pem[:9] else [{"public_key": pem}])
+    return once([(key.id, key) for key in entries])
 def unzip(data):  # The envelope in a zip of one form, to the last byte; a hundred times as large at most.
     method, crc, packed_size, size = struct.unpack_from("<H", data, 8) + struct.unpack_from("<3I", data, 14)
     about, packed = (0, method, 0, 33, crc, packed_size, size, 16, 0), data[46:46 + packed_size]
@@ -111,27 +109,31 @@ def open_envelope(data, keys):  # the statement that one of the keys signed, or 
 class Record:  # as it lies in the log; its leaf of the tree is over four headers and the value
     def __init__(self, one):
         headers, self.offset = [(name, unbase64(value)) for name, value in one["headers"]], one["offset"]
-        self.value, self.log_key, leaf = unbase64(one["value"]), one["key"] and unbase64(one["key"]), b"\0"
+        self.value, self.log_key = unbase64(one.get("value", "")), one.get("key") and unbase64(one["key"])
+        self.shown, leaf = "value" in one, b"\0"  # else its hash stands for it
+        self.hash = sha256(self.value) if self.shown else bytes.fromhex(one["value_sha256"])
         for name in ("ce_id", "ce_type", "ce_time", "ce_source"):
             values = [value for other, value in headers if other == name]
             require(len(values) < 2, "repeated_header", self.offset)
             leaf += struct.pack(">I", len(values[0])) + values[0] if values else b"\xff\xff\xff\xff"
-        self.leaf = sha256(leaf + b"\0\0\0\x20" + sha256(self.value))
+        self.leaf = sha256(leaf + b"\0\0\0\x20" + self.hash)
         named = re.fullmatch(rb"io\.aetheris\.([a-z0-9_]+)\.v1", dict(headers).get("ce_type", b""))
-        self.body, self.type = parse(self.value), named[1].decode() if named else ""
+        self.body = parse(self.value) if self.shown else {"certificate": one.get("certificate")}
+        self.type = named[1].decode() if named else ""
         text = json.dumps(self.body, ensure_ascii=False).encode()  # no half of a surrogate pair
         require(text[:1] == b"{" and depth(self.body) <= 128, "undecodable", self.offset)
-
+def certify(certificate, root, certified):  # takes a key that the root has certified for a service
+    try:
+        stated = {name: certificate[name] for name in ("service", "public_key", "not_before", "not_after", "root")}
+        key, by = unbase64(stated["public_key"]), unbase64(stated["root"])
+        said = pae(b"aetheris.certificate+json", canonical(stated).encode())
+        if sha256(by).hex() == root and is_signed(by, unbase64(certificate["signature"]), said):
+            certified.setdefault(sha256(key).hex(), (stated["service"], key))
+    except MALFORMED: pass
 def is_signed_by(service, record, root, born, certified):  # by a key that the root certifies, in its place (ADR 9)
     value, _, tail = record.value.rpartition(b',"sig":')
     try:
-        signature, certificate = parse(tail[:-1]), record.body.get("certificate")
-        if certificate and signature["key"] not in certified:
-            stated = {name: certificate[name] for name in ("service", "public_key", "not_before", "not_after", "root")}
-            key, by = unbase64(stated["public_key"]), unbase64(stated["root"])
-            said = pae(b"aetheris.certificate+json", canonical(stated).encode())
-            if sha256(by).hex() == root and is_signed(by, unbase64(certificate["signature"]), said):
-                certified[sha256(key).hex()] = stated["service"], key
+        signature = parse(tail[:-1])
         place = {"born": born, "installation": root, "key": record.body["job_id"], "sequence": None,
                  "topic": "aetheris.jobs.events.v1", "type": record.type}
         leaf = sha256(b"\0" + pae(b"aetheris.record", canonical(place).encode() + b"\n" + value + b"}"))
@@ -139,9 +141,7 @@ def is_signed_by(service, record, root, born, certified):  # by a key that the r
         top = climb(leaf, signature.get("index", 0), signature.get("size", 1), path)
         by, key = certified[signature["key"]]
         return by == service and is_signed(key, unbase64(signature["value"]), pae(b"aetheris.records", top))
-    except MALFORMED:
-        return False
-
+    except MALFORMED: return False
 def check_logged(proof, seal, keys, witnesses, quorum):  # a checkpoint (C2SP) has it, by a key and enough witnesses
     head, text, tail = re.fullmatch("(?s)(.+?)\n\n(.+)\n\n(.*)", proof).groups()
     (origin, size, root), (index, *path) = text.split("\n")[:3], head.partition("\nindex ")[2].split("\n")
@@ -155,7 +155,6 @@ def check_logged(proof, seal, keys, witnesses, quorum):  # a checkpoint (C2SP) h
     require(sum(signs(name, b"\4", raw) for name, raw in witnesses.items()) >= quorum, "no_quorum")
     top = climb(sha256(b"\0" + sha256(seal)), int(index), int(size), list(map(unbase64, path)))
     require(top == unbase64(root), "not_included")
-
 def check_calls(records, blobs):  # what took effect had started, was allowed, was so once, and gave its result
     tools, nodes, allowed, starts, done, plans = {}, {}, set(), {}, {}, 0
     for record in records:
@@ -182,50 +181,51 @@ def check_calls(records, blobs):  # what took effect had started, was allowed, w
             same = starts.get((node, key, nonce))
             require(same is not None, "success_without_valid_start", at)
             large = (said.get("result_ref") or {}).get("sha256")
-            require(not large or sha256(blobs[large]).hex() == large, "blob_mismatch", at)
-            result = parse(blobs[large]) if large else said.get("result")
-            require(sha256(canonical(result).encode()).hex() == said["output_hash"], "output_hash_mismatch", at)
+            if not large or blobs is not None:  # a redacted bundle has no large results
+                require(not large or sha256(blobs[large]).hex() == large, "blob_mismatch", at)
+                result = parse(blobs[large]) if large else said.get("result")
+                require(sha256(canonical(result).encode()).hex() == said["output_hash"], "output_hash_mismatch", at)
             require(done.setdefault(key, same) == same, "second_success", at)
-
 def is_seal(said, keys, leaves):  # a key signed it that counts at its time, and it is over these records
     try:
         key, stated = keys[said["key_id"]], {name: said[name] for name in {*said} - {"signature", "certificate", "sig"}}
         signed = is_signed(key.raw, unbase64(said["signature"]), pae(b"aetheris.seal+json", canonical(stated).encode()))
         over = leaves[:said["event_count"]] if signed and key.counts("seal", moment(said["sealed_at"])) else []
         return (said["chain"], said["tree"], said["event_count"]) == (2, tree_root(over).hex(), len(over))
-    except MALFORMED:
-        return False
-
-def check_job(one, root, keys, witnesses, quorum):  # its records up to the seal, or the last that amends that
+    except MALFORMED: return False
+def check_job(one, root, keys, witnesses, quorum, redacted):  # its records up to the seal, or the last that amends that
     records, born, certified, seal, count, counted = list(map(Record, one.pop("records"))), None, {}, None, 0, []
     for at, record in enumerate(records):
-        said, creates = record.body, record.type == "job_created"
-        root = root or (said.get("installation") if creates else None)
-        by = SIGNED_BY.get(record.type) or SIGNED_BY.get((record.type, str(said.get("via"))))
-        if by and root and not is_signed_by(by, record, root, None if creates else born, certified):
-            continue  # nobody's word
-        born = born or (sha256(record.value).hex() if creates else None)
+        said, creates = record.body, record.type == "job_created" and (not redacted or one["creation"] == at)
+        root = root or ((said if record.shown else one).get("installation") if creates else None)
+        certify(said.get("certificate"), root, certified)
+        by = record.shown and (SIGNED_BY.get(record.type) or SIGNED_BY.get((record.type, str(said.get("via")))))
+        if by and root and not is_signed_by(by, record, root, None if creates else born, certified): continue
+        born = born or (record.hash.hex() if creates else None)
         counted.append((at, record))
-        follows = record.type == "job_sealed" and said.get("amends") == (seal and sha256(seal.value).hex())
+        follows = record.shown and record.type == "job_sealed" and said.get("amends") == (seal and seal.hash.hex())
         if follows and is_seal(said, keys, [each.leaf for each in records[:at]]) and said["event_count"] > count:
             seal, count = record, said["event_count"]
     require(seal, "not_sealed")
+    require(redacted or all(each.shown for each in records), "bad_statement")
     offsets, sealed = [each.offset for each in records], [record for at, record in counted if at < count]
     require(offsets == sorted(set(offsets)) and {*map(type, offsets)} == {int} and offsets[0] >= 0, "out_of_order")
-    require({each.body["job_id"] for each in sealed} == {one["job_id"]}, "foreign_record")
+    require({each.body["job_id"] for each in sealed if each.shown} <= {one["job_id"]}, "foreign_record")
     require({each.log_key for each in records} <= {one["job_id"].encode(), None}, "key_mismatch")
-    require("%s %r" % (sealed[0].type, sealed[0].body.get("rules", 1)) == "job_created 1", "not_born")
+    require(born and "%s %r" % (sealed[0].type, sealed[0].body.get("rules", 1)) == "job_created 1", "not_born")
     require(any(record.type in ENDS for record in sealed), "sealed_unfinished", seal.offset)
     check_logged(one["inclusion"], seal.value, keys, witnesses, quorum)
-    check_calls(sealed, {name: unbase64(blob) for name, blob in one["blobs"].items()})
-    line = "holds: %s, %d records, sealed %s" % (one["job_id"], count, seal.body["sealed_at"])
-    return line, {"aetherisEventChain": seal.body["root"], "aetherisEventTree": seal.body["tree"]}
-
+    left_out = [each.type for each in sealed if not each.shown]
+    called, line = not CALLS & {*left_out}, "%s, %d records, sealed %s" % (one["job_id"], count, seal.body["sealed_at"])
+    if called: check_calls(sealed, None if redacted else {name: unbase64(blob) for name, blob in one["blobs"].items()})
+    gaps = ", ".join("%d %s" % (left_out.count(kind), kind) for kind in sorted({*left_out})) or "no record"
+    if redacted: line += "; left out: %s; calls%s checked" % (gaps, "" if called else " not")
+    return "holds: " + line, {"aetherisEventChain": seal.body["root"], "aetherisEventTree": seal.body["tree"]}
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bundle", type=argparse.FileType("rb"))
     parser.add_argument("--public-key", type=argparse.FileType("r"), help="in PEM, or a JSON file of keys with times")
-    parser.add_argument("--self-signed", action="store_true")
+    for flag in ("--self-signed", "--redacted"): parser.add_argument(flag, action="store_true")
     parser.add_argument("--installation", metavar="KEY_ID", help="of the services' root")
     parser.add_argument("--witness", metavar="VKEY", action="append", default=[], help="a witness's key (C2SP)")
     parser.add_argument("--quorum", metavar="N", type=int, help="how many of them; else all")
@@ -236,15 +236,15 @@ def main():
         require(len(set(witnesses.values())) == len(witnesses) >= quorum >= 0, "bad_witnesses")
         trusted = read_keys(given.public_key.read()) if given.public_key else None
         statement, keys = open_envelope(unzip(given.bundle.read()), trusted)
-        kinds = statement["_type"], statement["predicateType"]
-        require(kinds == ("https://in-toto.io/Statement/v1", "urn:aetheris:job-evidence:v1"), "bad_statement")
         jobs = [statement["predicate"], *statement["predicate"].get("continued", [])]
-        lines, digests = zip(*(check_job(one, given.installation, keys, witnesses, quorum) for one in jobs))
+        redacted, said = "redaction" in jobs[0], "%(_type)s %(predicateType)s" % statement
+        require(said == STATEMENT % ("-redacted" * redacted), "bad_statement")
+        require(given.redacted >= redacted, "redacted")
+        lines, digests = zip(*(check_job(one, given.installation, keys, witnesses, quorum, redacted) for one in jobs))
         require(statement["subject"] == [{"name": jobs[0]["job_id"], "digest": digests[0]}], "subject_differs")
     except (*MALFORMED, zlib.error) as error:
         return "refused: %s (offset %s)" % error.args if isinstance(error, Refused) else "refused: malformed"
     print(*lines, NOT_CHECKED, sep="\n")
     return 0 if trusted or given.self_signed else "unchanged since sealed by whoever holds these keys: no --public-key"
-
 if __name__ == "__main__":
     sys.exit(main())

@@ -68,6 +68,7 @@ PLACES = {
     "why": "histories",
     "verify": "proofs",
     "export": "proofs",
+    "receipt": "call_receipts",
     "archive": "archive",
     "seals": "seals",
     "witness": "witness",

@@ -14,7 +14,7 @@ from aetheris.cli.fromlog import JobRecords, read_log
 from aetheris.cli.inputs import read_bytes
 from aetheris.cli.large import stored
 from aetheris.cli.streamfile import Stream
-from aetheris.proofs import ProofReport, RawRecord, bundle
+from aetheris.proofs import ProofReport, RawRecord, bundle, call_proof
 from aetheris.proofs.approver_signatures import BadSigners, TrustedSigner, read_signers
 from aetheris.proofs.authorship import since_birth
 from aetheris.proofs.claims import against_claims
@@ -24,6 +24,7 @@ from aetheris.proofs.evidence import BadEvidence, judge, with_chain
 from aetheris.proofs.openings import BadOpenings, hidden_values_in, opened_values, read_openings
 from aetheris.proofs.records import body_of
 from aetheris.proofs.sealed import SealReport
+from aetheris.proofs.sealed_leaves import BadRecordProof
 from aetheris.proofs.trust import TrustedKey
 from aetheris.proofs.witnesses import BadLogPolicy, LogPolicy, read_log_policy
 from aetheris.protocol.base.signing import key_id_of
@@ -37,10 +38,18 @@ Signers = Sequence[TrustedSigner] | None
 def of_bundle(
     data: bytes, keys: Sequence[TrustedKey] | None, signers: Signers = None, policy: LogPolicy | None = None
 ) -> dict[str, Any]:
-    """The report on an evidence bundle; one that can't be read does not hold."""
+    """The report on an evidence bundle, whole or redacted; one that can't be read does not hold."""
     try:
-        return bundle.judge(data, keys, signers, datetime.now(UTC), policy)
+        return bundle.judge(data, keys, signers, datetime.now(UTC), policy, whole=False)
     except BadEvidence as error:
+        return {"ok": False, "violations": [_finding(error.rule, None, error.message)]}
+
+
+def of_call(data: bytes, keys: Sequence[TrustedKey], policy: LogPolicy | None = None) -> dict[str, Any]:
+    """What the proof of one call shows; one that can't be read does not hold."""
+    try:
+        return call_proof.check(data, keys, datetime.now(UTC), policy)
+    except BadRecordProof as error:
         return {"ok": False, "violations": [_finding(error.rule, None, error.message)]}
 
 
@@ -163,6 +172,12 @@ def unvouched(report: dict[str, Any]) -> dict[str, Any]:
     """The report on a file that was judged by its own keys, where nobody said that these will do."""
     said = "no key was given: where nothing else is wrong, it is unchanged since sealed by whoever holds these keys"
     found = _finding("no_public_key", None, said)
+    return {**report, "ok": False, "violations": [*report["violations"], found]}
+
+
+def not_whole(report: dict[str, Any]) -> dict[str, Any]:
+    """The report on a redacted bundle, where nobody said that this will do."""
+    found = _finding("redacted", None, "records are left out of it: --redacted says that this will do")
     return {**report, "ok": False, "violations": [*report["violations"], found]}
 
 

@@ -133,11 +133,11 @@ def cosignature(note: str, witness: Witness, text: str) -> str | None:
     return None
 
 
-def post(url: str, body: bytes) -> WitnessAnswer:
+def post(url: str, body: bytes, within_s: float = WITHIN_S) -> WitnessAnswer:
     """Ask a witness; it has so many bytes and seconds to answer."""
-    deadline, text = time.monotonic() + WITHIN_S, bytearray()
+    deadline, text = time.monotonic() + within_s, bytearray()
     try:
-        with httpx.Client(timeout=WITHIN_S) as client, client.stream("POST", url, content=body) as answer:
+        with httpx.Client(timeout=within_s) as client, client.stream("POST", url, content=body) as answer:
             for part in answer.iter_bytes():
                 text += part
                 if len(text) > MAX_BODY or time.monotonic() > deadline:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from aetheris.proofs.records import Fact, RawRecord, read
-from aetheris.proofs.signatures import BadSignature, certified, holds, opened, revoked
+from aetheris.proofs.signatures import BadSignature, certified, fingerprint, holds, opened, revoked
 from aetheris.proofs.writers import FOLLOWING, SIGNING, is_nobodys, signer
 
 TOPIC = "aetheris.jobs.events.v1"
@@ -34,6 +34,17 @@ class Authorship:
         """Key id → when its certificates in this job are in force."""
         self.untimely: list[Fact] = []
         """What was signed, by its writer's date, when no certificate of its key was in force; it counts."""
+
+    def begin(self, born: str, installation: str | None) -> None:
+        """Take as created what is left out of a bundle; whether it was so, the signatures of what follows say."""
+        if not self._is_born:
+            self._is_born, self.installation, self.born = True, installation, born
+
+    def know(self, certificate: object) -> None:
+        """Take the certificate that a record carried which is left out; it counts as far as its root signed it."""
+        found = certified(certificate, self.installation) if self.installation is not None else None
+        if found is not None:
+            self._keys.setdefault(fingerprint(found[1]), found)
 
     def is_proved(self, record: RawRecord, fact: Fact) -> bool:
         """Whether it is by who may write it, as far as that is asked for; each record is asked about once."""

@@ -23,6 +23,14 @@ from aetheris.proofs.evidence import (
     read_statement,
     statement,
 )
+from aetheris.proofs.redacted_evidence import PREDICATE_TYPE as REDACTED_TYPE
+from aetheris.proofs.redacted_evidence import (
+    RedactedEvidence,
+    judge_redacted,
+    read_redacted,
+    redacted_statement,
+)
+from aetheris.proofs.redacted_records import Redaction
 from aetheris.proofs.seals import pae
 from aetheris.proofs.trust import NEVER, SEAL, TrustedKey, keyring
 from aetheris.proofs.witnesses import LogPolicy
@@ -48,7 +56,20 @@ def build(evidence: Evidence, judged: Sequence[Judged], sign: Sign) -> bytes:
     Raises:
         BadEvidence: the history breaks a rule, is not sealed, or is too large.
     """
-    payload = dumps(statement(evidence, judged))
+    return _packed(statement(evidence, judged), sign)
+
+
+def build_redacted(evidence: Evidence, judged: Sequence[Judged], redaction: Redaction, sign: Sign) -> bytes:
+    """The same without the records that are to be left out.
+
+    Raises:
+        BadEvidence: as `build`.
+    """
+    return _packed(redacted_statement(evidence, judged, redaction), sign)
+
+
+def _packed(stated: dict[str, Any], sign: Sign) -> bytes:
+    payload = dumps(stated)
     if not _is_bounded(payload):
         raise BadEvidence("too_large", f"a bundle has at most {MAX_VALUES} values; export the stream")
     return pack(envelope(payload, [sign(pae(PAYLOAD_TYPE, payload))]))
@@ -66,6 +87,8 @@ def judge(
     signers: Sequence[TrustedSigner] | None = None,
     now: datetime = NEVER,
     policy: LogPolicy | None = None,
+    *,
+    whole: bool = True,
 ) -> dict[str, Any]:
     """The report on a bundle: by these keys, or by those that it brings itself; what approvers signed, by `signers`.
 
@@ -74,11 +97,15 @@ def judge(
     A key that has retired at `now` vouches for no envelope and no checkpoint.
 
     Raises:
-        BadEvidence: there is nothing in it to report on.
+        BadEvidence: there is nothing in it to report on; or records are left out of it, and it is to be whole.
     """
-    parsed, evidence = _opened(data, keys, now)
+    parsed, evidence = _opened(data, keys, now, whole=whole)
     trusted = evidence.keys if keys is None else keys
-    report = judge_statement(parsed, evidence, LogCheck(trusted, now, policy), signers)
+    logged = LogCheck(trusted, now, policy)
+    if isinstance(evidence, RedactedEvidence):
+        report = judge_redacted(parsed, evidence, logged)
+    else:
+        report = judge_statement(parsed, evidence, logged, signers)
     return {**report, "trusted": [key.key_id for key in trusted]}
 
 
@@ -88,7 +115,9 @@ def contents(data: bytes, keys: Sequence[TrustedKey] | None = None, now: datetim
     Raises:
         BadEvidence: it can't be read, or its signature does not hold.
     """
-    return _opened(data, keys, now)[1]
+    found = _opened(data, keys, now, whole=True)[1]
+    assert isinstance(found, Evidence)  # noqa: S101  asked for whole
+    return found
 
 
 def script() -> bytes:
@@ -101,19 +130,24 @@ def script_sha256() -> str:
     return hashlib.sha256(script()).hexdigest()
 
 
-def _opened(data: bytes, keys: Sequence[TrustedKey] | None, now: datetime) -> tuple[Any, Evidence]:
+def _opened(
+    data: bytes, keys: Sequence[TrustedKey] | None, now: datetime, *, whole: bool
+) -> tuple[Any, Evidence | RedactedEvidence]:
     """The statement, parsed, and what it has: only behind the signature, where the keys are known before."""
     payload, signatures = _unsealed(unpack(data))
     if keys is not None:
-        _check_signature(signatures, payload, keys, now)
+        check_signature(signatures, pae(PAYLOAD_TYPE, payload), keys, now)
     if not _is_bounded(payload):
         raise BadEvidence("bad_statement", f"more than {MAX_VALUES} values")
     parsed = _json(payload, "bad_statement")
     if _is_deep(parsed):
         raise BadEvidence("bad_statement", "nested too deep")
-    evidence = read_statement(parsed)
+    is_redacted = isinstance(parsed, dict) and cast("dict[str, Any]", parsed).get("predicateType") == REDACTED_TYPE
+    evidence = read_redacted(parsed) if is_redacted else read_statement(parsed)
     if keys is None:
-        _check_signature(signatures, payload, evidence.keys, now)
+        check_signature(signatures, pae(PAYLOAD_TYPE, payload), evidence.keys, now)
+    if is_redacted and whole:
+        raise BadEvidence("redacted", "records are left out of it")
     return parsed, evidence
 
 
@@ -131,10 +165,13 @@ def _unsealed(data: bytes) -> tuple[bytes, list[Any]]:
     return _unbase64(data[len(_HEAD) : end]), cast("list[Any]", signatures)
 
 
-def _check_signature(signatures: Sequence[Any], payload: bytes, keys: Sequence[TrustedKey], now: datetime) -> None:
-    """One signature by a trusted key is enough; others are ignored, but none by a trusted key may be wrong."""
+def check_signature(signatures: Sequence[Any], message: bytes, keys: Sequence[TrustedKey], now: datetime) -> None:
+    """One signature by a trusted key is enough; others are ignored, but none by a trusted key may be wrong.
+
+    Raises:
+        BadEvidence.
+    """
     known = keyring(keys, SEAL)
-    message = pae(PAYLOAD_TYPE, payload)
     verified, ended = False, set[str]()
     for one in signatures:
         signature = _mapping(one, "bad_envelope")

@@ -197,19 +197,28 @@ def check_exportable(report: ProofReport) -> None:
         raise BadEvidence("not_sealed", "the job is not sealed yet")
 
 
-def statement(evidence: Evidence, judged: Sequence[Judged]) -> dict[str, Any]:
-    """The statement on a job; `judged` is what the records of its chain give by the evidence's own keys.
+def check_whole(evidence: Evidence, judged: Sequence[Judged]) -> None:
+    """Whether a history becomes evidence; `judged` is what the records of its chain give by the evidence's own keys.
 
     Raises:
         BadEvidence: as `check_exportable`; also where what it continues does not bear it out.
     """
-    report = judged[0].report
     check_exportable(judged[0].at_first.report)
-    for broken in report.violations:
+    for broken in judged[0].report.violations:
         if broken.rule.startswith("seal_"):
             raise BadEvidence(broken.rule, f"what amends its seal does not hold: {broken.message}")
     for broken in spanned(_links(evidence, [one.at_first for one in judged])):
         raise BadEvidence(broken["rule"], f"job {broken['job_id']}: {broken['message']}")
+
+
+def statement(evidence: Evidence, judged: Sequence[Judged]) -> dict[str, Any]:
+    """The statement on a job; `judged` is what the records of its chain give by the evidence's own keys.
+
+    Raises:
+        BadEvidence: as `check_whole`.
+    """
+    report = judged[0].report
+    check_whole(evidence, judged)
     keys = [key.to_json() for key in evidence.keys]
     continued = [{"job_id": one.job_id, **_carried(one)} for one in evidence.continued]
     predicate = {
@@ -305,12 +314,15 @@ class LogCheck:
         if not seal.present:
             yield "not_sealed", "the records hold no seal"
             return
-        line = evidence.records[seal.at].value
+        yield from self.refusals(evidence.records[seal.at].value, evidence.inclusion)
+
+    def refusals(self, line: bytes, inclusion: str) -> Iterator[tuple[str, str]]:
+        """(rule, message) where a seal's line is not in the log by this proof, or came there too late."""
         try:
             if self.policy is None:
-                open_inclusion(evidence.inclusion, log_entry(line), self.keys, self.now)
+                open_inclusion(inclusion, log_entry(line), self.keys, self.now)
             else:
-                found = open_witnessed_inclusion(evidence.inclusion, log_entry(line), self.policy)
+                found = open_witnessed_inclusion(inclusion, log_entry(line), self.policy)
                 yield from self._late(line, found.at)
         except BadNote as error:
             yield error.rule, f"log of seals: {error.message}"
@@ -367,8 +379,8 @@ def _links(evidence: Evidence, judged: Sequence[Judged]) -> list[Link]:
 def _carried(evidence: Evidence) -> dict[str, Any]:
     """What of one job goes with the statement."""
     return {
-        "records": [_record_json(record) for record in evidence.records],
-        "blobs": {name: _base64(data) for name, data in sorted(evidence.blobs.items())},
+        "records": [record_json(record) for record in evidence.records],
+        "blobs": {name: base64_text(data) for name, data in sorted(evidence.blobs.items())},
         "inclusion": evidence.inclusion,
     }
 
@@ -376,28 +388,34 @@ def _carried(evidence: Evidence) -> dict[str, Any]:
 def _evidence(one: Any, keys: tuple[TrustedKey, ...]) -> Evidence:
     return Evidence(
         job_id=_text(one["job_id"]),
-        records=tuple(_record(record) for record in one["records"]),
-        blobs={str(name): _unbase64(data) for name, data in one["blobs"].items()},
+        records=tuple(read_record(record) for record in one["records"]),
+        blobs={str(name): read_bytes64(data) for name, data in one["blobs"].items()},
         inclusion=_text(one["inclusion"]),
         keys=keys,
     )
 
 
-def _record_json(record: RawRecord) -> dict[str, Any]:
+def record_json(record: RawRecord) -> dict[str, Any]:
+    """A record in a statement."""
     return {
         "offset": record.offset,
-        "key": None if record.key is None else _base64(record.key),
-        "headers": [[name, _base64(value)] for name, value in record.headers],
-        "value": _base64(record.value),
+        "key": None if record.key is None else base64_text(record.key),
+        "headers": [[name, base64_text(value)] for name, value in record.headers],
+        "value": base64_text(record.value),
     }
 
 
-def _record(one: Any) -> RawRecord:
+def read_record(one: Any) -> RawRecord:
+    """Of a statement.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is none.
+    """
     offset, key = one["offset"], one["key"]
     if not isinstance(offset, int) or isinstance(offset, bool):
         raise TypeError
-    headers = tuple((_text(name), _unbase64(value)) for name, value in one["headers"])
-    return RawRecord(offset, None if key is None else _unbase64(key), headers, _unbase64(one["value"]))
+    headers = tuple((_text(name), read_bytes64(value)) for name, value in one["headers"])
+    return RawRecord(offset, None if key is None else read_bytes64(key), headers, read_bytes64(one["value"]))
 
 
 def _text(value: Any) -> str:
@@ -406,11 +424,17 @@ def _text(value: Any) -> str:
     return value
 
 
-def _base64(data: bytes) -> str:
+def base64_text(data: bytes) -> str:
+    """Bytes in a statement."""
     return base64.b64encode(data).decode()
 
 
-def _unbase64(text: Any) -> bytes:
+def read_bytes64(text: Any) -> bytes:
+    """Of a statement.
+
+    Raises:
+        TypeError, ValueError: it is no base64.
+    """
     try:
         return base64.b64decode(_text(text), validate=True)
     except binascii.Error:

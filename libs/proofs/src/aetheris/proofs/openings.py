@@ -59,7 +59,7 @@ def opened_values(records: Iterable[RawRecord], openings: Iterable[Mapping[str, 
     wrong: list[str] = []
     for one in openings:
         c = str(one.get("c"))
-        if c in hidden and _fits(one):
+        if c in hidden and fits(one):
             opened.add(c)
         else:
             wrong.append(c)
@@ -71,12 +71,18 @@ def hidden_in(record: RawRecord, body: object) -> Iterator[str]:
     return (c for c, _ in hidden_values_in(record, body))
 
 
+def commitments_in(part: object) -> Iterator[str]:
+    """The c of each value that is hidden in a part of a record."""
+    return (c for c, _ in _hidden_values(part))
+
+
 def hidden_values_in(record: RawRecord, body: object) -> Iterator[tuple[str, str]]:
     """(its c, its k) of each value that a record hides; `body` is what it says."""
     return _hidden_values(body) if _MARK in record.value else iter(())
 
 
-def _fits(opening: Mapping[str, Any]) -> bool:
+def fits(opening: Mapping[str, Any]) -> bool:
+    """Whether c is made of the salt and the value that stand beside it."""
     try:
         salt = bytes.fromhex(str(opening["salt"]))
         data = canonical(opening["value"])

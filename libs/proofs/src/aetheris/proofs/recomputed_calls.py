@@ -49,6 +49,14 @@ class RecomputedCalls:
         self._edited_calls: dict[tuple[str, int], dict[str, tuple[Fact, RecomputedCall]]] = {}
         self._results: dict[str, Any] = {}
 
+    def call_of(self, start: Fact) -> RecomputedCall | None:
+        """The call of a valid start; None where plan and results make none with its key.
+
+        Raises:
+            UnreadableResult: a large result, of which its arguments are made, is not here.
+        """
+        return self._calls_of(start).get(start.key)
+
     def violations(self) -> Iterator[Violation]:
         """Each record that says another identity than follows from what precedes it."""
         yield from self._plan()

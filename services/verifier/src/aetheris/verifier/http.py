@@ -10,7 +10,10 @@ from fastapi import Depends, FastAPI, Header, Path, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from aetheris.http_server.internal import InternalKey, NotInternal
+from aetheris.proofs.call_proof import MAX_NAMES, AskedCall
 from aetheris.proofs.evidence import BadEvidence
+from aetheris.proofs.redacted_records import BadRedaction, Redaction
+from aetheris.proofs.sealed_leaves import BadRecordProof
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, BlobsUnreachable
 from aetheris.runtime.log.interface import ArchiveUnusable, LogError
@@ -56,6 +59,27 @@ def _jobs(app: FastAPI, proofs: Proofs) -> None:
     @app.get("/jobs/{job_id}/evidence")
     async def evidence(whose: Tenant, job_id: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         return Response(await proofs.evidence(job_id, whose), media_type="application/zip")
+
+    @app.get("/jobs/{job_id}/redacted-evidence")
+    async def redacted(  # pyright: ignore[reportUnusedFunction]
+        whose: Tenant,
+        job_id: str,
+        audience: Annotated[str, Query(alias="for")] = "",
+        redact: Annotated[list[str] | None, Query(max_length=MAX_NAMES)] = None,
+    ) -> Response:
+        found = await proofs.redacted(job_id, whose, Redaction.of(redact or (), audience))
+        return Response(found, media_type="application/zip")
+
+    @app.get("/jobs/{job_id}/call-proof")
+    async def call(  # pyright: ignore[reportUnusedFunction]
+        whose: Tenant,
+        job_id: str,
+        external_id: str,
+        disclose: Annotated[list[str] | None, Query(max_length=MAX_NAMES)] = None,
+        step: str | None = None,
+    ) -> Response:
+        asked = AskedCall(external_id, tuple(disclose or ()), step)
+        return Response(await proofs.call(job_id, whose, asked), media_type="application/vnd.aetheris.call-proof+json")
 
     @app.get("/jobs/{job_id}/inclusion")
     async def inclusion(whose: Tenant, job_id: str) -> PlainTextResponse:  # pyright: ignore[reportUnusedFunction]
@@ -115,6 +139,8 @@ def _answer_errors(app: FastAPI) -> None:
     answer(UnknownJob, 404, lambda error: error.code)
     answer(NotLogged, 404, lambda error: error.code)
     answer(BadEvidence, 409, lambda error: error.rule if error.rule == "not_sealed" else "stream_broken")
+    answer(BadRedaction, 400, lambda error: error.code)
+    answer(BadRecordProof, 409, lambda error: error.rule)
     for missing in (BlobMissing, BlobCorrupt):
         answer(missing, 409, lambda error: error.code)
     for unavailable in (StillReading, SealLogForked, BlobsUnreachable, KeyAway, ArchiveUnusable):

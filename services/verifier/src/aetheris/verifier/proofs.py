@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from aetheris.proofs import RawRecord, Violation, bundle
+from aetheris.proofs import RawRecord, Violation, bundle, call_proof
+from aetheris.proofs.call_proof import AskedCall
 from aetheris.proofs.claims import AGAIN_S, SEAL_WITHIN_S, Claim, against_claims, lacks_seal
 from aetheris.proofs.continued import MAX_CONTINUED, Link
 from aetheris.proofs.evidence import (
@@ -22,6 +23,7 @@ from aetheris.proofs.evidence import (
 )
 from aetheris.proofs.execution import LoadBlob
 from aetheris.proofs.records import read, violation
+from aetheris.proofs.redacted_records import Redaction
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.messages.events import JobCreated
 from aetheris.runtime.log.history import JobLogReader
@@ -126,6 +128,26 @@ class Proofs:
             As `inclusion`; BlobMissing, BlobCorrupt.
         """
         return await self._packed(await self._chain(job_id, tenant))
+
+    async def redacted(self, job_id: str, tenant: str, redaction: Redaction) -> bytes:
+        """The bundle without the records that are to be left out.
+
+        Raises:
+            As `evidence`.
+        """
+        chain = [(one, await self._inclusion(one)) for one in await self._chain(job_id, tenant)]
+        return await asyncio.to_thread(self._pack, chain, redaction)
+
+    async def call(self, job_id: str, tenant: str, asked: AskedCall) -> bytes:
+        """The proof of one call by itself, with what is to be disclosed of it.
+
+        Raises:
+            As `inclusion`; BadRecordProof: there is no such call, or it can't be disclosed so.
+        """
+        one, load = CheckedJob(job_id, *await self._checked(job_id, tenant)), loader(self.runtime.blobs)
+        inclusion = await self._inclusion(one)
+        known = (one.records, one.judged, inclusion, asked)
+        return await asyncio.to_thread(call_proof.make, *known, sign=self._sign, load=load)
 
     async def packed(self, job_id: str) -> PackedJob:
         """A job as it is archived, whosever it is.
@@ -234,13 +256,17 @@ class Proofs:
         check_exportable(one.judged.at_first.report)
         return await self.seals.inclusion(one.records[one.judged.report.seal.at].value)
 
-    def _pack(self, chain: Sequence[tuple["CheckedJob", str]]) -> bytes:
-        first, *earlier = (self._evidence(*one) for one in chain)
-        judged = [one.judged for one, _ in chain]
-        return bundle.build(replace(first, continued=tuple(earlier)), judged, self._sign)
+    def _pack(self, chain: Sequence[tuple["CheckedJob", str]], redaction: Redaction | None = None) -> bytes:
+        whole = redaction is None
+        first, *earlier = (self._evidence(*one, with_blobs=whole) for one in chain)
+        judged, all_of_it = [one.judged for one, _ in chain], replace(first, continued=tuple(earlier))
+        if redaction is None:
+            return bundle.build(all_of_it, judged, self._sign)
+        return bundle.build_redacted(all_of_it, judged, redaction, self._sign)
 
-    def _evidence(self, one: "CheckedJob", inclusion: str) -> Evidence:
-        blobs = {name: self.runtime.blobs.read(name) for name in large_results(one.judged.history)}
+    def _evidence(self, one: "CheckedJob", inclusion: str, *, with_blobs: bool) -> Evidence:
+        large = large_results(one.judged.history) if with_blobs else ()
+        blobs = {name: self.runtime.blobs.read(name) for name in large}
         return Evidence(one.job_id, one.records, blobs, inclusion, self.keys.trusted)
 
     def _sign(self, message: bytes) -> Mapping[str, str]:

@@ -23,10 +23,12 @@ from aetheris.cli.console import (
     progress,
     shown,
 )
+from aetheris.cli.fresh_cosignatures import witnessed
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import read_bytes
 from aetheris.cli.job_ids import of_job, whole_id
 from aetheris.cli.streamfile import Stream
+from aetheris.proofs import call_proof
 from aetheris.proofs.evidence import violations_at_first
 from aetheris.proofs.witnesses import LogPolicy
 from aetheris.protocol.base.ids import check_name
@@ -37,7 +39,9 @@ MOST_SHOWN = 20
 
 
 def verify(
-    target: Annotated[str, typer.Argument(metavar="ID|FILE", help="A job's id, or an exported bundle or stream.")],
+    target: Annotated[
+        str, typer.Argument(metavar="ID|FILE", help="A job's id, or an exported bundle, stream or call.")
+    ],
     *,
     public_key: Annotated[
         list[Path] | None,
@@ -48,6 +52,9 @@ def verify(
     self_signed: Annotated[
         bool,
         typer.Option("--self-signed", help="Take the keys that a file brings: that says not who sealed it."),
+    ] = False,
+    redacted: Annotated[
+        bool, typer.Option("--redacted", help="Take a bundle from which records are left out, as far as it shows.")
     ] = False,
     signers: Annotated[
         Path | None,
@@ -88,8 +95,14 @@ def verify(
             raise CommandError(Exit.BAD_INPUT, "bad_usage", "--erasures: only with FILE", field="--erasures")
         given = GivenKeys(public_key, self_signed, None if policy is None else judgement.read_policy_file(policy))
         report = _report(target, given, data, signers, roots=roots if from_log else None)
+        if redacted and "redacted" not in report:
+            raise CommandError(Exit.BAD_INPUT, "bad_usage", "--redacted: nothing is left out of it", field="--redacted")
+        if "redacted" in report and not redacted:
+            report = judgement.not_whole(report)
         if roots:
             report = judgement.under_roots(report, roots)
+        if openings is not None and "redacted" in report:
+            raise CommandError(Exit.BAD_INPUT, "bad_usage", "--openings: only with a whole bundle", field="--openings")
         if openings is not None:
             report = judgement.with_openings(report, Path(target), openings)
         if erasures is not None:
@@ -97,6 +110,10 @@ def verify(
             report = judgement.with_erasures(report, Path(target), erasures, known or None)
         if as_json:
             print_json(report)
+        elif "redacted" in report:
+            _print_redacted(report)
+        elif "not_shown" in report:
+            _print_call(report)
         else:
             _print(report)
     end(Exit.HOLDS if holds(report) else Exit.FAILED)
@@ -112,6 +129,19 @@ def export(
         bool, typer.Option("--stream", help="Only the raw stream; also of a job that still runs.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="With --stream: also one that breaks a rule.")] = False,
+    audience: Annotated[
+        str | None, typer.Option("--for", metavar="auditor", help="Leave out payloads that no rule needs.")
+    ] = None,
+    redact: Annotated[
+        str,
+        typer.Option(metavar="FIELDS", help="Leave out: arguments, results, reasons, types of records; with commas."),
+    ] = "",
+    policy: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="AETHERIS_SEAL_POLICY", help="Whose witnesses must have seen its seal: they are asked now."
+        ),
+    ] = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
@@ -120,19 +150,32 @@ def export(
         check_name(job_id, "ID")
         if force and not stream:
             raise CommandError(Exit.BAD_INPUT, "bad_usage", "--force: only with --stream", field="--force")
+        names = [name for part in redact.split(",") if (name := part.strip())]
+        if stream and (audience is not None or redact):
+            raise CommandError(Exit.BAD_INPUT, "bad_usage", "--for, --redact: only of a bundle", field="--redact")
+        if redact and not names:
+            raise CommandError(Exit.BAD_INPUT, "bad_usage", "--redact: says nothing", field="--redact")
         with connected(data) as client:
             job_id = whole_id(client, job_id)
-        content, ok = _stream(job_id, data, force=force) if stream else _bundle(job_id, data)
+        seen = _witnessed(job_id, policy, data) if policy is not None and not stream else {}
+        if stream:
+            content, ok = _stream(job_id, data, force=force)
+        elif audience is not None or names:
+            content, ok = _redacted(job_id, data, audience, names)
+        else:
+            content, ok = _bundle(job_id, data)
         file = to if to is not None else Path(f"{job_id}.{'jsonl' if stream else 'zip'}")
         _write(content, file)
         if as_json and file != Path("-"):
-            print_json({"job_id": job_id, "file": str(file), "bytes": len(content), "ok": ok})
+            print_json({"job_id": job_id, "file": str(file), "bytes": len(content), "ok": ok, **seen})
         else:
             progress("exported", f"{len(content)} bytes to {file}")
 
 
 def holds(report: Mapping[str, Any]) -> bool:
-    """Whether every proof holds and nothing contradicts it."""
+    """Whether every proof holds and nothing contradicts it; of a call, or a redacted bundle, what is shown."""
+    if "not_shown" in report or "redacted" in report:
+        return bool(report["ok"])
     if "tool_invocation_ledger_proof" not in report:
         return False
     seal: Mapping[str, Any] = report.get("seal") or {}
@@ -180,6 +223,10 @@ def _of_file(path: Path, keys: GivenKeys, data: Path, signers: judgement.Signers
     trusted = known if known or keys.files else None
     if content.startswith(_ZIP) or path.suffix == ".zip":
         report = judgement.of_bundle(content, trusted, signers, keys.policy)
+    elif call_proof.is_one(content):
+        if keys.own:
+            raise CommandError(Exit.BAD_INPUT, "bad_usage", "--self-signed: a call's proof brings no key")
+        return judgement.of_call(content, known, keys.policy)
     elif keys.policy is not None:
         raise CommandError(Exit.BAD_INPUT, "bad_usage", "--policy: a stream is in no log", field="--policy")
     else:
@@ -196,6 +243,32 @@ def _bundle(job_id: str, data: Path) -> tuple[bytes, bool]:
     for broken in violations_at_first(report):
         raise _broken(broken)
     return content, holds(report)
+
+
+def _witnessed(job_id: str, policy: Path, data: Path) -> dict[str, Any]:
+    """{witnessed}: who has seen its seal in the log; said, and no reason not to export."""
+    found = witnessed(job_id, judgement.read_policy_file(policy), data)
+    for name, why in found["missing"].items():
+        progress("not seen", f"by {name}: {shown(why)}")
+    if found["by"]:
+        progress("seen", f"by {', '.join(found['by'])}, at {found['at']}")
+    else:
+        progress("unwitnessed", "too few witnesses have seen its seal: it does not hold under the policy yet")
+    return {"witnessed": found}
+
+
+def _redacted(job_id: str, data: Path, audience: str | None, names: Sequence[str]) -> tuple[bytes, bool]:
+    """The same without what is left out: written only if it is."""
+    with connected(data) as client:
+        content = client.evidence(job_id, audience=audience, redact=names)
+    report = judgement.of_bundle(content, None)
+    for broken in report["violations"]:
+        raise _broken(broken)
+    left_out = report.get("redacted")
+    if left_out is None or (left_out["for"], left_out["names"]) != (audience, sorted({*names})):
+        raise CommandError(Exit.FAILED, "not_redacted", "the verifier's bundle is another than was asked for")
+    progress("left out", f"{left_out['records']} of {report['event_count']} records, and large results")
+    return content, report["ok"]
 
 
 def _stream(job_id: str, data: Path, *, force: bool) -> tuple[bytes, bool]:
@@ -274,6 +347,38 @@ def _print(report: Mapping[str, Any]) -> None:
         out.print(Text("unchanged since sealed by whoever holds these keys", "yellow"))
     else:
         out.print(Text("holds", "green") if holds(report) else Text("does not hold", "red"))
+
+
+def _print_redacted(report: Mapping[str, Any]) -> None:
+    for one in (report, *report.get("continued", ())):
+        redacted = one["redacted"]
+        types = ", ".join(f"{count} {shown(kind)}" for kind, count in redacted["types"].items())
+        rules = "checked, but for what large results say" if redacted["rules_checked"] else "not checked"
+        fields(
+            (
+                ("job", one["job_id"]),
+                ("event tree", one["event_tree_root_hash"]),
+                ("events", one.get("event_count")),
+                ("signed under", one["installation"] or "no root that is shown"),
+                ("left out", f"{redacted['records']} records: {types or 'none'}; large results"),
+                ("rules", rules),
+            )
+        )
+    for violation in report["violations"]:
+        _print_finding("violation", violation)
+    for record in report["unproven"]:
+        _print_finding("does not count", record)
+    fields((("trusted keys", ", ".join(report["trusted"])),))
+    out.print(Text("holds, as far as it is shown", "green") if report["ok"] else Text("does not hold", "red"))
+
+
+def _print_call(report: Mapping[str, Any]) -> None:
+    beside = ("ok", "violations", "trusted", "not_shown", "hidden_values", "opened_values")
+    fields([(name, value) for name, value in report.items() if name not in beside])
+    hidden = report["hidden_values"]
+    fields((("hidden", f"{hidden} values, {report['opened_values']} of them opened" if hidden else None),))
+    fields((("not shown", ", ".join(report["not_shown"])), ("trusted keys", ", ".join(report["trusted"]))))
+    out.print(Text("holds: this call, as its verifier signed it; what else the job did, its bundle shows", "green"))
 
 
 def _print_proofs(report: Mapping[str, Any]) -> None:

@@ -32,7 +32,7 @@ from aetheris.proofs.notes import (
     read_checkpoint,
     verifier_key,
 )
-from aetheris.proofs.record_proof import BadRecordProof
+from aetheris.proofs.sealed_leaves import BadRecordProof
 from aetheris.proofs.tiles import BadTile
 from aetheris.proofs.trust import LOG, SEAL, TrustedKey
 

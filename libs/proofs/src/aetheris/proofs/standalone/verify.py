@@ -2,6 +2,7 @@
 """Check an evidence bundle of Aetheris, trusting nobody:
     python3 verify.py BUNDLE.zip --public-key KEYS [--installation KEY_ID] [--signers FILE]
     python3 verify.py BUNDLE.zip --self-signed …
+    python3 verify.py BUNDLE.zip --redacted …
 
 Needs Python 3.11 and the package `cryptography` (for Ed25519 and P-256), and no network. It shares no code with
 Aetheris and is meant to be read, from here to the end, in the order in which it checks:
@@ -13,6 +14,7 @@ Aetheris and is meant to be read, from here to the end, in the order in which it
   5 the seal     signed over chain and hashes; and the log of all seals, whose signed checkpoint must contain it
   6 the chain    the jobs that it continues, judged alike; what it says of them is what their sealed records say
   7 the answer   the report; and what the bundle says again for its readers must follow from its records
+  8 redacted     a bundle from which records are left out, which only --redacted takes: what is shown, and what is not
 
 What is wrong is named by its rule (docs/verification.md says each in a sentence) and by the event. KEYS is a public
 key in PEM or a file {"keys": [...]}; without it the bundle's own are taken, and the answer is only "unchanged since
@@ -364,6 +366,8 @@ class Record:
         self.output = self.text("output_hash") if self.succeeded else ""
         self.claims = ""  # the type of what is not signed by who may write it: that says nothing
         self.left_out = False  # it lies behind what was sealed at first, and is no fact that may come late
+        self.hash, self.shown = sha256(value), True  # not where a redacted bundle has its hash alone
+        self.certificate: Any = None  # which it carried, then
 
     def header(self, name: str) -> bytes:
         return self.headers.get(name, b"")
@@ -419,7 +423,7 @@ def leaves(records: list[Record]) -> list[bytes]:
     found: list[bytes] = []
     for one in records:
         said = [b"\xff\xff\xff\xfe" if name in one.repeated else prefixed(one.headers.get(name)) for name in COVERED]
-        found.append(sha256(b"\0" + b"".join(said) + prefixed(sha256(one.value))))
+        found.append(sha256(b"\0" + b"".join(said) + prefixed(one.hash)))
     return found
 
 
@@ -569,12 +573,21 @@ VALUE = r'"value":"([A-Za-z0-9+/]{86}==)"\}\}'
 SIGNATURE = re.compile(f'"index":{NUMBER},{BY},"path":"([A-Za-z0-9+/]+=*)","size":{NUMBER},{VALUE}|{BY},{VALUE}')
 
 
-def check_writers(records: list[Record]) -> str | None:
-    """The root's key id, if the job is signed; what its writer has not signed says nothing from here on."""
+def check_writers(records: list[Record], creation: int = -1, stated: str | None = None) -> str | None:
+    """The root's key id, if the job is signed; what its writer has not signed says nothing from here on.
+
+    Of a redacted job the creation may be left out: where it lies and which root it names is stated, and borne out, or
+    not, by the signatures behind it. Certificates of records that are left out stand beside these.
+    """
     born: Record | None = None
     root: str | None = None
     keys: dict[str, tuple[str, Ed25519PublicKey | None]] = {}
     for record in records:
+        if not record.shown:
+            if born is None and record.at == creation and record.chained == b"job_created":
+                born, root = record, stated
+            keys = certified(record.certificate, root) | keys
+            continue
         says = record.body
         service = WRITERS.get(record.type, "")
         if record.type == "tool_invocation_finished":
@@ -614,6 +627,21 @@ def is_revocation(root: str, says: dict[str, Any]) -> bool:
     return True
 
 
+def certified(certificate: Any, root: str | None) -> dict[str, tuple[str, Ed25519PublicKey | None]]:
+    """By its id, the service and the key of a certificate that this root signed; nothing for any other."""
+    says = mapping(certificate)
+    try:
+        body = {name: says[name] for name in ("service", "public_key", "not_before", "not_after", "root")}
+        key, by = (unbase64(body[name], "", exact=True) for name in ("public_key", "root"))
+        if not all(isinstance(one, str) for one in body.values()) or sha256(by).hex() != root:
+            return {}
+        said = pae("application/vnd.aetheris.certificate+json", canonical(body).encode())
+        Ed25519PublicKey.from_public_bytes(by).verify(unbase64(says["signature"], "", exact=True), said)
+        return {sha256(key).hex(): (body["service"], Ed25519PublicKey.from_public_bytes(key))}
+    except Exception:
+        return {}
+
+
 def is_by(
     service: str, root: Any, record: Record, born: Record | None, keys: dict[str, tuple[str, Ed25519PublicKey | None]]
 ) -> bool:
@@ -623,24 +651,13 @@ def is_by(
     if not value or not mark or not found or not isinstance(root, str):
         return False
     index, key_id, path, size, signature = found.groups()[:5] if found[2] else ("0", found[6], "", "1", found[7])
-    names = ("service", "public_key", "not_before", "not_after", "root")
-    certificate = mapping(says) if (says := record.body.get("certificate")) else {}
     try:
         hashes = unbase64(path, "", exact=True)
-        if key_id not in keys:
-            body = {name: certificate[name] for name in names}
-            key, by = (unbase64(body[name], "", exact=True) for name in ("public_key", "root"))
-            if not all(isinstance(one, str) for one in body.values()):
-                return False
-            if (sha256(key).hex(), sha256(by).hex()) != (key_id, root):
-                return False
-            said = pae("application/vnd.aetheris.certificate+json", canonical(body).encode())
-            Ed25519PublicKey.from_public_bytes(by).verify(unbase64(certificate["signature"], "", exact=True), said)
-            known = body["service"], Ed25519PublicKey.from_public_bytes(key)
-        else:
-            known = keys[key_id]
+        known = keys.get(key_id) or certified(record.body.get("certificate"), root).get(key_id)
+        if known is None:
+            return False
         place = {
-            "born": None if record.type in ("job_created", "birth_repeated") else born and sha256(born.value).hex(),
+            "born": None if record.type in ("job_created", "birth_repeated") else born and born.hash.hex(),
             "installation": root,
             "key": record.text("job_id"),
             "sequence": None,
@@ -2664,6 +2681,9 @@ def ledger_row(job: Job, one: Try) -> dict[str, Any]:
     }
 
 
+WHOLE, REDACTED = "urn:aetheris:job-evidence:v1", "urn:aetheris:job-evidence-redacted:v1"
+
+
 def check_bundle(
     data: bytes,
     trusted: dict[str, Key] | None,
@@ -2680,17 +2700,25 @@ def check_bundle(
     if is_deep(statement):
         raise Bad("bad_statement")
     try:
-        kinds = statement["_type"], statement["predicateType"]
-        if kinds != ("https://in-toto.io/Statement/v1", "urn:aetheris:job-evidence:v1"):
+        if statement["_type"] != "https://in-toto.io/Statement/v1" or statement["predicateType"] not in (
+            WHOLE,
+            REDACTED,
+        ):
             raise ValueError("another kind of statement")
         predicate = statement["predicate"]
         own = read_keys(json.dumps({"keys": predicate["keys"]}).encode())
         keys = own if trusted is None else trusted
-        jobs = [Given(one) for one in (predicate, *predicate.get("continued", []))]
+        given, is_whole = (predicate, *predicate.get("continued", [])), statement["predicateType"] == WHOLE
+        jobs = [Given(one) for one in given if is_whole]
+        redacted = [Redacted(one) for one in given if not is_whole]
+        if not is_whole:
+            check_stated(predicate["redaction"])
     except (KeyError, TypeError, ValueError, AttributeError):
         raise Bad("bad_statement") from None
     if trusted is None:
         check_envelope(payload, signatures, keys)
+    if redacted:
+        return check_redacted(statement, redacted, keys, installation)
     chain = [
         Link(one.job_id, *judge_sealed(one.records, one.blobs, of_use(keys, "seal"), signers), one.blobs)
         for one in jobs
@@ -2756,9 +2784,163 @@ class Given:
         return found
 
 
+# --- 8. A redacted bundle: what is shown holds as ever. What is left out is named, and what is not judged by that.
+
+UNRULED = {  # types that no rule looks at, but for the chain
+    *("decision_snapshot", "state_changed", "state_checkpointed", "effect_confirmed", "confirmation_failed"),
+    *("retry_scheduled", "invocation_cancel_requested", "signal_received"),
+}
+MOST_PLACES = 1_000
+
+
+class Redacted:
+    """What a redacted bundle has of one job: its records up to the seal that counts, some by their hash alone."""
+
+    def __init__(self, one: dict[str, Any]) -> None:
+        self.job_id, self.inclusion, self.creation, self.root = (
+            one[name] for name in ("job_id", "inclusion", "creation", "installation")
+        )
+        texts = (self.job_id, self.inclusion, "" if self.root is None else self.root)
+        if type(self.creation) is not int or not all(isinstance(text, str) for text in texts):
+            raise TypeError("a text or a number is missing")
+        self.records = [read_shown(at, record) for at, record in enumerate(one["records"])]
+
+    def report(self, keys: dict[str, Key]) -> dict[str, Any]:
+        *records, last = self.records or [Record(0, 0, None, [], b"")]
+        root = check_writers(self.records, self.creation, self.root)
+        left_out = [one for one in self.records if not one.shown]
+        types = [one.chained.decode(errors="replace") for one in left_out]
+        sealed = last.shown and last.readable and last.chained == b"job_sealed"
+        ruled = {*types} <= UNRULED and sealed and last.body.get("amends") is None
+        wrong = [(rule, None) for rule in self.wrong_with_seal(records, last, of_use(keys, "seal"))]
+        wrong += [(rule, None) for rule in self.wrong_in_log(last, keys)] if ("not_sealed", None) not in wrong else []
+        found = [*wrong, *self.wrong_records(ruled)]
+        if ruled:
+            job, hashes = Job(self.records), hashed(Job(records), {})
+            found += [*job.found, *job.ledger, *job.replay, *check_activations(self.records)[0]]
+            found += [one for one in hashes.unreadable if one[0] != "missing_blob"]
+            found += broken(
+                last,
+                seal_execution_hash=last.text("execution_hash") != hashes.execution,
+                seal_outcome_hash=not hashes.unreadable and last.text("outcome_hash") != hashes.outcome,
+            )
+        places = {(record.at if record else -1, rule): record for rule, record in found}
+        named = zip(left_out[:MOST_PLACES], types, strict=False)
+        return {
+            "job_id": self.job_id,
+            "ok": not places,
+            "installation": root,
+            "event_chain_root_hash": last.body.get("root") if sealed else None,  # its word: it is not computed
+            "event_tree_root_hash": tree(leaves(records)).hex(),
+            "event_count": len(records),
+            "sealed_at": str(last.body.get("sealed_at")),
+            "redacted": {
+                "records": len(left_out),
+                "types": {kind: types.count(kind) for kind in sorted({*types})},
+                "places": [{"index": r.at, "offset": r.offset, "event_id": r.id, "type": kind} for r, kind in named],
+                "rules_checked": ruled,
+            },
+            "violations": [finding(rule, places[at, rule]) for at, rule in sorted(places)],
+            "unproven": [finding("unproven_record", record) for record in self.records if record.claims],
+            "hidden_values": len({c for one in self.records if b'"$hidden"' in one.value for c in hidden(one.body)}),
+        }
+
+    def wrong_records(self, ruled: bool) -> list[Finding]:
+        whole = {"not_born", "born_twice", "foreign_record", "bad_reference"}  # said where all rules are judged
+        found = check_records(self.records)
+        found = [one for one in found if one[1] and (ruled or one[0] not in whole)]
+        found = [one for one in found if one[0] == "out_of_order" or (one[1] and one[1].shown)]
+        foreign = [one for one in self.records if one.body and one.text("job_id") != self.job_id]
+        return [*found, *(("foreign_record", one) for one in foreign)]
+
+    def wrong_with_seal(self, records: list[Record], last: Record, keys: dict[str, Key]) -> Iterator[str]:
+        if not last.shown or last.chained != b"job_sealed":
+            yield "not_sealed"
+            return
+        created = records[self.creation] if 0 <= self.creation < len(records) else None
+        if created is None or created.chained != b"job_created":
+            yield "not_born"
+        if not {one.chained for one in records} & {b"job_completed", b"job_failed", b"job_cancelled"}:
+            yield "sealed_unfinished"
+        key = keys.get(last.text("key_id"))
+        if key is None or not is_signed(last, key):
+            yield "seal_signature" if key else "seal_unknown_key"
+            return
+        if refusal := key.refusal(last.text("sealed_at")):
+            yield refusal
+            return
+        if not is_number(last.body.get("chain"), 2):
+            yield "seal_chain"
+            return
+        count, amends = last.body.get("event_count"), last.body.get("amends")
+        before = [r for r in records if r.shown and r.chained == b"job_sealed" and r.hash.hex() == amends]
+        old = before[0].body.get("event_count") if before else 0
+        proved = growth(leaves(records), old) if type(old) is int and 0 < old <= len(records) else None
+        if type(count) is not int or count != len(records) or count < 1:
+            yield "seal_count"
+        elif last.text("tree") != tree(leaves(records)).hex():
+            yield "seal_tree"
+        elif amends is not None and (proved is None or last.body.get("consistency") != proved):
+            yield "seal_consistency"
+        if last.text("job_id") != self.job_id:
+            yield "other_job"
+        if created and created.shown and created.body.get("tenant") != last.body.get("tenant"):
+            yield "seal_tenant"
+
+    def wrong_in_log(self, last: Record, keys: dict[str, Key]) -> Iterator[str]:
+        try:
+            check_log_of_seals(self.inclusion, last.value, keys)
+        except Bad as error:
+            yield error.args[0]
+
+
+def read_shown(at: int, one: dict[str, Any]) -> Record:
+    if "value_sha256" not in one:
+        return read_record(at, one)
+    if not {*one} <= {"offset", "headers", "value_sha256", "certificate"} or type(one["offset"]) is not int:
+        raise TypeError("another form of a record")
+    headers, said = [(name, unbase64(value, "bad_statement")) for name, value in one["headers"]], one["value_sha256"]
+    if not {name for name, _ in headers} <= {*COVERED} or not re.fullmatch("[0-9a-f]{64}", said):
+        raise ValueError("another header, or no hash")
+    record = Record(at, one["offset"], None, headers, b"")
+    if record.repeated:
+        raise ValueError("a header that comes twice")
+    record.shown, record.hash, record.certificate = False, bytes.fromhex(said), one.get("certificate")
+    record.readable, record.outdated, record.type = True, False, ""
+    return record
+
+
+def check_stated(said: dict[str, Any]) -> None:
+    """What was to be left out, as the bundle says."""
+    if {*said} != {"for", "names"} or not all(isinstance(one, str) for one in (said["for"] or "", *said["names"])):
+        raise TypeError("of another form")
+
+
+def check_redacted(
+    statement: dict[str, Any], jobs: list[Redacted], keys: dict[str, Key], installation: str | None
+) -> dict[str, Any]:
+    """The report on a redacted bundle. What it holds is what is shown, and no rule of what is not."""
+    first, *earlier = [one.report(keys) for one in jobs]
+    digests = {"aetherisEventChain": first["event_chain_root_hash"], "aetherisEventTree": first["event_tree_root_hash"]}
+    subject = [{"name": jobs[0].job_id, "digest": digests}]
+    found = [finding("subject_differs")] if statement.get("subject") != subject else []
+    found += [one | {"job_id": job["job_id"]} for job in earlier for one in job["violations"]]
+    if installation:
+        others = [job["job_id"] for job in (first, *earlier) if job["installation"] != installation]
+        found += [finding("other_installation") | {"job_id": job_id} for job_id in others]
+    violations, shown = [*found, *first["violations"]], ("job_id", "ok", "event_tree_root_hash", "installation")
+    return first | {
+        "ok": not violations,
+        "redacted": statement["predicate"]["redaction"] | first["redacted"],
+        "violations": violations,
+        "continued": [{name: one[name] for name in (*shown, "redacted")} for one in earlier],
+        "trusted": [*keys],
+    }
+
+
 def main(arguments: list[str]) -> int:
-    self_signed = "--self-signed" in arguments
-    arguments = [one for one in arguments if one != "--self-signed"]
+    self_signed, redacted = "--self-signed" in arguments, "--redacted" in arguments
+    arguments = [one for one in arguments if one not in ("--self-signed", "--redacted")]
     given = dict(zip(arguments[1::2], arguments[2::2], strict=False))
     known = {"--installation", "--signers"} | ({"--public-key"} if not self_signed else set())
     if len(arguments) != 1 + 2 * len(given) or not given.keys() <= known:
@@ -2779,6 +2961,8 @@ def main(arguments: list[str]) -> int:
         if not report["violations"]:
             print("unchanged since sealed by whoever holds these keys", file=sys.stderr)
         report |= {"ok": False, "violations": [*report["violations"], finding("no_public_key")]}
+    if "redacted" in report and not redacted:
+        report |= {"ok": False, "violations": [*report["violations"], finding("redacted")]}
     print(json.dumps(report, indent=1))
     return 0 if report["ok"] else 1
 

@@ -246,9 +246,21 @@ class Client:
         """A job's raw stream, to be checked by oneself: {job_id, keys, records}; raises ApiError."""
         return self._send(ApiCall("GET", f"/jobs/{job_id}/stream"))
 
-    def evidence(self, job_id: str) -> bytes:
-        """The evidence bundle of a sealed job, a zip; raises ApiError (Conflict: it isn't sealed, or doesn't hold)."""
-        return self._send_raw(ApiCall("GET", f"/jobs/{job_id}/evidence"))
+    def evidence(self, job_id: str, *, audience: str | None = None, redact: Sequence[str] = ()) -> bytes:
+        """The evidence bundle of a sealed job, a zip; raises ApiError (Conflict: it isn't sealed, or doesn't hold).
+
+        With `audience` (auditor) or `redact` one from which records are left out, which says so.
+        """
+        return self._send_raw(calls.evidence(job_id, audience, redact))
+
+    def call_proof(
+        self, job_id: str, external_id: str, *, disclose: Sequence[str] = (), step: str | None = None
+    ) -> bytes:
+        """One call of a sealed job by itself, signed, with these fields and arguments of it (docs/evidence.md).
+
+        Raises ApiError (Conflict: there is no such call, or it can't be disclosed without what was not asked for).
+        """
+        return self._send_raw(calls.call_proof(job_id, external_id, disclose, step))
 
     def inclusion(self, job_id: str) -> str:
         """A tlog-proof that a job's seal is in the log of seals; raises ApiError."""

@@ -243,5 +243,17 @@ def why(where: Sequence[str], **asked: str | None) -> ApiCall:
     return ApiCall("GET", "/effects", params=asked)
 
 
+def evidence(job_id: str, audience: str | None, redact: Sequence[str]) -> ApiCall:
+    """GET /jobs/{id}/evidence."""
+    asked = _given(**{"for": audience}, redact=list(redact) or None)
+    return ApiCall("GET", f"/jobs/{job_id}/evidence", params=asked)
+
+
+def call_proof(job_id: str, external_id: str, disclose: Sequence[str], step: str | None) -> ApiCall:
+    """GET /jobs/{id}/call-proof."""
+    asked = _given(external_id=external_id, disclose=list(disclose) or None, step=step)
+    return ApiCall("GET", f"/jobs/{job_id}/call-proof", params=asked)
+
+
 def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}

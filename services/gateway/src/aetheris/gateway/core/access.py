@@ -47,6 +47,7 @@ ROUTES: Mapping[str, Access] = {
     "GET /api/jobs/{job_id}/ledger": _READ_PAYLOADS,
     "GET /api/jobs/{job_id}/trace": _READ_PAYLOADS,
     "GET /api/jobs/{job_id}/openings": _READ_PAYLOADS,
+    "GET /api/jobs/{job_id}/call-proof": _READ_PAYLOADS,
     "GET /api/effects": Access((Role.READ_PAYLOADS,)),
     "POST /api/jobs/{job_id}/continue": Access((Role.READ_PAYLOADS,), own=True, also=(Role.SUBMIT,)),
     "GET /api/undo": Access((Role.OPERATE,)),

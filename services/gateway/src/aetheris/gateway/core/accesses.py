@@ -22,6 +22,7 @@ ACTIONS: Mapping[str, AccessAction] = {
     "GET /api/jobs/{job_id}/stream": AccessAction.EXPORT,
     "GET /api/jobs/{job_id}/evidence": AccessAction.EXPORT,
     "GET /api/jobs/{job_id}/openings": AccessAction.EXPORT,
+    "GET /api/jobs/{job_id}/call-proof": AccessAction.EXPORT,
     "GET /api/audit": AccessAction.EXPORT,
     "GET /api/approvals": AccessAction.REQUESTS_SEEN,
     "GET /api/ecs/status/{request_id}": AccessAction.REQUESTS_SEEN,

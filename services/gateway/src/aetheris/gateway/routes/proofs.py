@@ -1,17 +1,21 @@
 """The verifier's answers, handed on as they are."""
 
 import re
+from typing import Annotated
 
 import httpx
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from aetheris.gateway.core.problems import BadRequestProblem
 from aetheris.gateway.routes.edge import RouteServices, Who, also_takes
+from aetheris.gateway.verifier_proxy import QueryItems
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _PSEUDONYM = re.compile(r"[0-9a-f]{32}")
 _KEPT = ("content-type", "retry-after")
+_MOST_FIELDS = 100
+"""That are to be disclosed of a call, or left out of a bundle."""
 
 router = APIRouter(prefix="/api", tags=["proofs"])
 
@@ -29,9 +33,36 @@ async def stream(caller: Who, deps: RouteServices, job_id: str) -> Response:
 
 
 @router.get("/jobs/{job_id}/evidence", response_class=Response)
-async def evidence(caller: Who, deps: RouteServices, job_id: str) -> Response:
-    """The evidence bundle of a sealed job (application/zip)."""
-    return _relayed(await deps.verifier.proof(caller, job_id, "evidence"))
+async def evidence(
+    caller: Who,
+    deps: RouteServices,
+    job_id: str,
+    *,
+    audience: Annotated[
+        str | None, Query(alias="for", description="auditor: without payloads that no rule needs")
+    ] = None,
+    redact: Annotated[list[str] | None, Query(max_length=_MOST_FIELDS, description="What is left out")] = None,
+) -> Response:
+    """The evidence bundle of a sealed job (application/zip); with `for` or `redact` a redacted one."""
+    asked: QueryItems = [("redact", one) for one in redact or ()]
+    asked += [("for", audience)] if audience is not None else []
+    return _relayed(await deps.verifier.proof(caller, job_id, "redacted-evidence" if asked else "evidence", asked))
+
+
+@router.get("/jobs/{job_id}/call-proof", response_class=Response)
+async def call_proof(
+    caller: Who,
+    deps: RouteServices,
+    job_id: str,
+    *,
+    external_id: str,
+    disclose: Annotated[list[str] | None, Query(max_length=_MOST_FIELDS)] = None,
+    step: str | None = None,
+) -> Response:
+    """One call by itself (JSON, signed), with what is to be disclosed of it and no other payload."""
+    asked: QueryItems = [("external_id", external_id), *(("disclose", one) for one in disclose or ())]
+    asked += [("step", step)] if step is not None else []
+    return _relayed(await deps.verifier.proof(caller, job_id, "call-proof", asked))
 
 
 @router.get("/jobs/{job_id}/inclusion", response_class=Response)
