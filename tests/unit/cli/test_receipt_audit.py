@@ -20,6 +20,7 @@ from aetheris.proofs.merkle import Tree
 from aetheris.proofs.notes import ConsistencyProof, InclusionProof, sign_checkpoint
 from aetheris.proofs.records import RawRecord
 from aetheris.proofs.trust import LOG, SEAL, TrustedKey
+from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.envelope import draft
@@ -115,8 +116,8 @@ class Case:
         return [one["rule"] for one in self.audit(after)["violations"]]
 
 
-def receipt_of(keys: RecordKeys, job_id: str = "job-1") -> str:
-    body = Receipt(job_id=job_id, by="ann", tenant="t", request_hash="r", receipt=NUMBER)
+def receipt_of(keys: RecordKeys, job_id: str = "job-1", request_hash: str = "r") -> str:
+    body = Receipt(job_id=job_id, by="ann", tenant="t", request_hash=request_hash, receipt=NUMBER)
     value = body.model_dump_json(exclude_none=True).encode()
     said = Draft(Topic.JOBS_COMMANDS, job_id.encode(), value, (("ce_type", b"io.aetheris.receipt.v1"),))
     return keys.message(said).value.decode()
@@ -372,3 +373,58 @@ def test_what_lies_among_the_receipts_and_is_none_is_named_and_ends_nothing(case
     found = case.audit()
     assert (found["open"], found["bad_receipt"], found["ok"]) == (1, 4, False)
     assert [one["receipt"] for one in found["violations"]] == [f"{name}.receipt.json" for name in "abcd"]
+
+
+SENT: dict[str, Any] = {
+    "plan": {"nodes": [{"id": "a", "tool": "pay", "args": {"to": "ann", "amount": 5.0}, "depends_on": []}]},
+    "options": {},
+}
+
+
+def recorded(**node: Any) -> dict[str, Any]:
+    """The plan as a gateway pins it, with a default in the arguments."""
+    args = {"to": "ann", "amount": 5, "currency": "EUR"}
+    return {"tools": {}, "nodes": [{"id": "a", "kind": "tool", "tool": "pay", "args": args, **node}]}
+
+
+def sent(tmp_path: Path, created_as: Mapping[str, Any], of: Mapping[str, Any] = SENT, **other: Any) -> list[str]:
+    """The rules that are broken, where SENT was kept beside its receipt."""
+    keys, folder, named = keys_of(tmp_path), tmp_path / "receipts", digest(dict(of))
+    value = receipt_of(keys, request_hash=named)
+    keep(Submitted(job_id="job-1", status="submitted", receipt=value), folder, json.dumps(SENT).encode())
+    line = answer(receipt=receipt_hash("job-1", "t", named, NUMBER.model_dump()))
+    log = ScriptedLog([line], [line], [], [birth(plan=created_as, request_hash=named, **other)])
+    return Case(folder, keys, log).rules()
+
+
+@pytest.mark.parametrize(
+    ("made", "rules"),
+    [
+        (recorded(), []),
+        (recorded(tool="refund"), ["not_as_sent"]),
+        (recorded(args={"to": "ann", "amount": 6}), ["not_as_sent"]),
+        (recorded(args={"to": "ann"}), ["not_as_sent"]),
+        (recorded(irreversible=True), ["not_as_sent"]),
+        ({"tools": {}, "nodes": [*recorded()["nodes"], *recorded(id="b")["nodes"]]}, ["not_as_sent"]),
+        ({"nodes": 1}, ["not_as_sent"]),
+    ],
+)
+def test_a_job_whose_plan_is_not_the_one_that_was_sent_is_named(
+    tmp_path: Path, made: dict[str, Any], rules: list[str]
+) -> None:
+    assert sent(tmp_path, made) == rules
+
+
+def test_a_receipt_of_another_request_is_named(tmp_path: Path) -> None:
+    assert sent(tmp_path, recorded(), {**SENT, "session": "s"}) == ["not_as_sent"]
+
+
+def test_so_is_a_job_for_another_agent(tmp_path: Path) -> None:
+    assert sent(tmp_path, recorded(), agent="mallory") == ["not_as_sent"]
+
+
+def test_what_is_hidden_is_not_compared(tmp_path: Path) -> None:
+    hidden = recorded(args={"to": {"$hidden": {"c": "0", "d": "1", "k": "2"}}, "amount": 5})
+    assert sent(tmp_path, hidden, {"of": "the hidden form"}) == []
+    hidden["nodes"][0]["args"]["amount"] = 6
+    assert sent(tmp_path, hidden, {"of": "the hidden form"}) == ["not_as_sent"]

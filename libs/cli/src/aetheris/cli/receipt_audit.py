@@ -17,7 +17,8 @@ from pydantic import ValidationError
 
 from aetheris.cli import streamfile
 from aetheris.cli.console import CommandError, Exit
-from aetheris.cli.receipts import SUFFIX
+from aetheris.cli.receipts import SUFFIX, sent_with
+from aetheris.cli.sent_requests import difference
 from aetheris.proofs.chain import EventChain
 from aetheris.proofs.claims import log_entry, read_claim
 from aetheris.proofs.log_lines import answers_of, interim_of, read_line, receipt_hash
@@ -138,7 +139,7 @@ class ReceiptAudit:
             job_id = receipt.job_id
             if self._in_vain >= _MOST_IN_VAIN:
                 raise Unreachable("unreachable", f"nobody answered for the {_MOST_IN_VAIN} receipts before it")
-            standing, self._in_vain = self._standing_of(receipt), 0
+            standing, self._in_vain = self._standing_of(receipt, sent_with(path)), 0
         except _Broken as broken:
             standing, self._in_vain = broken.rule, 0
             self._violate(broken.rule, path, job_id, str(broken))
@@ -194,7 +195,7 @@ class ReceiptAudit:
             raise _Broken("bad_receipt", "it names no job")
         return receipt
 
-    def _standing_of(self, receipt: Receipt) -> str:
+    def _standing_of(self, receipt: Receipt, sent: Path) -> str:
         given = moment(receipt.receipt.at)
         if given is None:
             raise _Broken("bad_receipt", "its time can't be read")
@@ -207,7 +208,7 @@ class ReceiptAudit:
             raise _Broken("left_out", f"the log of seals has no answer to it, which was given at {receipt.receipt.at}")
         if {"born", "same_as"}.isdisjoint(answers):
             return self._not_created(answers, given)
-        return self._job(receipt, given, is_birth="born" in answers)
+        return self._job(receipt, sent, given, is_birth="born" in answers)
 
     def _not_created(self, answers: set[str], given: datetime) -> str:
         said = ", ".join(sorted(answers))
@@ -256,7 +257,7 @@ class ReceiptAudit:
                 self._known.add((seen.size, seen.root))
         return False
 
-    def _job(self, receipt: Receipt, given: datetime, *, is_birth: bool) -> str:
+    def _job(self, receipt: Receipt, sent: Path, given: datetime, *, is_birth: bool) -> str:
         """How the job stands that a receipt's number created, or names."""
         job_id = receipt.job_id
         try:
@@ -268,6 +269,7 @@ class ReceiptAudit:
         for record in records:
             chain.add(record)
         self._check_birth(receipt, records, is_birth=is_birth)
+        self._check_sent(receipt, sent, records)
         interim = self._lines(self._ask(lambda: self.client.interim_seals(job_id)), self.now)
         self._check_seen(job_id, chain, interim)
         sealed = [record for record in _seals(records) if self._is_sealed(record, chain)]  # each, not one of them
@@ -287,6 +289,16 @@ class ReceiptAudit:
             raise _Broken("rewritten", "its job begins with another submission")
         if is_birth and created.get("receipt") != receipt.receipt.model_dump(mode="json"):
             raise _Broken("rewritten", "its job begins with another receipt's number")
+
+    def _check_sent(self, receipt: Receipt, sent: Path, records: Sequence[RawRecord]) -> None:
+        """The job is the one that was asked for, where that was kept."""
+        try:
+            body = _content(sent)
+        except _Unreadable as error:
+            raise _Broken("unreadable", str(error)) from None
+        found = None if body is None else difference(body, receipt.request_hash, body_of(records[0].value) or {})
+        if found is not None:
+            raise _Broken("not_as_sent", found)
 
     def _check_seen(
         self, job_id: str, chain: EventChain, interim: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]

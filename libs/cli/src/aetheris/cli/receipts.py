@@ -7,10 +7,11 @@ from aetheris.cli.console import CommandError, Exit
 from aetheris.sdk.client import Submitted
 
 SUFFIX = ".receipt.json"
+SENT = ".request.json"
 
 
-def keep(submitted: Submitted, folder: Path) -> Path:
-    """Write a submission's receipt into a folder, byte for byte; each has a name of its own.
+def keep(submitted: Submitted, folder: Path, sent: bytes | None = None) -> Path:
+    """Write a submission's receipt into a folder, byte for byte; each has a name of its own. `sent`: its body.
 
     Raises:
         CommandError: the gateway gave none, or it can't be written.
@@ -26,7 +27,14 @@ def keep(submitted: Submitted, folder: Path) -> Path:
     path = folder / f"{submitted.job_id}-{hashlib.sha256(value).hexdigest()[:16]}{SUFFIX}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if sent is not None:
+            sent_with(path).write_bytes(sent)
         path.write_bytes(value)
     except OSError as error:
         raise CommandError(Exit.BAD_INPUT, "receipt_not_written", f"{path}: {error.strerror}") from None
     return path
+
+
+def sent_with(receipt: Path) -> Path:
+    """Where the body lies that a receipt is of, if it was kept."""
+    return receipt.with_name(receipt.name.removesuffix(SUFFIX) + SENT)

@@ -43,6 +43,7 @@ from aetheris.sdk.client import (
     Level,
     StepView,
     Verdict,
+    calls,
 )
 
 INTERRUPTED = 130
@@ -104,14 +105,11 @@ def submit(
         wanted = _plan_or_goal(plan, goal, model=model, tools=tool, system=system, planning=planning, limits=limit)
         with connected(data) as client:
             until_s = time.monotonic() + (wait_s or 0)
-            submitted = client.submit(
-                wanted,
-                options=_options(on_in_doubt, confirmation, trace=trace),
-                idempotency_key=idempotency_key,
-                wait_s=wait_s,
-            )
+            options = _options(on_in_doubt, confirmation, trace=trace)
+            submitted = client.submit(wanted, options=options, idempotency_key=idempotency_key, wait_s=wait_s)
             if receipts_to is not None:
-                receipts.keep(submitted, receipts_to)
+                sent = calls.submit(wanted, None, None, options, None, wait_s=None)
+                receipts.keep(submitted, receipts_to, sent.arguments()["content"])
             while wait_s is not None and not submitted.ended and (left_s := until_s - time.monotonic()) > 0:
                 found = client.job(submitted.job_id, wait_s=math.ceil(left_s))
                 submitted = submitted.model_copy(update={"status": found.status})
