@@ -31,6 +31,9 @@ CONSTANTS          \* the first value named is the rule; the others are weaker
                \* whatever its node runs after it
   HandRule,    \* a call that can't be undone and is retried by hand needs a yes "anew", to this very request |
                \* "policy": the policy's word will do | "stale": a yes to an earlier request too | "same": none
+  AskedRule,   \* behind a question that is open, or was not answered with yes, nothing starts: it "waits" | "off": what
+               \* can be undone starts all the same, if only somebody grants it
+  AskRule,     \* a question counts "before" the try that it asks about | "any": also behind its start
   RejRule,     \* "first": expiry and the like can't overrule a yes | "any"
   StopRule,    \* "undo": after a stop only compensations start | "named": a started escapes the stop
                \* by naming a revision later than the stop | "off"
@@ -56,8 +59,8 @@ Of(nd) == {k \in Keys : Node(k) = nd}
 Arg(k) == IF k = "b1" THEN 1 ELSE 2
 B(r) == IF r = 1 THEN "b1" ELSE "b2"
 Open(k) == s[k].st \in {"none","reopened"}
-Init == /\ s = [k \in Keys |-> [st |-> "none", n |-> 0, x |-> 1, live |-> {}, out |-> "-", r |-> 0, by |-> 0, sure |-> FALSE, g |-> 1, w |-> {}]]
-        \* g: which request for approval holds; w: the requests that got a yes, 0 being the policy's word
+Init == /\ s = [k \in Keys |-> [st |-> "none", n |-> 0, x |-> 1, live |-> {}, out |-> "-", r |-> 0, by |-> 0, sure |-> FALSE, g |-> 1, w |-> {}, q |-> FALSE]]
+        \* g: which request for approval holds; w: the requests that got a yes, 0 being the policy's word; q: it was asked for
         /\ nx = 1 /\ tr = [n \in N |-> "no"] /\ ky = [n \in N |-> "-"] /\ rs = [n \in N |-> 0]
         /\ ext = [n \in N |-> 0] /\ pr = [n \in N |-> 0] /\ land = {}
         /\ appr = [k \in Keys |-> "-"] /\ pol = {} /\ stop = FALSE /\ pz = [on |-> FALSE, n |-> 0] /\ plan = 1 /\ past = FALSE
@@ -88,14 +91,15 @@ Allowed(k) ==
   CASE ApprRule = "off" -> TRUE
     [] ApprRule = "any" -> k \in Irr => Yes(k) \/ Granted(k)
     [] ApprRule = "irr" -> k \in Irr => Yes(k) \/ (Granted(k) /\ appr[k] \notin {"no","edit"})
-    [] ApprRule = "all" -> appr[k] \notin {"no","edit"} /\ (k \in Irr => Yes(k) \/ Granted(k))
+    [] ApprRule = "all" -> appr[k] \notin {"no","edit"} /\ (k \in Irr \/ s[k].g > 1 => Yes(k) \/ Granted(k))
+Answered(k) == AskedRule = "off" \/ ~s[k].q \/ Yes(k)
 InForce(k) == PlanRule = "entry" => ~(plan = 2 /\ k = "a1")
 \* past: a revision lies in the log behind the stop, so that a started can name one that the stop does not cover
 Stopped(k) == CASE StopRule = "off" -> FALSE
                 [] StopRule = "named" -> stop /\ ~past
                 [] StopRule = "undo" -> stop /\ k # "z1"
 Held == pz.on /\ PauseRule = "void"
-StartOK(v, k) == v[k].st \in {"none","reopened"} /\ Guard(v, k) /\ Allowed(k) /\ InForce(k) /\ ~Stopped(k) /\ ~Held
+StartOK(v, k) == v[k].st \in {"none","reopened"} /\ Guard(v, k) /\ Allowed(k) /\ Answered(k) /\ InForce(k) /\ ~Stopped(k) /\ ~Held
 After(v, n, r) == CASE AfterRule = "off" -> TRUE
   [] AfterRule = "nonce"  -> v[ky[n]].st = "settled" /\ v[ky[n]].out = "success" /\ v[ky[n]].by = n
   [] AfterRule = "result" -> v[ky[n]].st = "settled" /\ v[ky[n]].out = "success" /\ v[ky[n]].by = n /\ v[ky[n]].r = r
@@ -112,6 +116,7 @@ Late(k) == (IF stop /\ k # "z1" THEN {"stop"} ELSE {}) \cup (IF appr[k] \in {"no
            \cup (IF plan = 2 /\ k = "a1" THEN {"plan"} ELSE {})
            \cup (IF pz.on THEN {"pause"} ELSE {})
            \cup (IF s[k].g > 1 /\ s[k].g \notin s[k].w THEN {"hand"} ELSE {})
+           \cup (IF s[k].q /\ appr[k] # "yes" THEN {"asked"} ELSE {})
 Take(k, p) == /\ nx' = nx + 1 /\ ky' = [ky EXCEPT ![nx] = k] /\ pr' = [pr EXCEPT ![nx] = p]
               /\ ext' = [ext EXCEPT ![nx] = s[k].x] /\ flag' = flag \cup Late(k)
 StartGrant(k) ==
@@ -202,8 +207,8 @@ Human(k) ==
   /\ \/ "hfail" \in Acts /\ Set(k, Settled(s[k], "perm", 0, s[k].n, FALSE)) /\ hre' = hre
         /\ UNCHANGED <<appr, pol>>
      \/ "hreopen" \in Acts /\ hre' = hre + 1
-        /\ IF k \in Irr /\ HandRule # "same"
-           THEN /\ Set(k, [s[k] EXCEPT !.st = "reopened", !.g = @ + 1])
+        /\ IF (k \in Irr \/ s[k].q) /\ HandRule # "same"
+           THEN /\ Set(k, [s[k] EXCEPT !.st = "reopened", !.g = @ + 1, !.q = FALSE])
                 /\ appr' = [appr EXCEPT ![k] = "-"] /\ pol' = pol \ {k}
            ELSE Set(k, [s[k] EXCEPT !.st = "reopened"]) /\ UNCHANGED <<appr, pol>>
   /\ UNCHANGED <<pa, nx, tr, ky, rs, ext, pr, land, stop, plan, pz, past, ended, el, flag>>
@@ -217,6 +222,11 @@ Decide(k, d, g) == \* the first decision about a request wins; one about an earl
   /\ (d = "edit" => k = "a1" /\ "a2" \in Keys /\ s[k].g = 1) /\ (g = s[k].g \/ (HandRule = "stale" /\ g < s[k].g))
   /\ appr' = [appr EXCEPT ![k] = d] /\ s' = [s EXCEPT ![k].w = IF d = "yes" THEN @ \cup {g} ELSE @]
   /\ UNCHANGED <<nx, tr, ky, rs, ext, pr, land, pol, stop, plan, pz, past, ended, el, pa, hre, flag>>
+Ask(k) ==          \* by a ledger that may know an old prefix, or another policy; whoever grants may be another
+  /\ "ask" \in Acts /\ Requested(k) /\ ~s[k].q
+  /\ AskRule = "before" => (s[k].st = "none" \/ (s[k].st = "reopened" /\ s[k].g > 1 /\ appr[k] = "-"))
+  /\ s' = [s EXCEPT ![k].q = TRUE]
+  /\ UNCHANGED <<nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, pz, past, ended, el, pa, hre, flag>>
 PolicyAllows(k) == /\ "policy" \in Acts /\ Requested(k) /\ k \in Irr \ pol /\ (s[k].g = 1 \/ HandRule = "policy")
                    /\ pol' = pol \cup {k} /\ s' = [s EXCEPT ![k].w = @ \cup {0}]
                    /\ UNCHANGED <<nx, tr, ky, rs, ext, pr, land, appr, stop, plan, pz, past, ended, el, pa, hre, flag>>
@@ -232,7 +242,7 @@ Replan == /\ "replan" \in Acts /\ plan = 1 /\ (StopRule = "undo" => ~stop) /\ pl
           /\ UNCHANGED <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, pz, ended, el, pa, hre, flag>>
 Undo == /\ "undo" \in Acts /\ stop /\ ~past /\ past' = TRUE
         /\ UNCHANGED <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, pz, ended, el, pa, hre, flag>>
-Next == \/ \E k \in Keys : \/ StartGrant(k) \/ StartVoid(k) \/ Ladder(k) \/ Human(k) \/ Reject(k) \/ PolicyAllows(k)
+Next == \/ \E k \in Keys : \/ StartGrant(k) \/ StartVoid(k) \/ Ladder(k) \/ Human(k) \/ Reject(k) \/ PolicyAllows(k) \/ Ask(k)
                            \/ ("fail" \in Acts /\ FailReopened(k))
                            \/ \E d \in {"yes","no","edit"}, g \in 1..s[k].g : Decide(k, d, g)
                            \/ \E n \in N : Truth(k, n)
@@ -246,7 +256,7 @@ Once == \A nd \in Nodes : Cardinality(Eff(nd)) <= 1                             
 OnceOrHuman == \A nd \in Nodes : Cardinality(Eff(nd)) <= 1 + hre                         \* ... and one more for each retry by hand
 OneExt == \A nd \in Nodes : Cardinality({ext[n] : n \in Eff(nd)}) <= 1                   \* one key outside
 OneKey == \A nd \in Nodes : Cardinality({ky[n] : n \in Eff(nd)}) <= 1                    \* one set of arguments
-NotLate == flag \cap {"stop","no","noappr","plan","hand","pause"} = {}                            \* nothing starts that must not
+NotLate == flag \cap {"stop","no","noappr","plan","hand","pause","asked"} = {}                    \* nothing starts that must not
 OneUse == \A nd \in Nodes : Of(nd) \subseteq Irr =>                                        \* no more effects than words for them
   Cardinality(Eff(nd)) <= Cardinality(UNION {{<<k, g>> : g \in s[k].w} : k \in Of(nd)})
 PausedByWord == "unasked" \notin flag                                                   \* who resumed it was not overtaken
@@ -268,6 +278,7 @@ NvA2       == ~(\E n \in land : ky[n] = "a2")
 NvStopRun  == ~(stop /\ \E n \in N : CanAct(n))
 NvReopened == ~(\E n \in land : n > 1 /\ pr[n] = n /\ ky[n] = ky[1] /\ tr[1] # "noR")
 NvPaused   == ~(pz.n > 1 /\ ~pz.on /\ \E n \in N : n > 1 /\ n \in land)
+NvAsked    == ~(\E n \in land : s[ky[n]].q)
 NvUndo     == ~(\E n \in land : ky[n] = "z1")
 NvSure     == ~(\E k \in Keys : s[k].st = "settled" /\ s[k].out = "perm" /\ s[k].sure /\ s[k].live = {})
 
@@ -282,7 +293,8 @@ Cap(k) == Stuck(k) /\ FailReopened(k)
 NextL == Next \/ \E k \in Keys : Budget(k) \/ Cap(k)
 SpecL == Init /\ [][NextL]_vars /\ WF_vars(Resume) /\ \A k \in Keys :
            WF_vars(StartGrant(k)) /\ WF_vars(Ladder(k)) /\ WF_vars(Budget(k)) /\ WF_vars(Cap(k))
-Ends == \A k \in Keys : [](Requested(k) => <>[](s[k].st \in {"settled","parked"} \/ (stop /\ s[k].st = "none")))
+Ends == \A k \in Keys : [](Requested(k) => <>[](s[k].st \in {"settled","parked"} \/ (stop /\ s[k].st = "none")
+           \/ (s[k].st = "none" /\ s[k].q /\ appr[k] = "-")))                            \* a human is asked
 \* a planner's view: node a has ended as the fold says it, or a human is asked, or the job stops
 Known(k) == s[k].st # "none" \/ appr[k] # "-" \/ k \in pol
 Flight(k) == s[k].st \in {"started","parked","reopened"}

@@ -16,6 +16,8 @@ _JOB: Constants = {
     "ApprRule": "all",
     "ApprFor": "key",
     "HandRule": "anew",
+    "AskedRule": "waits",
+    "AskRule": "before",
     "RejRule": "first",
     "StopRule": "undo",
     "PlanRule": "entry",
@@ -142,6 +144,40 @@ _JOB_HOLDS: list[tuple[str, str, list[str], Constants, tuple[str, ...], bool]] =
         ("HasRunner", *_AT_MOST_ONCE),
         False,
     ),
+    # a question, whoever grants, whatever he knows of it
+    (
+        "asked",
+        "idem",
+        ["fail", "retry", "reopen", "reject", "decide", "ask", "replan"],
+        {**_EDITED, "MaxN": 3},
+        _ONE_EXTERNAL,
+        True,
+    ),
+    (
+        "asked_brief",
+        "idem",
+        ["fail", "retry", "reopen", "reject", "decide", "ask", "replan"],
+        {**_EDITED, "MaxN": 2},
+        _ONE_EXTERNAL,
+        False,
+    ),
+    ("asked_run", "opaque", [*_LEDGER, "decide", "ask"], {"MaxN": 3}, _AT_MOST_ONCE, False),
+    (
+        "asked_by_hand",
+        "opaque",
+        ["park", "hreopen", "hsucc", "decide", "ask", "reject"],
+        {**_ONLY_A, "MaxN": 3},
+        ("OnceOrHuman", *_TRUE),
+        False,
+    ),
+    (
+        "asked_repeated",
+        "opaque",
+        ["fail", "retry", "again", "decide", "ask"],
+        {**_ONLY_A, "MaxN": 2},
+        ("HasRunner", *_AT_MOST_ONCE),
+        False,
+    ),
     # pauses, whenever they come and end
     (
         "paused",
@@ -263,6 +299,9 @@ _JOB_FAILS: list[tuple[str, str, str, list[str], Constants]] = [
     ("yes_used_again", "OneUse", "opaque", ["decide", "replan"], {**_APPROVED, **_BY_NODE, "NodeGuard": "off"}),
     ("policy_other_arguments", "NotLate", "opaque", ["policy", "replan"], {**_APPROVED, **_BY_NODE, "MaxN": 1}),
     ("no_approval", "NotLate", "opaque", ["decide", "policy"], {"ApprRule": "off", "Irr": ["a1"], "MaxN": 1}),
+    # a question that is open, of what can be undone
+    ("asked_reversible", "NotLate", "opaque", ["ask"], {**_A1, "AskedRule": "off", "MaxN": 1}),
+    ("asked_reversible_run", "NotLate", "opaque", ["ask"], {"AskedRule": "off", "MaxN": 2}),
     # a retry by hand
     ("hand_same", "OneUse", "opaque", ["park", "hreopen", "decide"], {**_A1, "Irr": ["a1"], "HandRule": "same"}),
     ("hand_stale", "OneUse", "opaque", ["park", "hreopen", "decide"], {**_A1, "Irr": ["a1"], "HandRule": "stale"}),
@@ -301,6 +340,7 @@ _JOB_FAILS: list[tuple[str, str, str, list[str], Constants]] = [
     ("reach_returned", "NvReopened", "probe", ["probe", "return", "reopen"], _A1),
     ("reach_sure", "NvSure", "opaque", _OPAQUE, {}),
     ("reach_paused", "NvPaused", "idem", ["pause", "reopen"], _A1),
+    ("reach_asked", "NvAsked", "idem", ["ask", "decide"], _A1),
     ("reach_undone", "NvUndo", "idem", ["stop", "undo"], _UNDONE),
 ]
 
@@ -337,6 +377,8 @@ _JOB_ENDS: list[tuple[str, str, list[str], Constants, str | None]] = [
     ),
     ("probe", "probe", ["probe", "end", "reopen", "park", "retry", "stop"], {"MaxN": 2}, None),
     ("paused", "idem", ["reopen", "retry", "stop", "pause"], {**_ONLY_A, "MaxN": 2}, None),
+    ("asked", "idem", ["fail", "reopen", "retry", "decide", "ask"], {**_ONLY_A, "MaxN": 2}, None),
+    ("asked_behind_start", "idem", ["retry", "reopen", "ask"], {**_ONLY_A, "AskRule": "any", "MaxN": 2}, "Ends"),
     ("none_left", "opaque", ["fail", "replan"], {**_EDITED, "SettleNone": "no", "MaxN": 2}, "Ends"),
     (
         "reopened_left",

@@ -11,6 +11,7 @@ from aetheris.ledger.operator_log import report_activation
 from aetheris.protocol.fold.state import KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import POLICY_KEY, PolicyActivation, PolicyAnswer, PolicyBarrier
+from aetheris.protocol.messages.event_values import Decision
 from aetheris.protocol.planning.policy import PolicyError, parse
 from aetheris.protocol.tables.policy_activations import MAX_POLICY_BYTES, PolicyActivations
 from tests.testkit.histories import JOB, finished, graph, key_of, started
@@ -53,6 +54,22 @@ def test_what_was_allowed_and_has_not_started_is_judged_by_what_decides_now() ->
     ledger.activate(1, DENY_ALL)
     ledger.request("a", offset=2)
     assert decisions(ledger)[-1] == ("invocation_rejected", hash_of(DENY_ALL), 1)
+
+
+@pytest.mark.parametrize("irreversible", [True, False])
+def test_what_is_asked_about_waits_for_its_answer_also_where_the_policy_lets_it_by_now(irreversible: bool) -> None:
+    plan = graph({"id": "a", "tool": "pay"}, pay={**PIN, "irreversible": irreversible})
+    ledger = Surroundings(plan, parse(ALLOW_ALL.replace('"allow"', '"approval"'))).ledger()
+    ledger.request("a", offset=1)
+    ledger.activate(1, ALLOW_ALL)
+    ledger.request("a", offset=2)
+    assert ledger.written() == ["approval_requested", "job_waiting"]
+    assert ledger.grants == []
+    asked = ledger.job.keys[key_of("a", tool="pay")].requested
+    assert asked is not None
+    yes = {name: getattr(asked, name) for name in ("node_id", "idempotency_key", "args_hash", "tool_version", "rule")}
+    ledger.add(ev.ApprovalDecided(job_id=JOB, decision=Decision.APPROVE, approver="bob", **yes))
+    assert [grant.activation for grant in ledger.grants] == [1]
 
 
 def test_a_policy_that_this_version_cant_read_holds_everything_until_the_next() -> None:

@@ -192,7 +192,7 @@ def test_a_human_s_no_to_another_try_ends_the_call() -> None:
 def test_another_try_goes_by_the_rule_that_was_asked_about_it() -> None:
     assert granted(tried_again(fold(*BY_HAND, asked(2), decided("approve", token=2)))) == ("new",)
     assert granted(tried_again(fold(*BY_HAND, decided("approve", token=2)))) == ("old",)
-    first = (PLAN, asked(rule="asked"), STARTED.model_copy(update={"rule": "old"}), FREE)
+    first = (PLAN, asked(rule="asked"), decided("approve"), STARTED.model_copy(update={"rule": "old"}), FREE)
     assert granted(tried_again(fold(*first))) == ("old",)
 
 

@@ -1,10 +1,13 @@
 """Which starts are void, and why: one history for each rule."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from aetheris.proofs import verify
 from tests.testkit.proof_histories import Log, as_it_is, node, tool, validity
+from tests.testkit.standalone import assert_agrees
 
 
 def _reasons(log: Log) -> tuple[str, ...]:
@@ -300,6 +303,53 @@ def test_irreversible_needs_a_yes(write: Callable[[Log], object], reasons: tuple
     write(log)
     log.start("n1")
     assert _reasons(log) == reasons
+
+
+def _allowed_and_asked(log: Log) -> None:
+    log.about("policy_allowed", tool_version="1")
+    log.ask()
+
+
+def _asked_behind_its_start(log: Log) -> None:
+    log.start("n0")
+    log.ask()
+    log.retryable("n0")
+
+
+def _answered(decision: str, **fields: Any) -> Callable[[Log], None]:
+    def write(log: Log) -> None:
+        log.ask()
+        log.decide(decision, **fields)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("write", "reasons"),
+    [
+        (Log.ask, ("unanswered",)),
+        (_allowed_and_asked, ("unanswered",)),
+        (_answered("approve", tool_version="2"), ("unanswered",)),
+        (_answered("approve", args_hash="other"), ("unanswered",)),
+        (_answered("approve"), ()),
+        (_answered("reject"), ("refused", "unanswered")),
+    ],
+)
+def test_a_question_needs_a_yes(write: Callable[[Log], object], reasons: tuple[str, ...]) -> None:
+    """Also of what can be undone, and of what the policy allowed; to just this call."""
+    log = Log(node("a"))
+    write(log)
+    log.start("n1")
+    assert _reasons(log) == reasons
+    assert_agrees(verify(log.records), log.records)
+
+
+def test_what_has_started_is_not_asked_about() -> None:
+    log = Log(node("a"))
+    _asked_behind_its_start(log)
+    log.start("n1", token=2, attempt_id=1)
+    assert _reasons(log) == ()
+    assert_agrees(verify(log.records), log.records)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_a_wait_that_has_ended_waits_no_more() -> None:
 
 
 def test_what_needed_no_yes_asks_nobody_when_policy_reopens_it() -> None:
-    job = fold(PLAN, asked(), started("a", "n1"), reopened("policy"))
+    job = fold(PLAN, started("a", "n1"), asked(), reopened("policy"))
     assert not job.keys[key_of("a")].is_asking
 
 

@@ -26,6 +26,11 @@ def approved(node: str) -> Any:
     return about(ev.ApprovalDecided, node, decision=Decision.APPROVE, **body)
 
 
+def asked(node: str, **changes: Any) -> Any:
+    body: dict[str, Any] = {"args_hash": args_hash(None), "tool_version": "1", "rule": "r", "form": {}}
+    return about(ev.ApprovalRequested, node, **body | changes)
+
+
 def starts(job: JobState, event: ev.ToolInvocationStarted) -> bool:
     return start_is_void(job, event) is None
 
@@ -41,6 +46,55 @@ def test_a_yes_is_for_these_arguments_and_this_version(wrong: dict[str, Any]) ->
     job = fold(IRREVERSIBLE, approved("a"))
     assert starts(job, started("a", "n1"))
     assert not starts(job, started("a", "n1").model_copy(update=wrong))
+
+
+@pytest.mark.parametrize("plan", [PLAN, IRREVERSIBLE], ids=["reversible", "irreversible"])
+def test_nothing_starts_behind_a_question_but_by_a_yes_to_just_this(plan: Any) -> None:
+    """Grants are not signed: whoever wrote one, and whatever the policy said before or has said since."""
+    for word in ((), (allowed("a"),)):
+        assert not starts(fold(plan, *word, asked("a")), started("a", "n1"))
+        assert not starts(fold(plan, asked("a"), *word), started("a", "n1"))
+    job = fold(plan, asked("a"), approved("a"))
+    assert starts(job, started("a", "n1"))
+    assert not starts(job, started("a", "n1").model_copy(update={"tool_version": "2"}))
+    assert not starts(job, started("a", "n1").model_copy(update={"args_hash": "another"}))
+    assert starts(fold(plan, asked("b"), allowed("a")), started("a", "n1")), "what is asked is about another call"
+
+
+def test_a_yes_that_comes_later_brings_no_start_to_life_that_lies_before_it() -> None:
+    job = fold(PLAN, asked("a"), started("a", "n1"), approved("a"), started("a", "n1"))
+    assert job.keys[key_of("a")].invocations == {}
+    assert starts(job, started("a", "n2"))
+
+
+@pytest.mark.parametrize("outcome", ["retryable_failure", None], ids=["another try", "in doubt"])
+def test_what_has_started_is_asked_about_no_more(outcome: str | None) -> None:
+    """By a ledger that had not read so: nobody is shown the question, so that nobody could answer it."""
+    job = fold(PLAN, started("a", "n1"), asked("a"))
+    assert job.keys[key_of("a")].requested is None
+    again = about(ev.InvocationReopened, "a", invocation_id="n1", next_token=2, by="policy")
+    end = again if outcome is None else finished("a", "n1", outcome)
+    job = fold(PLAN, started("a", "n1"), end, asked("a"))
+    attempt = 0 if outcome is None else 1
+    assert starts(job, started("a", "n2", token=2, attempt=attempt))
+
+
+def test_what_is_over_is_asked_about_no_more() -> None:
+    job = fold(PLAN, about(ev.InvocationRejected, "a", reason=RejectReason.BUDGET), asked("a"))
+    assert job.keys[key_of("a")].requested is None
+
+
+def test_a_retry_by_hand_is_asked_about_before_it_starts_and_not_behind_that() -> None:
+    by_hand = about(ev.InvocationReopened, "a", invocation_id="n1", next_token=2, by="human")
+    again = about(ev.InvocationReopened, "a", invocation_id="n2", next_token=3, by="policy")
+    yes = approved("a").model_copy(update={"token": 2})
+    parked = about(ev.InvocationParked, "a", invocation_id="n1", reason="r")
+    retried = (PLAN, asked("a"), approved("a"), started("a", "n1"), parked, by_hand)
+    second = started("a", "n2", token=2)
+    assert not starts(fold(*retried, asked("a", token=2)), second)
+    assert starts(fold(*retried, asked("a", token=2), yes), second)
+    job = fold(*retried, yes, second, again, asked("a", token=2))
+    assert job.keys[key_of("a")].requested is None
 
 
 def test_what_is_built_on_is_the_try_that_settled() -> None:

@@ -7,9 +7,10 @@ import pytest
 
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.base.keys import args_hash
 from aetheris.protocol.base.sealed import SealedNames
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.event_values import BlobRef, Outcome
+from aetheris.protocol.messages.event_values import BlobRef, Decision, Outcome
 from aetheris.sdk.outcomes import StateChange, Succeeded
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.grants import ReceivedGrant
@@ -156,6 +157,42 @@ def test_irreversible_without_leave_is_dropped() -> None:
     assert isinstance(made.judge("a"), Drop)
     made.log(about(ev.PolicyAllowed, "a", args_hash="h", tool_version="1", rule="r"))
     assert isinstance(made.judge("a"), DeclaredInvocation)
+
+
+def asked(node: str) -> ev.ApprovalRequested:
+    return about(ev.ApprovalRequested, node, args_hash=args_hash(None), tool_version="1", rule="r", form={})
+
+
+def approved(node: str) -> ev.ApprovalDecided:
+    body: dict[str, Any] = {"args_hash": args_hash(None), "tool_version": "1", "rule": "r", "approver": "eve"}
+    return about(ev.ApprovalDecided, node, decision=Decision.APPROVE, **body)
+
+
+def test_what_a_human_is_asked_about_is_dropped_whoever_granted_it() -> None:
+    made = bench()
+    made.log(asked("a"))
+    assert isinstance(made.judge("a"), Drop)
+    made.log(approved("a"))
+    assert isinstance(made.judge("a"), DeclaredInvocation)
+
+
+def test_what_was_declared_before_the_question_was_read_does_not_run_behind_it() -> None:
+    made = bench()
+    declared = made.declared("a")
+    assert not made.log(asked("a"), declared.started).won
+
+
+def test_a_run_ends_before_what_a_human_is_asked_about() -> None:
+    made = bench({"id": "a"}, {"id": "b"})
+    first = made.declared("a", "b")
+    made.log(first.started, asked("b"))
+    assert run_on(made, first, None) is None
+    made = bench({"id": "a"}, {"id": "b"})
+    first = made.declared("a", "b")
+    made.log(first.started)
+    second = run_on(made, first, None)
+    assert isinstance(second, DeclaredInvocation)
+    assert not made.log(asked("b"), succeed(first), second.started).won
 
 
 def test_after_a_sure_failure_the_external_key_changes_and_after_a_reopen_it_stays() -> None:

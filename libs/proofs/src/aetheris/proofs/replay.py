@@ -133,7 +133,7 @@ def _hear(fact: Fact, state: _Seen) -> None:
     if not is_number(token_of(fact), state.asks):
         return
     if fact.type == "approval_requested":
-        state.asked = True
+        state.asked = state.asked or (state.open and state.invocations == state.asks - 1)
     else:
         state.approved = state.approved or fact.text("decision")
 

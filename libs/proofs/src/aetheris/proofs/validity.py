@@ -209,6 +209,8 @@ class Validity:
         if not self._after_holds(start):
             yield "after"
         asking = self.askings(key, at)[-1] if earlier else ApprovalToken()
+        if self.history.requests and self._unanswered(start, asking):
+            yield "unanswered"
         if (irreversible or asking.token > 1) and not self._approved(start, asking):
             yield "not_approved"
         if irreversible and self._content_taken(start):
@@ -341,8 +343,11 @@ class Validity:
         return found
 
     def request(self, key: str, asking: ApprovalToken, at: int) -> Fact | None:
-        """The request for approval that counts, before a position."""
-        return _first_within(self.history.requests.get(key, ()), asking, at)
+        """The request for approval that counts, before a position: what had started by then was not asked about."""
+        asked = _first_within(self.history.requests.get(key, ()), asking, at)
+        if asked is None or len(self.starts_before(key, asked.at)) != asking.token - 1:
+            return None
+        return asked if self.settlement(key, asked.at) is None else None
 
     def allowance(self, start: Fact, asking: ApprovalToken) -> Fact | None:
         """The policy's own word that let a key start, in the version of this start: behind the first try it is none."""
@@ -422,13 +427,18 @@ class Validity:
 
         What a human retries, only by a decision about that retry.
         """
-        version = start.body.get("tool_version")
-        if self.allowance(start, asking) is not None:
-            return True
+        return self.allowance(start, asking) is not None or self._said_yes(start, asking)
+
+    def _unanswered(self, start: Fact, asking: ApprovalToken) -> bool:
+        """Whether a human was asked about the call, and has not said yes to just this."""
+        return self.request(start.key, asking, start.at) is not None and not self._said_yes(start, asking)
+
+    def _said_yes(self, start: Fact, asking: ApprovalToken) -> bool:
         decided = self.decision(start.key, asking, start.at)
         if decided is None or decided.text("decision") != "approve":
             return False
-        return decided.body.get("tool_version") == version and decided.text("args_hash") == start.text("args_hash")
+        same_version = decided.body.get("tool_version") == start.body.get("tool_version")
+        return same_version and decided.text("args_hash") == start.text("args_hash")
 
 
 def _covers(stop: Fact, since: int) -> bool:

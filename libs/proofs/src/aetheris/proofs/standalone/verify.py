@@ -948,8 +948,10 @@ class Job:
     # Calls.
 
     def approval_requested(self, request: Record, call: Call) -> None:
+        """Before the try that it asks about; what had started by then was not asked about."""
         self.found += broken(request, form_differs=self.identity.is_about_another(request))
-        if is_number(token(request), call.asks):
+        is_open = not call.settled and call.state in ("none", "reopened") and call.token == call.asks
+        if is_open and is_number(token(request), call.asks):
             call.asked = call.asked or request
 
     def approval_voted(self, vote: Record, call: Call) -> None:
@@ -1123,7 +1125,8 @@ class Job:
             # no other key of its node may have taken effect, and what it builds on was settled as it says
             and all(other.outcome == "rejected" and other.sure for other in others)
             and (after is None or (isinstance(after, list) and all(self.is_given(mapping(item)) for item in after)))
-            # what can't be undone is allowed, and not done twice
+            # a human who was asked has said yes to just this; what can't be undone is allowed, and not done twice
+            and (call.asked is None or has_yes(call, start))
             and (not (entry.irreversible or call.asks > 1) or is_approved(call, start))
             and (not entry.irreversible or all(t.settled and t.outcome != "success" and t.sure for t in twins))
         )
@@ -1989,8 +1992,10 @@ def emergency(record: Record) -> dict[str, Any]:
 
 def is_approved(call: Call, start: Record) -> bool:
     """By policy for this version, or by a yes to this version and these arguments."""
-    if json_hash(start.body.get("tool_version")) in call.allowed:
-        return True
+    return json_hash(start.body.get("tool_version")) in call.allowed or has_yes(call, start)
+
+
+def has_yes(call: Call, start: Record) -> bool:
     decided = call.decided.body if call.decided and call.said_yes() else None
     return decided is not None and all(decided.get(n) == start.body.get(n) for n in ("tool_version", "args_hash"))
 

@@ -256,8 +256,11 @@ def _allowed(job: JobState, e: ev.PolicyAllowed, offset: int) -> bool:
 
 
 def _approval_requested(job: JobState, e: ev.ApprovalRequested, offset: int) -> bool:
+    """Before the try that it asks about: what has started needs no answer, and could not wait for one."""
     state = job.key(e.idempotency_key, e.node_id)
     if state.node_id != e.node_id or state.requested is not None or e.generation != state.asks:
+        return False
+    if state.status not in OPEN or state.fencing_token != state.asks:
         return False
     state.requested = e
     return True

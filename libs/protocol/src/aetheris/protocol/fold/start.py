@@ -40,6 +40,8 @@ def why_void(job: JobState, e: ev.ToolInvocationStarted, entry: PlanEntry | None
         return "a human said no or edited the call"
     if state.needs_yes and not _approved(e, state):
         return "retried by hand, and not approved anew"
+    if is_unanswered(e, state):
+        return "a human was asked, and has not said yes to this call"
     void = _not_in_force(job, e, entry) or _node_is_taken(job, e) or _after_fails(job, e)
     if void is None and entry is not None and entry.irreversible:
         void = _irreversible_fails(job, e, state)
@@ -56,6 +58,11 @@ def _not_in_force(job: JobState, e: ev.ToolInvocationStarted, current: PlanEntry
         if named is None or not named.same_as(current):
             return "the node's entry is not the one in force"
     return "the job is stopping" if is_stopped(job, current) else None
+
+
+def is_unanswered(e: ev.ToolInvocationStarted, state: KeyState) -> bool:
+    """Whether a human was asked about the call, and has not said yes to just this: whoever granted it, it waits."""
+    return state.requested is not None and not _approved(e, state)
 
 
 def is_held(job: JobState) -> bool:

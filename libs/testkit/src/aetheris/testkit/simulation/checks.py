@@ -42,6 +42,7 @@ from aetheris.testkit.simulation.installation import SimRecords, installation
 from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.ordered_rules import RulesWatch
 from aetheris.testkit.simulation.quarantines import ToolReport, report_of
+from aetheris.testkit.simulation.questions import QuestionWatch
 from aetheris.views.standing import job_view
 
 Life = tuple[str, str]
@@ -83,6 +84,7 @@ class SimulationObserver:
         self._allowed_at: dict[str, int] = {}
         self._approved_at: dict[str, int] = {}
         self._ballots = Ballots()
+        self._questions = QuestionWatch()
         self._sent: set[str] = set()
         self._said: dict[tuple[str, str, str], str | None] = {}
         """(job_id, worker_id, incarnation) → who said that it has ended."""
@@ -108,7 +110,9 @@ class SimulationObserver:
             return
         known = job.keys.get(event.idempotency_key) if isinstance(event, ToolInvocationFinished) else None
         before = known.status if known is not None else None
-        if apply(job, event, offset):
+        counts = apply(job, event, offset)
+        self._questions.note(event, counts=counts)
+        if counts:
             report = report_of(job, event, offset, before)
             if report is not None:
                 self.tool_reports.append(report)
@@ -134,6 +138,8 @@ class SimulationObserver:
         frozen = self.freezes.broken(self.jobs[call.job_id], call, at, self._number_of(call.job_id))
         if frozen is not None:
             raise Broken("nothing_starts_behind_a_freeze", frozen)
+        if self._questions.is_behind_one(call.invocation_id):
+            raise Broken("nothing_starts_behind_an_open_question", f"{call.invocation_id} of {call.node_id} at {at}")
         approved = self._approved_at.get(call.key, at) < at
         denied = self.activations.denied(call, at, self._number_of(call.job_id), approved=approved)
         if denied is not None:

@@ -6,13 +6,14 @@ from functools import partial
 
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.fold.state import KeyStatus, PlanEntry, Settled
+from aetheris.protocol.fold.state import JobState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages.commands import FreezeBarrier
 from aetheris.protocol.plan.graph import RUNNABLE
 from aetheris.protocol.planning.policy import PolicyEffect
 from aetheris.testkit.simulation.actors.human import Human
 from aetheris.testkit.simulation.checks import SimulationObserver
 from aetheris.testkit.simulation.external_system import BAD_FATES, CallFate, ExternalCall
+from aetheris.testkit.simulation.forged_grants import grant_behind_questions
 from aetheris.testkit.simulation.forged_lines import another_host, forged_line
 from aetheris.testkit.simulation.forged_records import altered_paths, forged_records
 from aetheris.testkit.simulation.forger import forgeries
@@ -323,7 +324,7 @@ class SimulatedFaults:
     def record_is_forged(self) -> str | None:
         """Whoever may append says what he has no key to sign, or lays what lies there once more."""
         tape, part = self.around.tape, self.around.tape.pick(self.parts)
-        jobs = [job for job in self.observer.jobs.values() if self.around.scenario.number_of(job.job_id) == part.number]
+        jobs = self._jobs_of(part)
         if not jobs:
             return None
         lies_there = part.log.topics[Topic.JOBS_EVENTS]
@@ -343,8 +344,7 @@ class SimulatedFaults:
     def report_is_forged(self) -> str | None:
         """Whoever may append says how a try ended; he has no word of it that he has not read."""
         part = self.around.tape.pick(self.parts)
-        jobs = [job for job in self.observer.jobs.values() if self.around.scenario.number_of(job.job_id) == part.number]
-        whose, forged = forgeries(self.around.tape, jobs, part.log.topics[Topic.JOBS_EVENTS])
+        whose, forged = forgeries(self.around.tape, self._jobs_of(part), part.log.topics[Topic.JOBS_EVENTS])
         if not forged:
             return None
         batch = WholeBatch(Topic.JOBS_EVENTS, forged)
@@ -352,6 +352,12 @@ class SimulatedFaults:
             batch = replace(written(batch, drafts_of(batch)), forged=True)
         part.log.adrift(batch)
         return f"somebody forges what is said of {whose}"
+
+    def grant_is_forged(self) -> str | None:
+        """Whoever may write grants has the calls made about which humans are asked."""
+        by = self.observer.activations.number
+        granted = [node for part in self.parts for node in grant_behind_questions(part.log, self._jobs_of(part), by)]
+        return f"somebody grants {', '.join(granted)}" if granted else None
 
     def worker_is_forged(self) -> str | None:
         """Whoever may append says of a worker that it has ended, or left."""
@@ -431,8 +437,11 @@ class SimulatedFaults:
         self.human.revise(job, revised(job.entries[node_id][-1]))
         return f"{node_id} of {job.job_id} gets other arguments"
 
+    def _jobs_of(self, part: SimulationSurroundings) -> list[JobState]:
+        return [job for job in self.observer.jobs.values() if self.around.scenario.number_of(job.job_id) == part.number]
+
     def _is_asked_about(self, entry: PlanEntry) -> bool:
-        policies = POLICIES if self.around.activates else (self.around.scenario.policy,)
+        policies = (self.around.scenario.policy, *(POLICIES if self.around.activates else ()))
         verdicts = (one.verdict(entry.node.tool_name, entry.irreversible, dict) for one in policies)
         return any(verdict.effect is PolicyEffect.APPROVAL for verdict in verdicts)
 

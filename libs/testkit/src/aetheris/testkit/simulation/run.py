@@ -3,7 +3,7 @@
 import traceback
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -42,7 +42,7 @@ from aetheris.testkit.simulation.processes import Processes
 from aetheris.testkit.simulation.quarantines import may_hold
 from aetheris.testkit.simulation.relayer import lay_again
 from aetheris.testkit.simulation.restarts import check_restarts
-from aetheris.testkit.simulation.scenario import TTL_S, Lasting, draw_scenario
+from aetheris.testkit.simulation.scenario import ASKING, TTL_S, Lasting, draw_scenario
 from aetheris.testkit.simulation.stores import SimRedis
 from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulationSurroundings
 from aetheris.testkit.simulation.tape import Tape
@@ -113,6 +113,8 @@ class SimulationRun:
         self.external = SimulatedExternalSystem()
         log = SimLog(tape, partial(self._landed, 0), codec=codec)
         scenario = draw_scenario(tape)
+        if forger:
+            scenario = replace(scenario, policy=ASKING[scenario.policy.hash])
         redis = SimRedis(TTL_S)
         self.around = SimulationSurroundings(
             tape, scenario, log, redis, self.external, self._sent, gate, locks, rooted=rooted, activates=activates
@@ -216,6 +218,7 @@ class SimulationRun:
                     of_a_try = not self.around.rooted or self.tape.chance(0.4)
                     forged = self.faults.report_is_forged() if of_a_try else self.faults.record_is_forged()
                     self.around.say(f"*** {forged}")
+                    self.around.say(f"*** {self.faults.grant_is_forged()}")
                 until_fault = 1 + self.tape.below(BETWEEN_FAULTS)
             until_fault -= 1
             if not self.step(0.03):

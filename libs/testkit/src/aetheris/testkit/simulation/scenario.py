@@ -106,6 +106,9 @@ POLICY_TEXTS = (
 )
 
 POLICIES: tuple[Policy, ...] = tuple(map(parse, POLICY_TEXTS))
+_ASK_FIRST = '[[rules]]\nname = "book"\ntools = ["book"]\neffect = "approval"\n'
+ASKING = {parse(text).hash: parse(_ASK_FIRST + text) for text in POLICY_TEXTS}
+"""By the hash of another policy: the same, but that a human is asked about what can be undone, too."""
 
 ACTIVATED_TEXTS = (
     *POLICY_TEXTS,

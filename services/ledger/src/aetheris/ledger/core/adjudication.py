@@ -342,9 +342,9 @@ def _allow(
     rule, version = verdict.rule, call.entry.tool_version
     again_s = now.mono_s + context.limits.lease_ttl_s
     approved = job_key.state.decision is not None
+    if job_key.state.is_asking:
+        return TimedDecision()  # whatever the policy says by now: nothing starts behind an open question
     if rule.effect is PolicyEffect.APPROVAL and not approved:
-        if job_key.state.requested is not None:
-            return TimedDecision()
         asking = ask_human(job_key, call, rule, cost, context=context, now=now, observed=verdict.observed)
         return TimedDecision((asking,), again_s)
     needs_word = call.entry.irreversible or context.rules.plain(call.entry.node.tool_name) is None

@@ -281,8 +281,8 @@ class Partition:
         if isinstance(prepared, Drop) or prepared.entry.irreversible or self._refuses(prepared) is not None:
             return None
         state = job.keys.get(prepared.key)
-        if state is not None and state.status is not KeyStatus.NONE:
-            return None
+        if state is not None and (state.status is not KeyStatus.NONE or state.requested is not None):
+            return None  # what a human is asked about, or was, is granted by itself
         run.place += 1
         return self._declared_as(job, prepared, run, secret, 1)
 
