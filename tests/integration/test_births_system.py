@@ -1,32 +1,42 @@
-"""A sealed job's signed records, laid once more behind its seal, with a forged request: nothing is called again."""
+"""A sealed job's signed records, laid once more behind its seal, with forged requests: nothing is called again.
 
-import asyncio
-import json
+Where a birth counts has several rules (ADR 9, `docs/model/Births.tla`). For each there is a test in which it alone
+stands before a second call: the planner sleeps, or it would say `birth_repeated`; executors are granted the call, too.
+"""
+
 from collections.abc import Generator, Sequence
-from dataclasses import replace
 
 import pytest
-from aiokafka import TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
-from aetheris.cli.fromlog import read_log
 from aetheris.proofs import RawRecord
-from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.sealed import REACH
-from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.commands import ToolRequest
-from aetheris.protocol.messages.envelope import draft
-from aetheris.protocol.messages.events import StateCheckpointed
-from aetheris.runtime.kafka.bootstrap import client_options
-from aetheris.runtime.log.partitioning import partition_of
 from tests.testkit.attempts import fresh
+from tests.testkit.broker_rights import (
+    PATIENCE_S,
+    Beside,
+    ask_for,
+    before_its_call,
+    comes_to_pass,
+    cut,
+    end_of,
+    fill,
+    forget_marks,
+    home_of,
+    lay,
+    least_mark,
+    marks,
+    partitions,
+    restart,
+    stream,
+    waits_beside,
+)
 from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, poke, running_rig
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
-PATIENCE_S = 180.0
-EVENTS = str(Topic.JOBS_EVENTS)
+SPACE = 600
+"""Records between a seal and a copy of its job, so that a mark can be made to lie between the two."""
 
 
 @pytest.fixture(scope="module")
@@ -35,145 +45,129 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
         yield rig
 
 
-def partitions(rig: Rig) -> int:
-    return len(rig.system.ends(EVENTS))
+class Done:
+    """A sealed job whose opaque call took effect once, and what the log had of it then."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self.tag = fresh("again")
+        self.job = rig.system.completed(poke("a", self.tag, tool="poke_opaque"))
+        rig.system.wait_sealed(self.job, PATIENCE_S)
+        self.records: Sequence[RawRecord] = stream(rig, self.job)
+        self.home = home_of(rig, self.job)
+        self.count_is_one()
+
+    @property
+    def end(self) -> int:
+        """Behind its seal."""
+        return self.records[-1].offset + 1
+
+    def lay_again(self, number: int | None = None) -> int:
+        """What of it lies before its call, in its partition or another; where."""
+        return lay(self._rig, before_its_call(self.records), self.home if number is None else number)
+
+    def ask_for(self, birth: int, number: int | None = None) -> None:
+        ask_for(self._rig, self.records, birth, self.home if number is None else number)
+
+    def count_is_one(self) -> None:
+        assert self._rig.external.count(self.tag) == 1
 
 
-def done(rig: Rig, tag: str) -> str:
-    """A sealed job whose opaque call took effect once."""
-    job = rig.system.completed(poke("a", tag, tool="poke_opaque"))
-    rig.system.wait_sealed(job, PATIENCE_S)
-    assert rig.external.count(tag) == 1
-    return job
-
-
-def waits_beside(rig: Rig, number: int) -> tuple[str, str]:
-    """A job of this partition whose call waits for a yes: ledger and executor alone bring it about."""
-    while True:
-        tag = fresh("beside")
-        job = rig.system.submit(poke("a", tag, tool="poke_irreversible"))
-        if partition_of(job, partitions(rig)) == number:
-            rig.system.wait_asked(job, PATIENCE_S)
-            return job, tag
-        rig.system.api.post(f"/jobs/{job}/cancel", json={})  # or it would hold a mark elsewhere
-
-
-def stream(rig: Rig, job: str) -> Sequence[RawRecord]:
-    return asyncio.run(read_log(rig.system.state().kafka, job, ())).records
-
-
-def lay_again(rig: Rig, job: str, number: int) -> None:
-    """What of the job lies before its call, in one batch, and a request for that call."""
-    lay_records_again(rig, stream(rig, job), number)
-
-
-def lay_records_again(rig: Rig, records: Sequence[RawRecord], number: int) -> None:
-    kinds = [one.header("ce_type").split(b".")[2].decode() for one in records]
-    before = records[: kinds.index("tool_invocation_started")]
-    job, planned = (before[0].key or b"").decode(), json.loads(records[kinds.index("plan_generated")].value)
-    birth = rig.system.ends(EVENTS)[EVENTS, number]
-    rig.system.write([tuple(Draft(EVENTS, one.key or b"", one.value, one.headers, number) for one in before)])
-    request = ToolRequest(
-        job_id=job, birth=birth, as_of=birth, revision=0, plan_hash=planned["plan_hash"], nodes=("a",)
-    )
-    made = draft(Topic.TOOLS_REQUESTS, request, key=job, id=fresh("request"), source="/rogue", time="t")
-    rig.system.write([(replace(made, partition=number),)])
-
-
-def comes_to_pass(rig: Rig, beside: tuple[str, str]) -> None:
-    """Behind what was forged: whatever comes of that has come."""
-    job, tag = beside
-    answer = {"request_id": rig.system.wait_asked(job)["request_id"], "action": "approve"}
-    assert rig.system.api.post("/ecs/respond", json=answer, headers=rig.system.approver).status_code == 200
-    until(lambda: rig.external.count(tag) == 1, PATIENCE_S)
-
-
-def fill(rig: Rig, number: int, records: int = REACH + 500) -> None:
-    """With more than reach, of records that say nothing of any job that is known."""
-    said = StateCheckpointed(job_id="nobody", state_hash="s", as_of=0)
-    one = draft(Topic.JOBS_EVENTS, said, key="nobody", id="i", source="/rogue", time="t")
-    rig.system.write([(replace(one, partition=number),) * 500 for _ in range(records // 500)])
-
-
-def restart(rig: Rig, *parts: str) -> None:
-    for part in parts or ("ledger-0", "executor-0"):
-        rig.system.kill(part)
-    rig.system.wait_ready(PATIENCE_S)
-
-
-def least_mark(rig: Rig, number: int) -> int:
-    """Up to where the partition is needed by nobody, as far as those who read it have said."""
-
-    async def ask() -> int:
-        admin = AIOKafkaAdminClient(**client_options(rig.system.state().kafka))
-        await admin.start()
-        try:
-            groups = [f"aetheris.{name}" for name in ("planner", "ledger", "tool_executor", "verifier")]
-            place = TopicPartition(EVENTS, number)
-            return min([(await admin.list_consumer_group_offsets(one))[place].offset for one in groups])
-        finally:
-            await admin.close()
-
-    return asyncio.run(ask())
-
-
-def cut(rig: Rig, number: int, offset: int) -> None:
-    """What an operator does who wants room."""
-
-    async def ask() -> None:
-        admin = AIOKafkaAdminClient(**client_options(rig.system.state().kafka))
-        await admin.start()
-        try:
-            await admin.delete_records({TopicPartition(EVENTS, number): RecordsToDelete(offset)})
-        finally:
-            await admin.close()
-
-    asyncio.run(ask())
-
-
-def test_a_sealed_job_that_is_written_again_is_none(rig: Rig) -> None:
-    """Near its seal, far behind it, elsewhere; ledger and executor have forgotten it, and nobody tells them."""
-    tag = fresh("again")
-    job = done(rig, tag)
-    home = partition_of(job, partitions(rig))
-    end = stream(rig, job)[-1].offset
-    for is_far in (False, True):
-        if is_far:
-            fill(rig, home)
-        beside = waits_beside(rig, home)
-        if is_far:
-            until(lambda: least_mark(rig, home) > end, PATIENCE_S)
-        restart(rig)
-        with rig.system.asleep("planner-0"):
-            lay_again(rig, job, home)
-            comes_to_pass(rig, beside)
-            assert rig.external.count(tag) == 1, f"far: {is_far}"
-    other = (home + 1) % partitions(rig)
-    fill(rig, other, REACH // 2)  # by its offset alone it could have been written there
-    beside = waits_beside(rig, other)
+def is_called_no_more(rig: Rig, done: Done, beside: Beside, number: int | None = None) -> None:
+    """Laid there again, and asked for, while the planner sleeps; what comes of it has come."""
     with rig.system.asleep("planner-0"):
-        lay_again(rig, job, other)
+        done.ask_for(done.lay_again(number), number)
         comes_to_pass(rig, beside)
-        assert rig.external.count(tag) == 1
-    assert rig.system.verified(job)["violations"] == []
+        done.count_is_one()
+
+
+def test_who_lives_remembers_the_names_of_the_jobs_that_were_sealed_last(rig: Rig) -> None:
+    done = Done(rig)
+    is_called_no_more(rig, done, waits_beside(rig, done.home))
+    assert rig.system.verified(done.job)["violations"] == []
+
+
+def test_who_restarts_reads_them_from_as_far_below_its_mark_as_a_birth_may_lie(rig: Rig) -> None:
+    done = Done(rig)
+    beside = waits_beside(rig, done.home)
+    restart(rig, "ledger-0", "executor-0")
+    is_called_no_more(rig, done, beside)
+
+
+def test_a_birth_in_another_partition_is_none_though_by_its_offset_it_could_lie_there(rig: Rig) -> None:
+    done = Done(rig)
+    other = (done.home + 1) % partitions(rig)
+    lacks = done.records[0].offset + SPACE - end_of(rig, other)
+    fill(rig, other, max(lacks, 0))
+    assert end_of(rig, other) < done.records[0].offset + REACH, "within reach"
+    is_called_no_more(rig, done, waits_beside(rig, other), other)
+
+
+def test_a_birth_far_behind_its_place_is_none_though_nobody_knows_its_job_any_more(rig: Rig) -> None:
+    done = Done(rig)
+    fill(rig, done.home, REACH + SPACE)
+    beside = waits_beside(rig, done.home)
+    until(lambda: least_mark(rig, done.home) > done.end, PATIENCE_S)
+    restart(rig, "ledger-0", "executor-0")
+    is_called_no_more(rig, done, beside)
+    assert rig.system.verified(done.job)["violations"] == []
+
+
+def beside_a_copy(rig: Rig) -> tuple[Done, Beside, int]:
+    """A copy of a birth, within reach of it, and a job that waits so far behind that who restarts reads it alone."""
+    done = Done(rig)
+    fill(rig, done.home, SPACE)
+    copy = done.lay_again()
+    fill(rig, done.home, done.end + REACH + SPACE // 2 - end_of(rig, done.home))
+    beside = waits_beside(rig, done.home)
+    until(lambda: least_mark(rig, done.home) > done.end, PATIENCE_S)
+    assert max(marks(rig, done.home)[one] for one in ("aetheris.ledger", "aetheris.tool_executor")) <= copy
+    assert copy <= done.records[0].offset + REACH
+    return done, beside, copy
+
+
+def test_a_birth_whose_writer_had_read_less_than_who_restarts_is_none(rig: Rig) -> None:
+    done, beside, copy = beside_a_copy(rig)
+    restart(rig, "ledger-0", "executor-0")
+    with rig.system.asleep("planner-0"):
+        done.ask_for(copy)
+        comes_to_pass(rig, beside)
+        done.count_is_one()
 
 
 def test_below_what_is_committed_the_log_can_be_cut_and_all_restart_as_often_as_they_like(rig: Rig) -> None:
     """A job that waits goes on behind that, and one that was sealed below it comes again for nobody."""
-    tag = fresh("cut")
-    job = done(rig, tag)
-    home = partition_of(job, partitions(rig))
-    records = stream(rig, job)
-    fill(rig, home)
-    beside = waits_beside(rig, home)
-    end = records[-1].offset + 1
-    until(lambda: least_mark(rig, home) >= end, PATIENCE_S)
-    cut(rig, home, least_mark(rig, home))
+    done, beside, copy = beside_a_copy(rig)
+    cut(rig, done.home, least_mark(rig, done.home))
     for _ in range(2):
-        restart(rig, "planner-0", "ledger-0", "executor-0", "verifier-0")
+        restart(rig)
     with rig.system.asleep("planner-0"):
-        lay_records_again(rig, records, home)
+        done.ask_for(copy)
         comes_to_pass(rig, beside)
-        assert rig.external.count(tag) == 1
-    rig.system.wait_ended([beside[0]], PATIENCE_S)
-    rig.system.wait_sealed(beside[0], PATIENCE_S)
+        done.count_is_one()
+    rig.system.wait_ended([beside.job], PATIENCE_S)
+    rig.system.wait_sealed(beside.job, PATIENCE_S)
+
+
+def test_who_has_lost_its_marks_begins_where_the_log_was_cut_and_stays_there(rig: Rig) -> None:
+    done, beside, copy = beside_a_copy(rig)
+    cut(rig, done.home, least_mark(rig, done.home))
+    with rig.system.all_killed():
+        until(lambda: are_forgotten(rig), PATIENCE_S)
+    rig.system.wait_ready(PATIENCE_S)
+    for _ in range(2):
+        restart(rig)
+    with rig.system.asleep("planner-0"):
+        done.ask_for(copy)
+        comes_to_pass(rig, beside)
+        done.count_is_one()
+    rig.system.wait_ended([beside.job], PATIENCE_S)
+
+
+def are_forgotten(rig: Rig) -> bool:
+    """Brokers let go of a group's marks once its last member is known to be gone."""
+    try:
+        forget_marks(rig)
+    except Exception as error:  # noqa: BLE001 - each way in which it is not yet so
+        return "NonEmptyGroup" not in type(error).__name__
+    return True
