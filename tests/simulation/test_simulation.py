@@ -13,6 +13,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.events import JobCreated, PlanGenerated, ToolInvocationStarted
 from aetheris.testkit.simulation.__main__ import explained, main
 from aetheris.testkit.simulation.ablations import ABLATIONS, Ablation
+from aetheris.testkit.simulation.checks import Broken
 from aetheris.testkit.simulation.forged_records import WAYS
 from aetheris.testkit.simulation.run import (
     ACTIVATED,
@@ -140,6 +141,37 @@ def test_a_forger_writes_in_every_way_that_he_has() -> None:
         assert not outcome.broken, explained(outcome)
         ways |= {line.partition("somebody writes ")[2] for line in outcome.history if "*** somebody writes" in line}
     assert ways == {how for how, _ in WAYS} | {"as it lies there", "with an altered path"}
+
+
+QUESTIONS = 60
+UNKEPT = Ablation(
+    "with a question that only the ledger keeps",
+    "a `started` behind an open question is void, whoever grants it",
+    QUESTIONS,
+    {"aetheris.protocol.fold.start.is_unanswered": lambda _: lambda *_: False},
+)
+
+
+def test_nothing_starts_behind_a_question_whoever_grants_it() -> None:
+    granted = 0
+    for seed in range(QUESTIONS):
+        run = SimulationRun(Tape(seed), forger=True, grants=True)
+        run.around.progress.trace = trace = []
+        run.go()
+        granted += any("*** somebody grants" in line for line in trace)
+    assert granted > 5
+
+
+def test_without_that_rule_a_forged_grant_is_caught() -> None:
+    for seed in range(QUESTIONS):
+        run = SimulationRun(Tape(seed), forger=True, grants=True, compared=False)
+        try:
+            with UNKEPT.applied():
+                run.go()
+        except Broken as error:
+            if error.rule == "nothing_starts_behind_an_open_question":
+                return
+    raise AssertionError("no seed has caught it")
 
 
 def test_a_seed_gives_the_same_run_again() -> None:

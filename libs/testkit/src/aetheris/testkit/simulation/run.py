@@ -94,6 +94,7 @@ class SimulationRun:
         locks: str = "inherited",
         codec: bool = False,
         forger: bool = False,
+        grants: bool = False,
         rooted: bool = False,
         activates: bool = False,
         orders_rules: bool = False,
@@ -102,6 +103,7 @@ class SimulationRun:
     ) -> None:
         """`rooted`: the installation has a root, and its services sign; `forger`: somebody writes what he likes, and
         reports of tries alone where nobody signs; `activates`: somebody activates policies;
+        `grants`: he forges grants, and humans are asked about more;
         `orders_rules`: somebody orders later rules;
         `compared`: whether folds are, before all has come to rest.
         """
@@ -113,7 +115,8 @@ class SimulationRun:
         self.external = SimulatedExternalSystem()
         log = SimLog(tape, partial(self._landed, 0), codec=codec)
         scenario = draw_scenario(tape)
-        if forger:
+        self._grants = grants
+        if grants:
             scenario = replace(scenario, policy=ASKING[scenario.policy.hash])
         redis = SimRedis(TTL_S)
         self.around = SimulationSurroundings(
@@ -218,7 +221,8 @@ class SimulationRun:
                     of_a_try = not self.around.rooted or self.tape.chance(0.4)
                     forged = self.faults.report_is_forged() if of_a_try else self.faults.record_is_forged()
                     self.around.say(f"*** {forged}")
-                    self.around.say(f"*** {self.faults.grant_is_forged()}")
+                    if self._grants:
+                        self.around.say(f"*** {self.faults.grant_is_forged()}")
                 until_fault = 1 + self.tape.below(BETWEEN_FAULTS)
             until_fault -= 1
             if not self.step(0.03):

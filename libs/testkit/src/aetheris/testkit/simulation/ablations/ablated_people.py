@@ -76,12 +76,6 @@ PEOPLE: tuple[Ablation, ...] = (
         {"aetheris.planner.core.progress.JobProgress.open_requests": _no_requests},
     ),
     Ablation(
-        "with a question that only the ledger keeps",
-        "a `started` behind an open question is void, whoever grants it (the ledger keeps to it all the same)",
-        300,
-        {"aetheris.protocol.fold.start.is_unanswered": always(value=False)},
-    ),
-    Ablation(
         "with a pause that only its readers keep",
         "a `started` behind a pause is void (planner, ledger and executor keep to it all the same)",
         100,
