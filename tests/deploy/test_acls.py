@@ -28,6 +28,7 @@ from aetheris.protocol.messages.commands import WorkerEntry
 from aetheris.protocol.messages.envelope import draft
 from aetheris.runtime.kafka.log import KafkaLog
 from aetheris.runtime.log.partitioning import partition_of
+from aetheris.runtime.subjects.kms import make_file_key
 from aetheris.sdk.client import Submitted
 from tests.deploy.manifests import kubectl_needed, name
 from tests.deploy.secured_brokers import (
@@ -115,7 +116,13 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Generator[Secured]:
 def rig(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Generator[AclRig]:
     folder, later = tmp_path_factory.mktemp("services"), tmp_path_factory.mktemp("later")
     (later / "sitecustomize.py").write_text(LATER)
+    make_file_key(later / "kms.key")
+    (later / "seen").touch()
     shared = {
+        "AETHERIS_TOOLS": "tests.testkit.external_tools,tests.testkit.personal_tools",
+        "AETHERIS_SUBJECT_KEYS": str(later / "subjects"),
+        "AETHERIS_SUBJECT_KMS": str(later / "kms.key"),
+        "PERSONAL_SEEN": str(later / "seen"),
         "PYTHONPATH": f"{later}:{REPOSITORY}",
         "AETHERIS_CHECKPOINT_EVERY": "1",
         "AETHERIS_ARCHIVE_AFTER_DAYS": "0",
@@ -202,6 +209,23 @@ def test_what_people_say_of_workers_tools_and_freezes_is_taken(rig: AclRig) -> N
     assert rig.say("/ecs/respond", {"request_id": asked["request_id"], "action": "approve"}).status_code == 200
     rig.system.wait_status(job, "completed", PATIENCE_S)
     assert rig.system.api.get("/audit", headers=rig.system.approver).json()["records"]
+
+
+def test_a_persons_value_is_hidden_opened_and_erased_in_the_log_of_seals(rig: AclRig) -> None:
+    subject = fresh("person")
+    job = rig.system.submit(
+        {"id": "a", "tool": "echo", "args": {"customer": subject, "email": f"{subject}@example.org"}}
+    )
+    rig.system.wait_status(job, "completed", PATIENCE_S)
+    opened = rig.system.api.get(f"/jobs/{job}/openings").json()["openings"]
+    assert f"{subject}@example.org" in [one["value"] for one in opened]
+
+    def is_logged() -> bool:
+        erased = rig.say("/subjects/erase", {"subject": subject})
+        return erased.status_code == 200 and bool(erased.json().get("lines"))
+
+    until(is_logged, PATIENCE_S)
+    rig.system.wait_sealed(job)
 
 
 def test_archived_jobs_are_deleted_and_shown_all_the_same(rig: AclRig) -> None:
