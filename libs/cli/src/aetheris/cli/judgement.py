@@ -5,7 +5,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aetheris.cli import streamfile
 from aetheris.cli.console import CommandError, Exit
@@ -25,22 +25,32 @@ from aetheris.proofs.openings import BadOpenings, hidden_values_in, opened_value
 from aetheris.proofs.records import body_of
 from aetheris.proofs.sealed import SealReport
 from aetheris.proofs.sealed_leaves import BadRecordProof
+from aetheris.proofs.timestamps import TrustedAuthorities
 from aetheris.proofs.trust import TrustedKey
 from aetheris.proofs.witnesses import BadLogPolicy, LogPolicy, read_log_policy
 from aetheris.protocol.base.signing import key_id_of
 from aetheris.runtime.keys.files import ROOT, load_key
 from aetheris.runtime.keys.signing import raw_public_key
 
+if TYPE_CHECKING:
+    from aetheris.cli.timestamp_authority import AuthorityRoots
+
 Signers = Sequence[TrustedSigner] | None
 """Whose SSH keys and passkeys sign for whom; None: signatures are held against the keys that they name."""
 
 
 def of_bundle(
-    data: bytes, keys: Sequence[TrustedKey] | None, signers: Signers = None, policy: LogPolicy | None = None
+    data: bytes,
+    keys: Sequence[TrustedKey] | None,
+    signers: Signers = None,
+    policy: LogPolicy | None = None,
+    *,
+    authorities: TrustedAuthorities | None = None,
 ) -> dict[str, Any]:
     """The report on an evidence bundle, whole or redacted; one that can't be read does not hold."""
     try:
-        return bundle.judge(data, keys, signers, datetime.now(UTC), policy, whole=False)
+        now = datetime.now(UTC)
+        return bundle.judge(data, keys, signers, now, policy, whole=False, authorities=authorities)
     except BadEvidence as error:
         return {"ok": False, "violations": [_finding(error.rule, None, error.message)]}
 
@@ -237,6 +247,16 @@ def read_allowed(path: Path) -> Sequence[TrustedSigner]:
     except BadSigners as error:
         message = f"{path}, line {error.line}: {error}"
         raise CommandError(Exit.BAD_INPUT, "bad_signers", message, file=str(path)) from None
+
+
+def read_tsa_roots(path: Path) -> "AuthorityRoots":
+    """Certificates of time stamp authorities' roots; raises CommandError."""
+    try:
+        from aetheris.cli.timestamp_authority import AuthorityRoots  # noqa: PLC0415  an extra, which few have
+    except ModuleNotFoundError:
+        rule = "time stamps need the extra: pip install 'aetheris-cli[timestamps]'"
+        raise CommandError(Exit.BAD_INPUT, "extra_missing", rule) from None
+    return AuthorityRoots.read(path)
 
 
 def read_policy_file(path: Path) -> LogPolicy:

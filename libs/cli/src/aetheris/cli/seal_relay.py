@@ -1,16 +1,21 @@
-"""What carries checkpoints of a log of seals to witnesses, and their cosignatures back; it holds no key."""
+"""What carries checkpoints of a log of seals to witnesses and time stamp authorities, and back what they sign.
+
+It holds no key.
+"""
 
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import httpx
 
-from aetheris.proofs.notes import MAX_SIGNATURES, BadNote, Checkpoint, parse_consistency
+from aetheris.proofs.notes import MAX_SIGNATURES, BadNote, Checkpoint, parse_consistency, signatures_of
+from aetheris.proofs.timestamps import BadTimestamp, TrustedAuthorities, stamp_line, stamps_of
 from aetheris.proofs.witnesses import LogPolicy, Witness, Witnessed, open_logged, open_witnessed, seen_by
 from aetheris.runtime.base.whole_file import write_whole
 from aetheris.verifier.witnessed import file_name
@@ -41,6 +46,24 @@ class WitnessAnswer:
 Post = Callable[[str, bytes], WitnessAnswer]
 
 
+class Stamping(Protocol):
+    """A time stamp authority."""
+
+    @property
+    def name(self) -> str:
+        """As its lines have it."""
+        ...
+
+    @property
+    def trusted(self) -> TrustedAuthorities:
+        """By whom what it answers is judged."""
+        ...
+
+    def stamp(self, text: bytes) -> bytes:
+        """Its answer over a text, judged; raises BadTimestamp."""
+        ...
+
+
 @dataclass(slots=True)
 class SealRelay:
     """Remembers what each witness has seen; a folder has what a quorum has seen, a file of each size."""
@@ -48,6 +71,7 @@ class SealRelay:
     policy: LogPolicy
     folder: Path
     post: Post
+    authorities: Sequence[Stamping] = ()
     seen: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
@@ -58,13 +82,24 @@ class SealRelay:
     def carry(self, source: SealLogSource) -> tuple[Witnessed | None, Mapping[str, str]]:
         """Ask all witnesses once for the log as it is; the checkpoint if it has its quorum, and why others are missing.
 
+        Authorities are asked for what has its quorum, and is kept by then, whatever they answer.
+
         Raises:
             BadNote: the log's own checkpoint is not what the policy asks for.
         """
+        found, missing = self._witnessed(source)
+        if found is None:
+            return None, missing
+        found, unstamped = self._stamped(found)
+        return found, {**missing, **unstamped}
+
+    def _witnessed(self, source: SealLogSource) -> tuple[Witnessed | None, Mapping[str, str]]:
         checkpoint = open_logged(source.checkpoint(), self.policy.logs)
         known = self._kept(checkpoint)
         if known is not None:
             return known, {}
+        if not self.witnesses:
+            return self._taken(checkpoint, {})
         known_sizes = {one.name: self.seen.get(one.name, 0) for one in self.witnesses}
         wanted = {name: size if size <= checkpoint.size else 0 for name, size in known_sizes.items()}
         checkpoint, bodies = self._bodies(source, set(wanted.values()))
@@ -97,6 +132,22 @@ class SealRelay:
         self.folder.mkdir(parents=True, exist_ok=True)
         write_whole(self.folder / file_name(checkpoint.size), note.encode())
         return found, missing
+
+    def _stamped(self, found: Witnessed) -> tuple[Witnessed, Mapping[str, str]]:
+        """The same with the time stamps that it lacks, as far as they are given; and why others are not."""
+        _, text, _ = signatures_of(found.checkpoint.note)
+        note, missing = found.checkpoint.note, dict[str, str]()
+        for authority in self.authorities:
+            if _is_stamped(note, text, authority):
+                continue
+            try:
+                note += stamp_line(authority.name, authority.stamp(text))
+            except BadTimestamp as error:
+                missing[authority.name] = str(error)
+        if note == found.checkpoint.note:
+            return found, missing
+        write_whole(self.folder / file_name(found.checkpoint.size), note.encode())
+        return open_witnessed(note, self.policy), missing
 
     def _kept(self, checkpoint: Checkpoint) -> Witnessed | None:
         """What the folder has of the same tree, by the same key."""
@@ -133,18 +184,46 @@ def cosignature(note: str, witness: Witness, text: str) -> str | None:
     return None
 
 
-def post(url: str, body: bytes, within_s: float = WITHIN_S) -> WitnessAnswer:
-    """Ask a witness; it has so many bytes and seconds to answer."""
-    deadline, text = time.monotonic() + within_s, bytearray()
+def _is_stamped(note: str, text: bytes, authority: Stamping) -> bool:
+    for name, stamp in stamps_of(note):
+        with suppress(BadTimestamp):
+            if name == authority.name and authority.trusted.time_of(stamp, text):
+                return True
+    return False
+
+
+class NoAnswer(Exception):
+    """Nobody answers, or not as it must be; the message says why."""
+
+
+def exchanged(url: str, body: bytes, headers: Mapping[str, str], within_s: float = WITHIN_S) -> tuple[int, bytes]:
+    """Status and content that somebody answers to a POST; he has so many bytes and seconds.
+
+    Raises:
+        NoAnswer.
+    """
+    deadline, content = time.monotonic() + within_s, bytearray()
     try:
-        with httpx.Client(timeout=within_s) as client, client.stream("POST", url, content=body) as answer:
+        with (
+            httpx.Client(timeout=within_s) as client,
+            client.stream("POST", url, content=body, headers=dict(headers)) as answer,
+        ):
             for part in answer.iter_bytes():
-                text += part
-                if len(text) > MAX_BODY or time.monotonic() > deadline:
-                    return WitnessAnswer(0, "it says too much, or too slowly")
-            return WitnessAnswer(answer.status_code, text.decode(errors="replace"))
+                content += part
+                if len(content) > MAX_BODY or time.monotonic() > deadline:
+                    raise NoAnswer("it says too much, or too slowly")
+            return answer.status_code, bytes(content)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        return WitnessAnswer(0, f"no answer: {type(error).__name__}")
+        raise NoAnswer(f"no answer: {type(error).__name__}") from None
+
+
+def post(url: str, body: bytes, within_s: float = WITHIN_S) -> WitnessAnswer:
+    """Ask a witness; it has so many seconds to answer."""
+    try:
+        status, content = exchanged(url, body, {}, within_s)
+    except NoAnswer as error:
+        return WitnessAnswer(0, str(error))
+    return WitnessAnswer(status, content.decode(errors="replace"))
 
 
 def _size(answer: WitnessAnswer) -> int | None:

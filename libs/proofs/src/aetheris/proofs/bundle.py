@@ -32,6 +32,7 @@ from aetheris.proofs.redacted_evidence import (
 )
 from aetheris.proofs.redacted_records import Redaction
 from aetheris.proofs.seals import pae
+from aetheris.proofs.timestamps import TrustedAuthorities
 from aetheris.proofs.trust import NEVER, SEAL, TrustedKey, keyring
 from aetheris.proofs.witnesses import LogPolicy
 
@@ -89,10 +90,12 @@ def judge(
     policy: LogPolicy | None = None,
     *,
     whole: bool = True,
+    authorities: TrustedAuthorities | None = None,
 ) -> dict[str, Any]:
     """The report on a bundle: by these keys, or by those that it brings itself; what approvers signed, by `signers`.
 
-    By a policy, where one is given, whether its seal is in a log that counts, and enough witnesses have seen it there.
+    By a policy, where one is given, whether its seal is in a log that counts, and enough witnesses have seen it there;
+    where authorities are, whether one of them has put a time stamp on that.
 
     A key that has retired at `now` vouches for no envelope and no checkpoint.
 
@@ -101,7 +104,7 @@ def judge(
     """
     parsed, evidence = _opened(data, keys, now, whole=whole)
     trusted = evidence.keys if keys is None else keys
-    logged = LogCheck(trusted, now, policy)
+    logged = LogCheck(trusted, now, policy, authorities)
     if isinstance(evidence, RedactedEvidence):
         report = judge_redacted(parsed, evidence, logged)
     else:

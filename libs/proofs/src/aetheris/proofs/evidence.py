@@ -17,9 +17,10 @@ from aetheris.proofs.derived_evidence import derived
 from aetheris.proofs.execution import LoadBlob
 from aetheris.proofs.findings import ProofReport
 from aetheris.proofs.history import History
-from aetheris.proofs.notes import BadNote, open_inclusion
+from aetheris.proofs.notes import BadNote, open_inclusion, parse_inclusion
 from aetheris.proofs.records import RawRecord, Violation, body_of
 from aetheris.proofs.sealed_prefix import SealedPrefix, sealed_prefix
+from aetheris.proofs.timestamps import TrustedAuthorities, stamped_at
 from aetheris.proofs.trust import SEAL, BadKeys, TrustedKey, keyring, keys_of, moment
 from aetheris.proofs.validity import Validity
 from aetheris.proofs.witnesses import LogPolicy, open_witnessed_inclusion
@@ -300,11 +301,15 @@ def _text_of(value: Any) -> str:
 
 @dataclass(frozen=True)
 class LogCheck:
-    """Whether seals are in the log of seals: by the log's keys as they are at `now`; or by a policy."""
+    """Whether seals are in the log of seals: by the log's keys as they are at `now`; or by a policy.
+
+    And whether an authority has put a time stamp on that, where some are named.
+    """
 
     keys: Sequence[TrustedKey]
     now: datetime
     policy: LogPolicy | None
+    authorities: TrustedAuthorities | None = None
 
     def missing(self, evidence: Evidence, judged: Judged) -> Iterator[tuple[str, str]]:
         """(rule, message) where the records are not the job's that it says, or their seal is not in the log."""
@@ -321,24 +326,28 @@ class LogCheck:
         try:
             if self.policy is None:
                 open_inclusion(inclusion, log_entry(line), self.keys, self.now)
+                seen = None
             else:
-                found = open_witnessed_inclusion(inclusion, log_entry(line), self.policy)
-                yield from self._late(line, found.at)
+                seen = open_witnessed_inclusion(inclusion, log_entry(line), self.policy).at
+            if self.authorities is not None:
+                stamped = stamped_at(parse_inclusion(inclusion).checkpoint, self.authorities)
+                seen = stamped if seen is None else min(seen, stamped)
+            yield from self._late(line, seen)
         except BadNote as error:
             yield error.rule, f"log of seals: {error.message}"
 
     def _late(self, line: bytes, seen: datetime | None) -> Iterator[tuple[str, str]]:
-        """It was there when witnesses saw it: that, and not what it says itself, is when its key must count."""
+        """It was there when others saw it: that, and not what it says itself, is when its key must count."""
         body = body_of(line) or {}
         key = keyring(self.keys, SEAL).get(str(body.get("key_id")))
         sealed_at = moment(str(body.get("sealed_at")))
         if seen is None:
             return
         if sealed_at is not None and sealed_at > seen + CLOCKS:
-            yield "sealed_after_witnessed", "the seal says a later time than its witnesses"
+            yield "sealed_after_witnessed", "the seal says a later time than who has seen it"
         refusal = key.refusal(seen.isoformat()) if key is not None else None
         if refusal is not None:
-            yield refusal[0], f"when witnesses first saw it: {refusal[1]}"
+            yield refusal[0], f"when it was first seen: {refusal[1]}"
 
 
 def _subject(job_id: str, report: ProofReport) -> list[dict[str, Any]]:

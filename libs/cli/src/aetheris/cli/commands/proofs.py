@@ -30,6 +30,7 @@ from aetheris.cli.job_ids import of_job, whole_id
 from aetheris.cli.streamfile import Stream
 from aetheris.proofs import call_proof
 from aetheris.proofs.evidence import violations_at_first
+from aetheris.proofs.timestamps import TrustedAuthorities
 from aetheris.proofs.witnesses import LogPolicy
 from aetheris.protocol.base.ids import check_name
 
@@ -69,6 +70,10 @@ def verify(
         Path | None,
         typer.Option(help="Which logs count, and how many witnesses must have seen them (tlog-policy); for a bundle."),
     ] = None,
+    tsa_roots: Annotated[
+        Path | None,
+        typer.Option(help="Roots (PEM) of time stamp authorities, one of which must have stamped a bundle's log."),
+    ] = None,
     openings: Annotated[
         Path | None,
         typer.Option(help="Values that a bundle's records hide, of `aetheris openings`: are they what was hidden?"),
@@ -89,11 +94,19 @@ def verify(
             raise CommandError(Exit.BAD_INPUT, "bad_usage", rule, field="--self-signed")
         if policy is not None and (from_log or not _is_file(target)):
             raise CommandError(Exit.BAD_INPUT, "bad_usage", "--policy: only with a bundle's FILE", field="--policy")
+        if tsa_roots is not None and (from_log or not _is_file(target)):
+            rule = "--tsa-roots: only with a bundle's FILE"
+            raise CommandError(Exit.BAD_INPUT, "bad_usage", rule, field="--tsa-roots")
         if openings is not None and (from_log or not _is_file(target)):
             raise CommandError(Exit.BAD_INPUT, "bad_usage", "--openings: only with FILE", field="--openings")
         if erasures is not None and (from_log or not _is_file(target)):
             raise CommandError(Exit.BAD_INPUT, "bad_usage", "--erasures: only with FILE", field="--erasures")
-        given = GivenKeys(public_key, self_signed, None if policy is None else judgement.read_policy_file(policy))
+        given = GivenKeys(
+            public_key,
+            self_signed,
+            None if policy is None else judgement.read_policy_file(policy),
+            None if tsa_roots is None else judgement.read_tsa_roots(tsa_roots),
+        )
         report = _report(target, given, data, signers, roots=roots if from_log else None)
         if redacted and "redacted" not in report:
             raise CommandError(Exit.BAD_INPUT, "bad_usage", "--redacted: nothing is left out of it", field="--redacted")
@@ -191,6 +204,8 @@ class GivenKeys:
     own: bool
     policy: LogPolicy | None
     """Which logs and witnesses count, beside them."""
+    authorities: TrustedAuthorities | None
+    """Whose time stamps count, beside them."""
 
 
 def _report(
@@ -222,7 +237,9 @@ def _of_file(path: Path, keys: GivenKeys, data: Path, signers: judgement.Signers
     known = [] if keys.own else judgement.trusted_keys(keys.files, data)
     trusted = known if known or keys.files else None
     if content.startswith(_ZIP) or path.suffix == ".zip":
-        report = judgement.of_bundle(content, trusted, signers, keys.policy)
+        report = judgement.of_bundle(content, trusted, signers, keys.policy, authorities=keys.authorities)
+    elif keys.authorities is not None:
+        raise CommandError(Exit.BAD_INPUT, "bad_usage", "--tsa-roots: only with a bundle's FILE", field="--tsa-roots")
     elif call_proof.is_one(content):
         if keys.own:
             raise CommandError(Exit.BAD_INPUT, "bad_usage", "--self-signed: a call's proof brings no key")

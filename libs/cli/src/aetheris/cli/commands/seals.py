@@ -17,7 +17,7 @@ from aetheris.cli.inputs import read_bytes
 from aetheris.cli.job_ids import of_job
 from aetheris.cli.receipt_audit import ReceiptAudit
 from aetheris.cli.rounds import Rounds
-from aetheris.cli.seal_relay import SealRelay, post
+from aetheris.cli.seal_relay import SealRelay, Stamping, post
 from aetheris.cli.seal_tiles import SealEntrySource, SealTiles, TilesRefused, read_seal_log, sealed_line
 from aetheris.cli.source import is_file
 from aetheris.proofs import bundle, record_proof
@@ -34,6 +34,7 @@ from aetheris.proofs.notes import (
 )
 from aetheris.proofs.sealed_leaves import BadRecordProof
 from aetheris.proofs.tiles import BadTile
+from aetheris.proofs.timestamps import MOST_STAMPS
 from aetheris.proofs.trust import LOG, SEAL, TrustedKey
 
 seals = typer.Typer(name="seals", no_args_is_help=True, help="The log of all seals: checkpoints, proofs, keys.")
@@ -145,6 +146,11 @@ def relay(
         Path | None,
         typer.Option("--tiles", help="A folder to publish, as `seals tiles` does, what enough have cosigned."),
     ] = None,
+    tsa: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", help="A time stamp authority (RFC 3161), asked for what has its quorum."),
+    ] = None,
+    tsa_roots: Annotated[Path | None, typer.Option(help="With --tsa: the authorities' roots (PEM).")] = None,
     every_s: Every = 60,
     once: Annotated[bool, typer.Option("--once", help="One round; ends with 1 where the quorum is missing.")] = False,
     health_port: Annotated[
@@ -154,8 +160,9 @@ def relay(
 ) -> None:
     """Carry the log's checkpoints to witnesses; the folder gets those that enough of them have cosigned."""
     with errors_as_exits():
-        carrier = SealRelay(judgement.read_policy_file(policy), folder or data / "witnessed", post)
-        if not carrier.witnesses:
+        authorities = _authorities(tsa or (), tsa_roots)
+        carrier = SealRelay(judgement.read_policy_file(policy), folder or data / "witnessed", post, authorities)
+        if not carrier.witnesses and not authorities:
             raise CommandError(Exit.BAD_INPUT, "bad_log_policy", f"{policy} says of no witness where it is")
         _repeat(lambda: _round(carrier, tiles, data), every_s, once=once, health_port=health_port)
 
@@ -183,6 +190,16 @@ def publish_tiles(
             return True
 
         _repeat(publish, every_s, once=once)
+
+
+def _authorities(urls: Sequence[str], roots: Path | None) -> Sequence[Stamping]:
+    if not urls and roots is None:
+        return ()
+    if not urls or roots is None or len(urls) > MOST_STAMPS:
+        rule = f"--tsa and --tsa-roots: both or none, and at most {MOST_STAMPS} authorities"
+        raise CommandError(Exit.BAD_INPUT, "bad_usage", rule, field="--tsa")
+    trusted = judgement.read_tsa_roots(roots)
+    return [trusted.asked_at(url) for url in urls]
 
 
 def _publish(folder: Path, found: Checkpoint, client: SealEntrySource) -> None:
