@@ -113,8 +113,8 @@ class ExecutorHandler(PartitionHandler):
         self._deps = deps
         self._rules = PartitionRules(deps.rules.orders, partition)
         self._provenance = Provenance(deps.installation, deps.revocations, self._rules.refuses)
-        signed = SignedMessages(deps.installation, deps.revocations)
-        self._messages = HeardMessages(signed, deps.metrics, deps.rules.orders)
+        own = SignedMessages(deps.installation, deps.revocations)
+        self._messages = HeardMessages(own, deps.metrics, deps.rules.orders)
         self._appender = Watched(deps.appender, deps.heartbeat, self)
         self._core = Partition(
             deps.worker,
@@ -158,10 +158,9 @@ class ExecutorHandler(PartitionHandler):
 
         Grants are discharged one by one, when their `started` is acknowledged (see `low_water`).
         """
-        await orders_read(batch.get(Topic.JOBS_EVENTS, ()), self._deps.rules)
-        returned = [
-            reported for record in batch.get(Topic.JOBS_EVENTS, ()) if (reported := self._evolve(record)) is not None
-        ]
+        records = batch.get(Topic.JOBS_EVENTS, ())
+        await orders_read(records, self._deps.rules)
+        returned = [reported for record in records if (reported := self._evolve(record)) is not None]
         for reported in returned:
             self._clear(reported)
         self._report_strays()
@@ -193,9 +192,8 @@ class ExecutorHandler(PartitionHandler):
             if self._declaring:  # its own `started` must lie before what is said of a try
                 await asyncio.wait(self._declaring)
             withdrawn = self._core.withdraw()
-            await self._append(
-                [self._unexecuted(invocation, "the executor stopped before it") for invocation in withdrawn]
-            )
+            why = "the executor stopped before it"
+            await self._append([self._unexecuted(invocation, why) for invocation in withdrawn])
         finally:
             for invocation in (*withdrawn, *self._core.withdraw()):
                 self._answer_run(invocation, won=False)
