@@ -32,8 +32,9 @@ NOT_OF_A_JOB = {
     "unknown_log",
     "old_beyond",
     "other_size",
+    "no_timestamp",
 }
-"""A note; what can't be exported; what a proof of consistency breaks, and what a witness refuses."""
+"""A note; what can't be exported; what a proof of consistency breaks, and what a witness refuses; a checkpoint's."""
 OF_THE_FILE = {"records_missing", "other_job", "not_sealed"}
 """Rules about the file, not about the history in it."""
 BEHIND = {"after_seal"}
@@ -48,6 +49,9 @@ WITHOUT = {
     "unproven_record": "listed by itself, no violation: tests/unit/proofs/test_signed_histories.py",
     "other_installation": "only where a root is asked for: tests/integration/test_signed_system.py",
     "opening_differs": "of what is brought beside the job: tests/unit/proofs/test_openings.py",
+    "erasure_unproven": "of what is brought beside the job: tests/unit/proofs/test_erasures.py",
+    "redacted": "of a bundle that leaves records out: tests/unit/proofs/test_redacted_evidence.py",
+    "subject_differs": "of what a bundle says around the job: tests/unit/proofs/test_redacted_evidence.py",
     "no_public_key": "of who asks, not of the job: tests/unit/cli/test_cli_proofs.py",
     "seal_consistency": "needs the key of a seal that is amended: tests/unit/proofs/test_amendments.py",
     "seal_not_logged": "needs a log of seals: tests/integration/test_dropped_tail.py",
