@@ -37,6 +37,11 @@ class RulesWatch:
         """Whether a job is none that is created there."""
         return any(at < offset and birth.rules < version for at, version in self._barriers.get(partition, ()))
 
+    def untold(self, partition: int) -> int | None:
+        """Where the first barrier lies of which the topic does not tell yet: no mark lies behind it."""
+        told = self._answered.get(partition, 0)
+        return min((at for at, version in self._barriers.get(partition, ()) if version > told), default=None)
+
     def is_answered(self, partitions: int) -> bool:
         """Whether every partition has answered the last one."""
         return self.ordered == 1 or all(self._answered.get(one) == self.ordered for one in range(partitions))
