@@ -207,7 +207,7 @@ def by_the_model(kind: type[Event], value: bytes) -> tuple[str, bytes] | None:
     """(what the model reads, what Pydantic writes of that); None where it refuses it, or something stands twice."""
     try:
         jiter.from_json(value, allow_inf_nan=False, catch_duplicate_keys=True)
-        found = kind.model.model_validate_json(value)
+        found = kind.model.model_validate_json(value, strict=True)
     except ValueError:
         return None
     again = found.__pydantic_serializer__.to_json(found, exclude_none=True, by_alias=True)

@@ -238,12 +238,12 @@ class RecordStruct(msgspec.Struct, metaclass=FromModel):
 
     @classmethod
     def model_validate_json(cls, value: bytes | str) -> Self:
-        """From JSON, by the model alone.
+        """From JSON, by the model alone; a text or a truth value is no number, as for all who judge records.
 
         Raises:
             ValidationError: Pydantic's.
         """
-        return cls._of(cls.model.__pydantic_validator__.validate_json(value))
+        return cls._of(cls.model.__pydantic_validator__.validate_json(value, strict=True))
 
     def model_copy(self, *, update: dict[str, Any] | None = None) -> Self:
         """A copy with other values in some fields."""
