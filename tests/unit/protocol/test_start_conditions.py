@@ -79,6 +79,14 @@ def test_what_has_started_is_asked_about_no_more(outcome: str | None) -> None:
     assert starts(job, started("a", "n2", token=2, attempt=attempt))
 
 
+def test_nobody_waits_for_the_answer_to_a_question_that_asks_nobody() -> None:
+    """It lies behind the start that it would have held up, and so does the wait that came with it."""
+    waits = ev.JobWaiting(job_id=JOB, wait_type="approval", node_id="a", correlation_key="q")
+    assert fold(PLAN, started("a", "n1"), asked("a"), waits).open_waits == {}
+    assert fold(PLAN, waits).open_waits == {}
+    assert list(fold(PLAN, asked("a"), waits).open_waits) == [("approval", "a")]
+
+
 def test_what_is_over_is_asked_about_no_more() -> None:
     job = fold(PLAN, about(ev.InvocationRejected, "a", reason=RejectReason.BUDGET), asked("a"))
     assert job.keys[key_of("a")].requested is None

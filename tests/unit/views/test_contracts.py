@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aetheris.protocol.base.ids import execution_id
+from aetheris.protocol.base.keys import args_hash
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.job_log import Sequence, next_logged_event
@@ -22,8 +23,10 @@ from tests.testkit.histories import JOB, about, created, finished, graph, key_of
 
 OPAQUE = graph({"id": "a"}, {"id": "b", "depends_on": ["a"], "args": {"x": {"$ref": "a#/y"}}})
 WAITS = {"tools": {}, "nodes": [{"id": "w", "kind": "wait", "wait": {"key": "k", "timeout_s": 60}}]}
-ASKED = about(ev.ApprovalRequested, "a", args_hash="h", tool_version="1", rule="r", form={})
-YES = about(ev.ApprovalDecided, "a", args_hash="h", tool_version="1", rule="r", decision="approve", approver="eve")
+ASKED = about(ev.ApprovalRequested, "a", args_hash=args_hash({}), tool_version="1", rule="r", form={})
+YES = about(
+    ev.ApprovalDecided, "a", args_hash=args_hash({}), tool_version="1", rule="r", decision="approve", approver="eve"
+)
 PARKED = about(ev.InvocationParked, "a", invocation_id="n1", reason="nobody knows")
 WAITING = ev.JobWaiting(
     job_id=JOB,

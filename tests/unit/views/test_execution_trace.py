@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aetheris.protocol.base.ids import execution_id
+from aetheris.protocol.base.keys import args_hash
 from aetheris.protocol.fold.job_log import logged_events
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Outcome, Via
@@ -17,7 +18,7 @@ from tests.testkit import histories as h
 from tests.testkit.job_histories import node_finished, records, refunded
 
 PLAN = h.graph({"id": "a"}, {"id": "b", "args": {"x": {"$ref": "a#/y"}}}, {"id": "c", "args": {"x": 1}})
-FIELDS: dict[str, Any] = {"args_hash": "h", "tool_version": "1", "rule": "r"}
+FIELDS: dict[str, Any] = {"args_hash": args_hash({}), "tool_version": "1", "rule": "r"}
 ASKED = h.about(ev.ApprovalRequested, "a", form={}, **FIELDS)
 YES = h.about(ev.ApprovalDecided, "a", decision="approve", approver="eve", **FIELDS)
 EDIT = h.about(ev.ApprovalDecided, "a", decision="edit", approver="eve", data={"x": 2}, **FIELDS)

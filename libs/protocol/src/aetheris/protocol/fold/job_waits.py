@@ -9,11 +9,18 @@ from aetheris.protocol.plan.graph import AWAITED
 def waiting(job: JobState, e: ev.JobWaiting, offset: int) -> bool:
     """A wait begins, once."""
     this = (e.wait_type, e.node_id, e.correlation_key)
-    if this in job.waits or (_is_of_node(e) and not _begins(job, e)):
+    if this in job.waits or (_is_of_node(e) and not _begins(job, e)) or not _asks_somebody(job, e):
         return False
     job.waits.add(this)
     job.open_waits[e.wait_type, e.node_id] = e
     return True
+
+
+def _asks_somebody(job: JobState, e: ev.JobWaiting) -> bool:
+    """A wait for approval stands behind its question; where that came behind its call's start, nobody is waited for."""
+    if e.wait_type != "approval" or e.node_id is None:
+        return True
+    return any(job.keys[key].is_asking for key in job.node_keys.get(e.node_id, ()))
 
 
 def _is_of_node(e: ev.JobWaiting) -> bool:
