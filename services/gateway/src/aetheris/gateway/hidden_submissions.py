@@ -13,7 +13,7 @@ from aetheris.runtime.blobs.store import BlobsUnreachable
 from aetheris.runtime.subjects.hidden_store import HiddenStore, SealedValue, sealed
 from aetheris.runtime.subjects.kms import SubjectErased, SubjectHeld, SubjectKeyError
 
-CheckRoom = Callable[[Submit], Awaitable[None]]
+TakeRoom = Callable[[Submit], Awaitable[None]]
 """Whether a submission's job may be created; raises TooMany."""
 
 MOST_SUBJECTS = 100
@@ -27,11 +27,11 @@ class HiddenSubmissions:
         self._hiding = hiding
 
     async def hide(
-        self, command: Submit, raw: bytes, registry: Mapping[str, RegistryEntry], check_room: CheckRoom
+        self, command: Submit, raw: bytes, registry: Mapping[str, RegistryEntry], take_room: TakeRoom
     ) -> tuple[Submit, Sequence[SealedValue]]:
         """(the command as it may be written, the ciphertexts that must be kept before).
 
-        `check_room` is asked before anybody gets a key: that is kept for good, whatever becomes of the submission.
+        `take_room` is asked before anybody gets a key: that is kept for good, whatever becomes of the submission.
 
         Raises:
             BadRequest: a value can't be hidden where it stands.
@@ -45,7 +45,7 @@ class HiddenSubmissions:
             raise personal_arguments.refusal(found[0].field, "nothing is hidden here: AETHERIS_SUBJECT_KEYS is not set")
         if len({one.value.subject for one in found}) > MOST_SUBJECTS:
             raise personal_arguments.refusal("plan", f"values of more than {MOST_SUBJECTS} subjects")
-        await check_room(command)
+        await take_room(command)
         hidden = await self._sealed(self._hiding, command.tenant, command.job_id, [one.value for one in found])
         values = [one.value for one in hidden]
         return personal_arguments.hidden_submission(command, raw, found, values), hidden

@@ -106,7 +106,7 @@ class Intake:
         command = submissions.submit_command(raw, asked, registry, self._registry.models())
         self._limits.take_submission(command.tenant, command.by)
         async with self._deadlines.deadline():
-            command, hidden = await self._hidden.hide(command, raw, registry, self._check_room)
+            command, hidden = await self._hidden.hide(command, raw, registry, self._take_room)
         if wait is None:
             return (await self._taken(command, hidden)).answer()
         async with self._waits.listening(job_id) as news:
@@ -219,14 +219,15 @@ class Intake:
             standing = await self._standing(command) if command.idempotency_key is not None else None
             if standing is not None:
                 return Taken(standing, await self._receipt_of_repeat(command, standing), is_new=False)
-            await self._limits.take_room(command.tenant)  # who is refused has claimed nothing
+            if not hidden:  # what is hidden has taken it before anybody got a key
+                await self._limits.take_room(command.tenant)  # who is refused has claimed nothing
             is_first = command.idempotency_key is not None and await self._claim(command)
             return await self._take(command, hidden, is_first=is_first)
 
-    async def _check_room(self, command: Submit) -> None:
-        """Whether a job of this id stands, or may be open; raises TooMany."""
+    async def _take_room(self, command: Submit) -> None:
+        """One job more is open, unless one of this id stands; raises TooMany. Of those who come at once, too."""
         if command.idempotency_key is None or await self._rows.listed(command.job_id) is None:
-            await self._limits.check_room(command.tenant)
+            await self._limits.take_room(command.tenant)
 
     async def _receipt_of_repeat(self, command: Submit, standing: Row) -> str | None:
         """It is laid into the log without its plan; where that takes nothing, its job is answered all the same."""

@@ -77,10 +77,6 @@ class Limiter:
         with self._told():
             self._limits.check("jobs_per_s", tenant, who, self._clock.monotonic())
 
-    async def check_room(self, tenant: str) -> None:
-        """Whether one job more may be open; raises TooMany."""
-        await self._room(tenant)
-
     async def take_room(self, tenant: str) -> None:
         """One job more is open; raises TooMany."""
         counted = await self._room(tenant)
