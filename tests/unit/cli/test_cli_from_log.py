@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from aetheris.cli import judgement
+from aetheris.cli import fromlog
 from aetheris.cli.app import app
 from aetheris.cli.embedded.plan import RECORD_KEYS
 from aetheris.cli.fromlog import JobRecords
@@ -35,7 +35,7 @@ def log(signed: SignedLog, monkeypatch: pytest.MonkeyPatch) -> JobRecords:
     async def read_log(_bootstrap: str, _job_id: str, _keys: Sequence[TrustedKey], _data: Path) -> JobRecords:
         return JobRecords(records)
 
-    monkeypatch.setattr(judgement, "read_log", read_log)
+    monkeypatch.setattr(fromlog, "read_log", read_log)
     monkeypatch.setattr("aetheris.cli.local.kafka", lambda _data: "nowhere")  # pyright: ignore[reportUnknownLambdaType]
     return JobRecords(records)
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from aetheris.cli import streamfile
 from aetheris.cli.console import CommandError, Exit
 from aetheris.cli.embedded.plan import RECORD_KEYS
-from aetheris.cli.fromlog import JobRecords, read_log
 from aetheris.cli.inputs import read_bytes
 from aetheris.cli.large import stored
 from aetheris.cli.streamfile import Stream
@@ -33,6 +32,7 @@ from aetheris.runtime.keys.files import ROOT, load_key
 from aetheris.runtime.keys.signing import raw_public_key
 
 if TYPE_CHECKING:
+    from aetheris.cli.fromlog import JobRecords
     from aetheris.cli.timestamp_authority import AuthorityRoots
 
 Signers = Sequence[TrustedSigner] | None
@@ -87,6 +87,8 @@ def of_log(
     Raises:
         CommandError: no broker answers, or the log has no such job.
     """
+    from aetheris.cli.fromlog import read_log  # noqa: PLC0415  Kafka's client: half a second for who has a file
+
     chain: list[Link] = []
     beside: list[dict[str, Any]] = []
     wanted = job_id
@@ -224,7 +226,7 @@ def _beside_the_proofs(stream: Stream, *, sealed: bool) -> Iterator[dict[str, An
         yield _finding("not_sealed", last, message)
 
 
-def _against_seals(found: JobRecords, seal: SealReport) -> Iterator[dict[str, Any]]:
+def _against_seals(found: "JobRecords", seal: SealReport) -> Iterator[dict[str, Any]]:
     """What the log of seals says of the job must be borne out, and its seal be in there."""
     for broken in against_claims(found.records, found.claims):
         yield broken.to_json()

@@ -6,8 +6,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from aetheris.cli.embedded.probes import http_answers, kafka_answers, redis_answers
-
 Ask = Literal["kafka", "redis", "http"]
 
 RECORD_KEYS = Path("keys") / "records"
@@ -32,13 +30,15 @@ class ProcessSpec:
 
     def is_ready(self) -> bool:
         """Ask once."""
+        from aetheris.cli.embedded import probes  # noqa: PLC0415  Kafka's client: half a second for who asks nobody
+
         match self.ask:
             case "kafka":
-                return kafka_answers(self.target)
+                return probes.kafka_answers(self.target)
             case "redis":
-                return redis_answers(self.target)
+                return probes.redis_answers(self.target)
             case "http":
-                return http_answers(int(self.target), "/readyz")
+                return probes.http_answers(int(self.target), "/readyz")
 
 
 @dataclass(frozen=True)
