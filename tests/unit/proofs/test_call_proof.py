@@ -130,6 +130,14 @@ def test_a_field_of_a_record_that_nobody_knows_is_payload() -> None:
     assert refused(lambda: proof(log=history(unheard_of="x"))) == "not_alone"
 
 
+@pytest.mark.parametrize("part", ["d", "k"])
+def test_what_only_looks_like_a_hidden_value_is_payload(part: str) -> None:
+    """A tool gives what it likes."""
+    result = {"$hidden": EMAIL["$hidden"] | {part: OTHERS[0]}}
+    assert refused(lambda: proof(log=history(result=result))) == "not_alone"
+    assert check(proof(log=history(result=EMAIL)), TRUSTED)["ok"]
+
+
 def test_an_argument_can_be_called_as_a_field_is() -> None:
     log = Log(node("a", args={"tool": "hammer", "result": 1}))
     log.start("n1")

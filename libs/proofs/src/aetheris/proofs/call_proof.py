@@ -19,7 +19,7 @@ from aetheris.proofs.canonical import hash_or_empty, json_hash
 from aetheris.proofs.evidence import BadEvidence, Judged, LogCheck, check_exportable, dumps
 from aetheris.proofs.execution import LoadBlob, UnreadableResult
 from aetheris.proofs.history import SUCCESSES
-from aetheris.proofs.openings import commitments_in, fits
+from aetheris.proofs.openings import commitments_in, fits, is_hidden
 from aetheris.proofs.recomputed_calls import RecomputedCalls
 from aetheris.proofs.records import Fact, RawRecord, body_of
 from aetheris.proofs.sealed import covers
@@ -241,7 +241,7 @@ class _Named:
                     raise BadRecordProof("no_such_field", f"the call has no {name}")
                 self.args.add(plain)
                 self.shows_start = True
-        self._beside = sorted(name for name in {*args} - self.args if self.args and not _is_hidden(args[name]))
+        self._beside = sorted(name for name in {*args} - self.args if self.args and not is_hidden(args[name]))
 
     def shown(self, one: _Try) -> list[Fact]:
         """The records that must be shown."""
@@ -332,7 +332,7 @@ def _opened(given: object, hidden: set[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _with_opened(part: Any, opened: Mapping[str, Any]) -> Any:
-    if _is_hidden(part):
+    if is_hidden(part):
         c = part["$hidden"]["c"]
         return opened.get(c, part)
     if isinstance(part, dict):
@@ -342,19 +342,12 @@ def _with_opened(part: Any, opened: Mapping[str, Any]) -> Any:
     return part
 
 
-def _is_hidden(value: Any) -> bool:
-    """Whether it is one hidden value, whose form tells nobody what it is."""
-    if not isinstance(value, dict) or cast("dict[str, Any]", value).keys() != {"$hidden"}:
-        return False
-    return len(list(commitments_in(cast("object", value)))) == 1 and "c" in value["$hidden"]
-
-
 def _payload(body: Mapping[str, Any]) -> set[str]:
     """Its fields that say more than what comes along; a field that nobody knows may say anything."""
     return {
         name
         for name, value in body.items()
-        if name not in _ALONG and value not in (None, (), [], {}) and not _is_hidden(value)
+        if name not in _ALONG and value not in (None, (), [], {}) and not is_hidden(value)
     }
 
 

@@ -17,6 +17,7 @@ from aetheris.proofs.records import MAX_DEPTH, RawRecord, body_of, nests_deeper
 MAX_OPENINGS_BYTES = 64 * 1024 * 1024
 _MARK = b'"$hidden"'
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_PSEUDONYMS = re.compile(r"[0-9a-f]{32}(\.[0-9a-f]{32}){0,3}")
 
 
 class BadOpenings(ValueError):
@@ -69,6 +70,18 @@ def opened_values(records: Iterable[RawRecord], openings: Iterable[Mapping[str, 
 def hidden_in(record: RawRecord, body: object) -> Iterator[str]:
     """The c of each value that a record hides; `body` is what it says."""
     return (c for c, _ in hidden_values_in(record, body))
+
+
+def is_hidden(value: object) -> bool:
+    """Whether it is one hidden value as a gateway writes it, whose form tells nobody what it is: tools write others."""
+    if not isinstance(value, dict) or cast("dict[str, object]", value).keys() != {"$hidden"}:
+        return False
+    said = cast("dict[str, object]", value)["$hidden"]
+    if not isinstance(said, dict) or cast("dict[str, object]", said).keys() != {"c", "d", "k"}:
+        return False
+    parts = [cast("dict[str, object]", said)[name] for name in ("c", "d", "k")]
+    forms = (_DIGEST, _DIGEST, _PSEUDONYMS)
+    return all(isinstance(one, str) and form.fullmatch(one) for form, one in zip(forms, parts, strict=True))
 
 
 def commitments_in(part: object) -> Iterator[str]:

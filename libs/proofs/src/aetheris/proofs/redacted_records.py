@@ -5,9 +5,9 @@ A record's leaf is over the hash of its value, so the value can be left out and 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-from aetheris.proofs.openings import commitments_in
+from aetheris.proofs.openings import is_hidden
 from aetheris.proofs.records import EVENT_TYPES, Body, RawRecord, body_of, event_type
 
 ALWAYS_SHOWN = frozenset({"job_sealed", "key_revoked", "violation_found", "birth_repeated"})
@@ -113,7 +113,7 @@ class Redaction:
 
 def _carries(body: Body, fields: frozenset[str]) -> bool:
     return any(
-        (name in fields or not is_classed(name)) and value not in (None, (), [], {}) and not _is_hidden(value)
+        (name in fields or not is_classed(name)) and value not in (None, (), [], {}) and not is_hidden(value)
         for name, value in body.items()
     )
 
@@ -121,12 +121,3 @@ def _carries(body: Body, fields: frozenset[str]) -> bool:
 def is_classed(field: str) -> bool:
     """Whether it is known what a field carries."""
     return field in PLAIN or any(field in fields for fields in CLASSES.values())
-
-
-def _is_hidden(value: object) -> bool:
-    """Whether it is one hidden value: its form tells nobody what it is."""
-    if not isinstance(value, dict) or cast("dict[str, object]", value).keys() != {"$hidden"}:
-        return False
-    return isinstance(said := cast("dict[str, Any]", value)["$hidden"], dict) and list(commitments_in(value)) == [
-        cast("dict[str, object]", said).get("c")
-    ]
