@@ -17,11 +17,14 @@ from typer.testing import CliRunner
 from aetheris.cli import streamfile
 from aetheris.cli.app import app
 from aetheris.cli.streamfile import Stream
-from aetheris.proofs import bundle_zip
+from aetheris.proofs import bundle_zip, call_proof
+from aetheris.proofs.call_proof import AskedCall
+from aetheris.proofs.evidence import judge
 from aetheris.sdk.client import JobPage
-from tests.testkit.evidence import KEY, OTHER_KEY, TRUSTED, bundle_of, sealed
+from tests.testkit.evidence import KEY, OTHER_KEY, TRUSTED, bundle_of, inclusion, redacted_of, sealed, signer
 from tests.testkit.proof_histories import JOB, A, Log, clean
 from tests.testkit.refused import record_json
+from tests.testkit.ssh_keys import SshSigner
 from tests.testkit.standalone import SCRIPT
 
 PROOFS = ("execution_hash", "event_chain_root_hash", "tool_invocation_ledger_proof", "replay_proof_result")
@@ -238,6 +241,52 @@ def test_a_record_that_is_none_is_bad_input_that_names_the_line(exported: Path) 
     rewrite(exported, lambda lines: lines[2].update(value="***"))
     code, answer = check(exported)
     assert (code, "line 3" in answer["error"]["message"]) == (2, True)
+
+
+def part_of(kind: str, folder: Path) -> list[str]:
+    """What `verify` takes for a part of a job."""
+    path, keys, log = folder / "part", folder / "seal.pub", Log()
+    log.start("n1")
+    log.finish("n1", external_id="re_1", result=None)
+    log.done()
+    log.complete()
+    records = sealed(log).records
+    if kind == "call":
+        asked = AskedCall("re_1", ())
+        judged = judge(records, TRUSTED, {}.__getitem__)
+        path.write_bytes(call_proof.make(records, judged, inclusion(records[-1].value), asked, sign=signer(KEY)))
+    else:
+        path.write_bytes(
+            redacted_of(records, *(() if kind == "auditor" else (kind,)), audience=kind * (kind == "auditor"))
+        )
+    keys.write_text(pem(KEY))
+    return [str(path), "--public-key", str(keys), *(["--redacted"] if kind != "call" else [])]
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "ends"),
+    [
+        ("call", "--openings", 2),
+        ("call", "--erasures", 2),
+        ("call", "--signers", 2),
+        ("job_created", "--openings", 2),
+        ("job_created", "--erasures", 2),
+        ("job_created", "--signers", 2),
+        ("auditor", "--openings", 2),
+        ("auditor", "--erasures", 2),
+        ("auditor", "--signers", 0),
+    ],
+)
+def test_what_is_not_judged_of_a_part_is_not_asked_for_in_vain(
+    tmp_path: Path, kind: str, option: str, ends: int
+) -> None:
+    argv, given = part_of(kind, tmp_path), tmp_path / "given"
+    given.write_text(SshSigner(1).line("ann"))
+    assert CliRunner().invoke(app, ["verify", "--json", *argv]).exit_code == 0
+    shown = CliRunner().invoke(app, ["verify", "--json", *argv, option, str(given)])
+    assert shown.exit_code == ends
+    if ends:
+        assert json.loads(shown.stdout)["error"]["details"]["field"] == option
 
 
 def test_a_pending_key_does_not_hold(tmp_path: Path) -> None:

@@ -5,8 +5,12 @@ from typing import Any
 
 import pytest
 
+from aetheris.proofs import bundle
+from aetheris.proofs.approver_signatures import read_signers
 from aetheris.protocol.planning.approval_text import ApprovalText, SignedRequest
 from aetheris.protocol.planning.approvals import request_id
+from tests.testkit import standalone
+from tests.testkit.evidence import TRUSTED, redacted_of, sealed
 from tests.testkit.passkeys import Passkey
 from tests.testkit.proof_histories import JOB, TENANT, A, Log, digest, node, tool
 from tests.testkit.ssh_keys import SshSigner
@@ -225,3 +229,22 @@ def test_an_unsigned_rule_asks_for_nothing() -> None:
     log.ask()
     log.decide("approve", approver="ann")
     assert rules(log) == []
+
+
+@pytest.mark.parametrize(("by", "broken"), [("ann", []), ("mallory", ["foreign_signature"])])
+def test_of_a_redacted_bundle_signatures_are_held_against_the_signers_too(by: str, broken: list[str]) -> None:
+    log = decided(signed=signature(text("ann"), by))
+    log.start("n1")
+    log.finish("n1")
+    log.done()
+    log.add("decision_snapshot", goal="x", task_graph={}, command_id="a")
+    log.complete()
+    records = [replace(one, headers=(*one.headers, ("ce_time", TIME.encode()))) for one in log.records]
+    log.records[:] = records
+    data = redacted_of(sealed(log).records, audience="auditor")
+    script, keys = standalone.verify, {key.key_id: standalone.verify.Key(key.to_json()) for key in TRUSTED}
+    own = bundle.judge(data, TRUSTED, read_signers(SIGNERS.encode()), whole=False)
+    other = script.check_bundle(data, keys, None, script.read_signers(SIGNERS.encode()))
+    for said in (own, other):
+        assert (said["redacted"]["rules_checked"], said["ok"]) == (True, not broken)
+        assert [one["rule"] for one in said["violations"]] == broken

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from aetheris.proofs.redacted_records import (
 )
 from aetheris.protocol.messages import events as ev
 from tests.testkit.evidence import TRUSTED, amend, bundle_of, redacted_of, seal, sealed
-from tests.testkit.forged_bundles import opinions, resigned, statement_in
+from tests.testkit.forged_bundles import named, opinions, resigned, statement_in
 from tests.testkit.golden import FOLDER
 from tests.testkit.proof_histories import JOB, Log, clean, node
 
@@ -130,13 +131,30 @@ def test_what_shows_a_violation_can_be_left_out_by_nobody_but_who_seals_and_not_
         assert [one["type"] for one in said["places"]] == ["tool_invocation_finished"] * 2
 
 
-def test_what_was_sealed_again_is_shown_up_to_the_last_seal() -> None:
-    log = told()
-    log.finish("n1", result={"card": CANARY}, external_id="re_1", via="late")
-    log.start("n9")
-    log.finish("n9", via="late", result={"other": 1})
+def late(outcome: str) -> Log:
+    """A job that failed with a call of which nobody heard any more, and of which there is late word."""
+    log = Log()
+    log.start("n1")
+    log.permanent("n1", "ledger")
+    log.done("a", "permanent_failure")
+    log.add("job_failed", error="a")
+    sealed(log)
+    log.finish("n1", outcome, via="late")
     amend(log)
-    own, other = opinions(redacted_of(log.records, "reasons"))
+    return log
+
+
+@pytest.mark.parametrize(("names", "audience"), [((), "auditor"), (("results",), ""), (("effect_confirmed",), "")])
+def test_what_late_word_breaks_is_hidden_by_nothing_that_is_left_out(names: tuple[str, ...], audience: str) -> None:
+    """No rule of what came behind a seal is judged of a part: none is made where that breaks one."""
+    whole, _ = opinions(bundle_of(late("success").records))
+    with pytest.raises(BadEvidence) as refused:
+        redacted_of(late("success").records, *names, audience=audience)
+    assert refused.value.rule in {one["rule"] for one in whole["violations"]}
+
+
+def test_what_was_sealed_again_and_holds_is_shown_up_to_the_last_seal() -> None:
+    own, other = opinions(redacted_of(late("retryable_failure").records, "reasons"))
     assert (own["violations"], other["violations"]) == ([], [])
     assert own["redacted"]["rules_checked"] is False
 
@@ -167,6 +185,72 @@ def test_a_hidden_value_stays_as_it_stands() -> None:
     own, other = opinions(redacted_of(sealed(log).records, "results"))
     assert (own["hidden_values"], other["hidden_values"]) == (1, 1)
     assert own["redacted"]["records"] == 0
+
+
+HIDDEN = {"c": "0" * 64, "d": "1" * 64, "k": "2" * 32}
+ALIKE: list[Any] = [
+    {"$hidden": HIDDEN | {"d": CANARY}},
+    {"$hidden": HIDDEN | {"k": {"card": CANARY}}},
+    {"$hidden": HIDDEN | {"k": f"{'2' * 32}.{CANARY}"}},
+    {"$hidden": HIDDEN | {"c": CANARY}},
+    {"$hidden": HIDDEN | {"card": CANARY}},
+    {"$hidden": HIDDEN, "card": CANARY},
+    {"$hidden": {"$hidden": HIDDEN | {"d": CANARY}}},
+    {"$hidden": CANARY},
+]
+"""What a tool may give, and is no hidden value, though it looks like one."""
+
+
+@pytest.mark.parametrize("result", ALIKE)
+def test_what_only_looks_like_a_hidden_value_is_left_out(result: Any) -> None:
+    log = Log(node("a"))
+    log.start("n1")
+    log.finish("n1", result=result)
+    log.done()
+    log.complete()
+    assert CANARY.encode() not in b"".join(shown_in(redacted_of(sealed(log).records, "results")))
+
+
+def left_out(statement: dict[str, Any]) -> dict[str, Any]:
+    return next(one for one in statement["predicate"]["records"] if "value_sha256" in one)
+
+
+def a_hash_in_capitals(statement: dict[str, Any]) -> None:
+    left_out(statement)["value_sha256"] = left_out(statement)["value_sha256"].upper()
+
+
+def a_hash_with_spaces(statement: dict[str, Any]) -> None:
+    left_out(statement)["value_sha256"] = bytes.fromhex(left_out(statement)["value_sha256"]).hex(" ")
+
+
+def a_first_offset_below_all(statement: dict[str, Any]) -> None:
+    statement["predicate"]["records"][0]["offset"] = -5
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        (a_hash_in_capitals, "bad_statement"),
+        (a_hash_with_spaces, "bad_statement"),
+        (a_first_offset_below_all, "out_of_order"),
+    ],
+)
+def test_both_readers_take_one_form_alone(change: Callable[[dict[str, Any]], None], rule: str) -> None:
+    own, other = opinions(resigned(redacted_of(told().records, "results"), change))
+    assert named(own) == named(other)
+    assert rule in {one["rule"] for one in own["violations"]}
+
+
+@pytest.mark.parametrize("more", [(), ("arguments", "results", "reasons")])
+def test_a_root_that_is_only_stated_is_borne_out_by_a_seal_that_is_signed_under_it(more: tuple[str, ...]) -> None:
+    """Who has the seal's key, and no service's, leaves the creation out, and says whose it was."""
+
+    def change(statement: dict[str, Any]) -> None:
+        statement["predicate"]["installation"] = "ab" * 32
+
+    own, other = opinions(resigned(redacted_of(told().records, "job_created", *more), change))
+    for said in (own, other):
+        assert "not_sealed" in {one["rule"] for one in said["violations"]}
 
 
 def test_it_is_said_of_each_field_of_each_record_what_it_carries() -> None:

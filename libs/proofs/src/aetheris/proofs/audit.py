@@ -139,7 +139,7 @@ class Audit:
         )
 
 
-def violations_in(facts: Sequence[Fact]) -> tuple[Violation, ...]:
+def violations_in(facts: Sequence[Fact], signers: Sequence[TrustedSigner] | None = None) -> tuple[Violation, ...]:
     """The rules that a history breaks so far, but for those about large results and seals.
 
     Looks at nothing but the facts: a copy of them may be judged while the audit goes on.
@@ -150,7 +150,7 @@ def violations_in(facts: Sequence[Fact]) -> tuple[Violation, ...]:
         *_identity(history.facts),
         *plan_violations(history),
         *RecomputedCalls(validity).violations(),
-        *gate_violations(validity),
+        *gate_violations(validity, signers),
         *activation_violations(history.facts),
         *ledger_proof(validity).violations,
         *replay_proof(validity).violations,

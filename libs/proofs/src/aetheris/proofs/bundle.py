@@ -106,7 +106,7 @@ def judge(
     trusted = evidence.keys if keys is None else keys
     logged = LogCheck(trusted, now, policy, authorities)
     if isinstance(evidence, RedactedEvidence):
-        report = judge_redacted(parsed, evidence, logged)
+        report = judge_redacted(parsed, evidence, logged, signers)
     else:
         report = judge_statement(parsed, evidence, logged, signers)
     return {**report, "trusted": [key.key_id for key in trusted]}

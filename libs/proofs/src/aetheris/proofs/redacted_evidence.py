@@ -5,12 +5,14 @@ is said, and what is left out is named: how much, where, and of which type.
 """
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from aetheris.proofs.amendments import amends, line_hash
+from aetheris.proofs.approver_signatures import TrustedSigner
 from aetheris.proofs.audit import violations_in
 from aetheris.proofs.authorship import Authorship
 from aetheris.proofs.chain import leaf_of, record_leaf
@@ -23,6 +25,7 @@ from aetheris.proofs.evidence import (
     Judged,
     LogCheck,
     base64_text,
+    check_exportable,
     check_whole,
     read_bytes64,
     read_record,
@@ -40,6 +43,7 @@ from aetheris.proofs.sealed_prefix import sealed_prefix
 from aetheris.proofs.trust import BadKeys, TrustedKey, keys_of
 from aetheris.proofs.validity import Validity
 
+_HASH = re.compile(r"[0-9a-f]{64}")
 PREDICATE_TYPE = "urn:aetheris:job-evidence-redacted:v1"
 """Another than that of a whole bundle: who reads those alone refuses this."""
 MOST_PLACES = 1_000
@@ -97,6 +101,8 @@ def redacted_statement(evidence: Evidence, judged: Sequence[Judged], redaction: 
         BadEvidence: as `statement`: only of a history that holds anything is shown.
     """
     check_whole(evidence, judged)
+    for one in judged:  # what came to light behind a seal is judged by nobody who is shown a part
+        check_exportable(one.report)
     report = judged[0].report
     first, *earlier = [_carried(one, by, redaction) for one, by in zip(evidence.chain, judged, strict=True)]
     predicate = {
@@ -131,9 +137,11 @@ def read_redacted(parsed: Any) -> RedactedEvidence:
         raise BadEvidence("bad_statement", "lacks a part, or has one of another form") from None
 
 
-def judge_redacted(parsed: Any, evidence: RedactedEvidence, logged: LogCheck) -> dict[str, Any]:
+def judge_redacted(
+    parsed: Any, evidence: RedactedEvidence, logged: LogCheck, signers: Sequence[TrustedSigner] | None = None
+) -> dict[str, Any]:
     """The report on what is shown, and on what is not."""
-    checks = [_JobCheck(one, logged) for one in evidence.jobs]
+    checks = [_JobCheck(one, logged, signers) for one in evidence.jobs]
     first, *earlier = [one.report() for one in checks]
     subject = _subject(evidence.jobs[0].job_id, first["event_chain_root_hash"], first["event_tree_root_hash"])
     found = [] if parsed.get("subject") == subject else [_finding("subject_differs", "it names another job or tree")]
@@ -152,8 +160,8 @@ def judge_redacted(parsed: Any, evidence: RedactedEvidence, logged: LogCheck) ->
 class _JobCheck:
     """One job, as far as it is shown."""
 
-    def __init__(self, job: RedactedJob, logged: LogCheck) -> None:
-        self._job, self._logged = job, logged
+    def __init__(self, job: RedactedJob, logged: LogCheck, signers: Sequence[TrustedSigner] | None) -> None:
+        self._job, self._logged, self._signers = job, logged, signers
         self._tree, self._authors = Tree(), Authorship()
         self._facts: list[Fact] = []
         self._found: list[Violation] = []
@@ -167,11 +175,9 @@ class _JobCheck:
         job, count = self._job, len(self._job.records) - 1
         said = list(self._seal(count))
         types = Counter(one.type for _, one in self._left_out)
-        last = job.records[-1] if job.records else None
-        seal = body_of(last.value) if isinstance(last, RawRecord) and _is_seal(last) else None
-        said += (
-            self._logged.refusals(last.value, job.inclusion) if isinstance(last, RawRecord) and _is_seal(last) else ()
-        )
+        last = self._last()
+        seal = None if last is None else body_of(last.value)
+        said += () if last is None else self._logged.refusals(last.value, job.inclusion)
         beside = [_finding(rule, message) for rule, message in said]
         ruled = set(types) <= UNRULED and seal is not None and amends(seal) is None
         found = [*self._found, *self._others(), *(self._rules(count) if ruled else ())]
@@ -203,6 +209,13 @@ class _JobCheck:
             "hidden_values": len(self._hidden),
         }
 
+    def _last(self) -> RawRecord | None:
+        """The seal, if it is by who may write it: it bears out a root that is stated and not shown."""
+        last = self._job.records[-1] if self._job.records else None
+        if isinstance(last, RawRecord) and _is_seal(last) and not self._facts[-1].claims:
+            return last
+        return None
+
     def _take(self, at: int, one: RawRecord | LeftOut) -> None:
         if at == self._job.creation and isinstance(one, LeftOut) and one.type == "job_created":
             self._authors.begin(one.value_hash.hex(), self._job.installation)
@@ -222,7 +235,7 @@ class _JobCheck:
                 fact.claims, fact.type = fact.type, ""
         self._tree.append(leaf)
         self._found += broken
-        if self._facts and one.offset <= self._facts[-1].offset:
+        if one.offset <= (self._facts[-1].offset if self._facts else -1):
             self._found.append(violation("out_of_order", fact, "its offset is not above the one before it"))
         self._facts.append(fact)
 
@@ -234,7 +247,7 @@ class _JobCheck:
 
     def _rules(self, count: int) -> Iterator[Violation]:
         """What the job breaks, where all that a rule looks at is shown; results that are not here are not asked for."""
-        yield from violations_in(self._facts)
+        yield from violations_in(self._facts, self._signers)
         validity, seal = Validity(History(self._facts[:count])), self._facts[-1]
         if seal.text("execution_hash") != execution_hash(validity.history):
             yield violation("seal_execution_hash", seal, f"the first {count} records have another execution_hash")
@@ -245,10 +258,9 @@ class _JobCheck:
 
     def _seal(self, count: int) -> Iterator[tuple[str, str]]:
         """(rule, message) of what is wrong with the seal."""
-        job = self._job
-        last = job.records[-1] if job.records else None
-        if not isinstance(last, RawRecord) or not _is_seal(last):
-            yield "not_sealed", "the last record that is shown is no seal"
+        job, last = self._job, self._last()
+        if last is None:
+            yield "not_sealed", "the last record that is shown is no seal, or not signed by who may write one"
             return
         creation = job.records[job.creation] if 0 <= job.creation < count else None
         if creation is None or _type_of(creation) != "job_created":
@@ -343,10 +355,13 @@ def _shown(one: Any) -> RawRecord | LeftOut:
     if not set(parts) <= {"offset", "headers", "value_sha256", "certificate"} or type(parts["offset"]) is not int:
         raise TypeError
     headers = {str(name): read_bytes64(value) for name, value in parts["headers"]}
-    value_hash = bytes.fromhex(parts["value_sha256"])
-    if len(headers) != len(parts["headers"]) or not set(headers) <= set(COVERED) or len(value_hash) != 32:
+    if (
+        len(headers) != len(parts["headers"])
+        or not set(headers) <= set(COVERED)
+        or not _HASH.fullmatch(parts["value_sha256"])
+    ):
         raise ValueError
-    return LeftOut(parts["offset"], headers, value_hash, parts.get("certificate"))
+    return LeftOut(parts["offset"], headers, bytes.fromhex(parts["value_sha256"]), parts.get("certificate"))
 
 
 def _finding(rule: str, message: str) -> dict[str, Any]:

@@ -114,8 +114,8 @@ def verify(
             report = judgement.not_whole(report)
         if roots:
             report = judgement.under_roots(report, roots)
-        if openings is not None and "redacted" in report:
-            raise CommandError(Exit.BAD_INPUT, "bad_usage", "--openings: only with a whole bundle", field="--openings")
+        if "redacted" in report or "not_shown" in report:
+            _check_asked_of_part(report, {"--openings": openings, "--erasures": erasures, "--signers": signers})
         if openings is not None:
             report = judgement.with_openings(report, Path(target), openings)
         if erasures is not None:
@@ -130,6 +130,15 @@ def verify(
         else:
             _print(report)
     end(Exit.HOLDS if holds(report) else Exit.FAILED)
+
+
+def _check_asked_of_part(report: Mapping[str, Any], asked: Mapping[str, Path | None]) -> None:
+    """Refuse what is not judged of a redacted bundle, or of one call; signatures are, where the rules are."""
+    judged = {"--signers"} if report.get("redacted", {}).get("rules_checked") else set[str]()
+    for option, file in asked.items():
+        if file is not None and option not in judged:
+            rule = f"{option}: is not judged of what is not shown whole"
+            raise CommandError(Exit.BAD_INPUT, "bad_usage", rule, field=option)
 
 
 def export(

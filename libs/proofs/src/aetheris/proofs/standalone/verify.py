@@ -2723,7 +2723,7 @@ def check_bundle(
     if trusted is None:
         check_envelope(payload, signatures, keys)
     if redacted:
-        return check_redacted(statement, redacted, keys, installation)
+        return check_redacted(statement, redacted, keys, installation, signers)
     chain = [
         Link(one.job_id, *judge_sealed(one.records, one.blobs, of_use(keys, "seal"), signers), one.blobs)
         for one in jobs
@@ -2810,18 +2810,18 @@ class Redacted:
             raise TypeError("a text or a number is missing")
         self.records = [read_shown(at, record) for at, record in enumerate(one["records"])]
 
-    def report(self, keys: dict[str, Key]) -> dict[str, Any]:
+    def report(self, keys: dict[str, Key], signers: list[Signer] | None) -> dict[str, Any]:
         *records, last = self.records or [Record(0, 0, None, [], b"")]
         root = check_writers(self.records, self.creation, self.root)
         left_out = [one for one in self.records if not one.shown]
         types = [one.chained.decode(errors="replace") for one in left_out]
-        sealed = last.shown and last.readable and last.chained == b"job_sealed"
+        sealed = last.shown and last.readable and last.chained == b"job_sealed" and not last.claims
         ruled = {*types} <= UNRULED and sealed and last.body.get("amends") is None
         wrong = [(rule, None) for rule in self.wrong_with_seal(records, last, of_use(keys, "seal"))]
         wrong += [(rule, None) for rule in self.wrong_in_log(last, keys)] if ("not_sealed", None) not in wrong else []
         found = [*wrong, *self.wrong_records(ruled)]
         if ruled:
-            job, hashes = Job(self.records), hashed(Job(records), {})
+            job, hashes = Job(self.records, signers), hashed(Job(records), {})
             found += [*job.found, *job.ledger, *job.replay, *check_activations(self.records)[0]]
             found += [one for one in hashes.unreadable if one[0] != "missing_blob"]
             found += broken(
@@ -2859,7 +2859,7 @@ class Redacted:
         return [*found, *(("foreign_record", one) for one in foreign)]
 
     def wrong_with_seal(self, records: list[Record], last: Record, keys: dict[str, Key]) -> Iterator[str]:
-        if not last.shown or last.chained != b"job_sealed":
+        if not last.shown or last.chained != b"job_sealed" or last.claims:
             yield "not_sealed"
             return
         created = records[self.creation] if 0 <= self.creation < len(records) else None
@@ -2922,10 +2922,14 @@ def check_stated(said: dict[str, Any]) -> None:
 
 
 def check_redacted(
-    statement: dict[str, Any], jobs: list[Redacted], keys: dict[str, Key], installation: str | None
+    statement: dict[str, Any],
+    jobs: list[Redacted],
+    keys: dict[str, Key],
+    installation: str | None,
+    signers: list[Signer] | None,
 ) -> dict[str, Any]:
     """The report on a redacted bundle. What it holds is what is shown, and no rule of what is not."""
-    first, *earlier = [one.report(keys) for one in jobs]
+    first, *earlier = [one.report(keys, signers) for one in jobs]
     digests = {"aetherisEventChain": first["event_chain_root_hash"], "aetherisEventTree": first["event_tree_root_hash"]}
     subject = [{"name": jobs[0].job_id, "digest": digests}]
     found = [finding("subject_differs")] if statement.get("subject") != subject else []
