@@ -247,6 +247,39 @@ def test_what_was_seen_once_is_held_against_what_is_shown_later(case: Case) -> N
     assert case.rules() == ["rewritten"]
 
 
+def test_what_was_kept_is_forgotten_by_no_lie_about_the_log(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [birth(), birth()]
+    line = interim_of(records)
+    case.log.records = records
+    case.log.lines.append(line)
+    case.log.interim.append(line)
+    assert case.rules() == []
+    kept = (case.folder / "job-1.seen.json").read_text()
+    case.log.interim.clear()
+    case.log.records = records[:1]
+    case.log.lines.append(b"more")
+    honest, asked = case.log.consistency, list[int]()
+
+    def lies(old: int) -> str:
+        """But for the first question, which is about the checkpoint that was kept."""
+        asked.append(old)
+        return honest(old) if len(asked) == 1 else f"old {old}\n\nrubbish"
+
+    with monkeypatch.context() as patched:
+        patched.setattr(case.log, "consistency", lies)
+        assert case.rules() == ["log_rewritten", "rewritten"]
+    assert (case.folder / "job-1.seen.json").read_text() == kept
+    assert case.rules() == ["rewritten"]
+
+
+@pytest.mark.parametrize("part", ["line", "proof"])
+@pytest.mark.parametrize("lie", ["{}\ud800", '{{"a":"\ud800"}}', "\ud800"])
+def test_a_line_that_is_no_text_answers_nothing_and_ends_nothing(case: Case, part: str, lie: str) -> None:
+    (good,) = case.log.answers("")
+    case.log.answers = lambda _receipt: [good | {part: lie.format(good[part])}]  # type: ignore[method-assign]
+    assert case.rules(timedelta(minutes=11)) == ["left_out"]
+
+
 def test_a_log_that_lost_what_it_had_is_rewritten(case: Case) -> None:
     assert case.rules() == []
     case.log.lines[0] = b"something else"

@@ -234,10 +234,20 @@ class ReceiptAudit:
         found: list[tuple[Mapping[str, Any], Mapping[str, str]]] = []
         keys = keyring(self.keys, SEAL)
         for one in _shown(shown):
-            line = one["line"].encode()
+            line = _bytes_of(one)
             said = read_line(line, keys)
             if said is not None and self._is_logged(line, one["proof"], now):
                 found.append((said, one))
+        return found
+
+    def _kept_lines(
+        self, kept: Sequence[Mapping[str, str]], path: Path, job_id: str
+    ) -> list[tuple[Mapping[str, Any], Mapping[str, str]]]:
+        """What we kept counts, and is kept, though nobody shows any more that it lies in the log: that is named."""
+        keys = keyring(self.keys, SEAL)  # a key that has retired since had not then
+        found = [(said, one) for one in kept if (said := read_line(_bytes_of(one), keys)) is not None]
+        if not all(self._is_logged(_bytes_of(one), one["proof"], None) for _, one in found):
+            self._violate("log_rewritten", path, job_id, "what was kept of it is not shown to lie in the log any more")
         return found
 
     def _is_logged(self, line: bytes, proof: str, now: datetime | None) -> bool:
@@ -310,7 +320,7 @@ class ReceiptAudit:
         except _Unreadable as error:
             self._violate("unreadable", path, job_id, f"{error}: nothing is held against it; move it away")
             kept = None
-        before = self._lines(kept or (), None)  # kept by ourselves: a key that has retired since had not then
+        before = self._kept_lines(kept or (), path, job_id)
         said = {found: shown for body, shown in (*interim, *before) if (found := interim_of(body, job_id)) is not None}
         if kept is not None:
             write_whole(path, json.dumps(list(map(dict, said.values())), indent=1).encode())
@@ -377,6 +387,10 @@ def _shown(answer: object) -> list[Mapping[str, str]]:
     entries = cast("list[object]", answer) if isinstance(answer, list | tuple) else []
     found = (cast("Mapping[str, Any]", one) for one in entries if isinstance(one, dict))
     return [one for one in found if isinstance(one.get("line"), str) and isinstance(one.get("proof"), str)]
+
+
+def _bytes_of(shown: Mapping[str, str]) -> bytes:
+    return shown["line"].encode(errors="surrogatepass")
 
 
 def _seals(records: Sequence[RawRecord]) -> Iterator[RawRecord]:
