@@ -140,6 +140,7 @@ def births() -> Iterator[Case]:
     yield Case("births_far", "Births", alone, ("Once", "Known"))
     yield Case("births_reach_3", "Births", {**alone, "Reach": 3}, ("Once", "Known"))
     yield Case("births_two_jobs", "Births", {**alone, "Jobs": ["j1", "j2"], "MaxLog": 4}, ("Once", "Known"))
+    yield Case("births_names_kept", "Births", {**alone, "AsOf": False}, ("Once",))  # names are given up nowhere here
     cut = ("OnceFrom", "KnownFrom")
     yield Case("births_cut", "Births", {**alone, "Reach": 2}, cut)
     yield Case("births_cut_two_jobs", "Births", {**alone, "Jobs": ["j1", "j2"], "MaxLog": 4}, cut)

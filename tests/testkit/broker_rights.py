@@ -8,23 +8,27 @@ from typing import Any
 
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.errors import GroupIdNotFound, NoError, NonEmptyGroup, for_code
 from aiokafka.protocol.admin import DeleteGroupsRequest
 
 from aetheris.cli.fromlog import read_log
 from aetheris.proofs import RawRecord
-from aetheris.protocol.base.records import Draft
+from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import Message, ToolGrant, ToolRequest
 from aetheris.protocol.messages.envelope import draft
-from aetheris.protocol.messages.events import StateCheckpointed
+from aetheris.protocol.messages.events import StateCheckpointed, ToolInvocationStarted
 from aetheris.runtime.kafka.bootstrap import client_options
+from aetheris.runtime.kafka.log import KafkaLog
 from aetheris.runtime.log.partitioning import partition_of
+from aetheris.runtime.log.replay import replay
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, poke
 
 EVENTS = str(Topic.JOBS_EVENTS)
 PATIENCE_S = 180.0
+TRY = ToolInvocationStarted.event_type
 GROUPS = tuple(f"aetheris.{name}" for name in ("planner", "ledger", "tool_executor", "verifier"))
 """Of those who read jobs.events."""
 PARTS = ("planner-0", "ledger-0", "executor-0", "verifier-0")
@@ -59,9 +63,27 @@ def stream(rig: Rig, job: str) -> Sequence[RawRecord]:
     return asyncio.run(read_log(rig.system.state().kafka, job, ())).records
 
 
-def type_of(record: RawRecord) -> str:
+def type_of(record: RawRecord | Record) -> str:
     """The event_type."""
-    return record.header("ce_type").split(b".")[2].decode()
+    return (record.header("ce_type") or b"").split(b".")[2].decode()
+
+
+def tries_behind(rig: Rig, job: str, offset: int) -> Sequence[Record]:
+    """What declares tries of a job, in its partition from there on."""
+    number = home_of(rig, job)
+    end = end_of(rig, number)
+
+    async def read() -> Sequence[Record]:
+        log, found = KafkaLog(rig.system.state().kafka), list[Record]()
+        await log.start()
+        try:
+            async for records in replay(log, (EVENTS, number), offset, end):
+                found += [one for one in records if one.key == job.encode() and type_of(one) == TRY]
+        finally:
+            await log.stop()
+        return found
+
+    return asyncio.run(read())
 
 
 def waits_beside(rig: Rig, number: int) -> Beside:
@@ -90,7 +112,7 @@ def fill(rig: Rig, number: int, records: int) -> None:
     rig.system.write([(one,) * size for size in sizes])
 
 
-def lay(rig: Rig, records: Sequence[RawRecord], number: int) -> int:
+def lay(rig: Rig, records: Sequence[RawRecord | Record], number: int) -> int:
     """These once more, to the byte, in one batch; where the first of them lies then."""
     begins = end_of(rig, number)
     rig.system.write([tuple(Draft(EVENTS, one.key or b"", one.value, one.headers, number) for one in records)])
@@ -99,14 +121,14 @@ def lay(rig: Rig, records: Sequence[RawRecord], number: int) -> int:
 
 def before_its_call(records: Sequence[RawRecord]) -> Sequence[RawRecord]:
     """What of a job lies before it has anything done."""
-    return records[: [type_of(one) for one in records].index("tool_invocation_started")]
+    return records[: [type_of(one) for one in records].index(TRY)]
 
 
 def ask_for(rig: Rig, records: Sequence[RawRecord], birth: int, number: int) -> None:
     """A request for the first call of a job that is said to be born there, and a grant of it: nobody signs those."""
     kinds = [type_of(one) for one in records]
     job, planned = (records[0].key or b"").decode(), json.loads(records[kinds.index("plan_generated")].value)
-    started = json.loads(records[kinds.index("tool_invocation_started")].value)
+    started = json.loads(records[kinds.index(TRY)].value)
     node, as_of = str(started["node_id"]), end_of(rig, number) - 1
     about: dict[str, Any] = {"job_id": job, "birth": birth, "as_of": as_of, "plan_hash": planned["plan_hash"]}
     key = str(started["idempotency_key"])
@@ -124,20 +146,27 @@ def say(rig: Rig, topic: Topic, key: str, message: Message, number: int) -> None
     rig.system.write([(replace(made, partition=number),)])
 
 
-def marks(rig: Rig, number: int) -> Mapping[str, int]:
+def marks(rig: Rig, number: int, topic: str = EVENTS) -> Mapping[str, int]:
     """Group → up to where the partition is needed by it no more, as far as it has said."""
 
     async def ask() -> Mapping[str, int]:
         admin = AIOKafkaAdminClient(**client_options(rig.system.state().kafka))
         await admin.start()
         try:
-            place = TopicPartition(EVENTS, number)
+            place = TopicPartition(topic, number)
             said = {one: (await admin.list_consumer_group_offsets(one)).get(place) for one in GROUPS}
             return {one: 0 if mark is None else mark.offset for one, mark in said.items()}
         finally:
             await admin.close()
 
     return asyncio.run(ask())
+
+
+def wait_taken_up(rig: Rig, number: int) -> None:
+    """Return once ledger and executor need nothing more of what is asked for and granted there: tries are declared."""
+    for topic, group in ((Topic.TOOLS_REQUESTS, "aetheris.ledger"), (Topic.TOOLS_GRANTS, "aetheris.tool_executor")):
+        end = rig.system.ends(topic)[topic, number]
+        until(lambda at=(str(topic), group, end): marks(rig, number, at[0])[at[1]] >= at[2], PATIENCE_S)
 
 
 def least_mark(rig: Rig, number: int) -> int:
@@ -159,28 +188,34 @@ def cut(rig: Rig, number: int, offset: int) -> None:
     asyncio.run(ask())
 
 
-def forget_marks(rig: Rig) -> None:
-    """What every group has committed is taken away; only while none has members."""
+def forget_marks(rig: Rig) -> bool:
+    """Take away what every group has committed; False as long as one has members, who are known to be gone late."""
 
-    async def ask() -> None:
+    async def ask() -> bool:
         admin = AIOKafkaAdminClient(**client_options(rig.system.state().kafka))
         await admin.start()
         try:
             for group in GROUPS:
-                await admin._send_request(  # pyright: ignore[reportPrivateUsage] - it has no such call yet
+                answer: Any = await admin._send_request(  # pyright: ignore[reportPrivateUsage] - it has no such call yet
                     DeleteGroupsRequest([group]), await admin.find_coordinator(group)
                 )
+                ((_, code),) = answer.results
+                if code == NonEmptyGroup.errno:
+                    return False
+                if code not in (NoError.errno, GroupIdNotFound.errno):
+                    raise for_code(code)
+            return True
         finally:
             await admin.close()
 
-    asyncio.run(ask())
+    return asyncio.run(ask())
 
 
 def restart(rig: Rig, *parts: str) -> None:
-    """Killed, and ready again."""
+    """Killed, and ready again; who else sleeps goes on sleeping."""
     for part in parts or PARTS:
         rig.system.kill(part)
-    rig.system.wait_ready(PATIENCE_S)
+    rig.system.wait_ready(PATIENCE_S, *(parts or PARTS))
 
 
 def told(rig: Rig, part: str, words: str) -> list[dict[str, Any]]:

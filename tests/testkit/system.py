@@ -109,9 +109,12 @@ class System:
         finally:
             os.kill(supervisor, signal.SIGCONT)
 
-    def wait_ready(self, deadline_s: float = 60.0) -> None:
-        """Return once every part says that it is ready."""
-        until(lambda: lifecycle.status(self.data).ready, deadline_s)
+    def wait_ready(self, deadline_s: float = 60.0, *parts: str) -> None:
+        """Return once every part says that it is ready; or each of these."""
+        if parts:
+            until(lambda: all(lifecycle.status(self.data).parts[one].ready for one in parts), deadline_s)
+        else:
+            until(lambda: lifecycle.status(self.data).ready, deadline_s)
 
     def mend(self) -> None:
         """Wake who sleeps, forget orders to die, and return once every part is ready.
