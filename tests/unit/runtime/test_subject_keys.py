@@ -72,6 +72,21 @@ async def test_the_store_has_no_name_and_no_key_in_the_clear(tmp_path: Path) -> 
     assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "subjects" / "keys").iterdir())
 
 
+async def test_of_whom_an_erasure_is_can_be_asked_until_he_is_enrolled_anew(tmp_path: Path) -> None:
+    keys = keys_in(tmp_path)
+    found = (await keys.enrolled("acme", ["ann"]))["ann"]
+    wrapped = (tmp_path / "subjects" / "keys" / found.k).read_bytes()
+    assert (await keys.erased("acme", "ann"), await keys.erased("acme", "bob")) == (None, None)
+    erased = await keys.erase("acme", "ann")
+    assert await keys_in(tmp_path).erased("acme", "ann") == erased == ErasedSubject(found.k, NOW.isoformat())
+    key = tmp_path / "subjects" / "keys" / found.k
+    key.write_bytes(wrapped)  # as if the erasure had been cut short before that
+    await keys.erased("acme", "ann")
+    assert b"wrapped" not in key.read_bytes()
+    await keys.enrol_anew("acme", "ann")
+    assert await keys.erased("acme", "ann") is None
+
+
 async def test_what_is_destroyed_is_gone_for_every_process_at_once(tmp_path: Path) -> None:
     one, other = keys_in(tmp_path), keys_in(tmp_path)
     found = (await one.enrolled("acme", ["ann"]))["ann"]

@@ -18,6 +18,7 @@ from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.seal_lines import ERASURE_KEY, SubjectErasure
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.subjects.hidden_store import HiddenStore
+from aetheris.runtime.subjects.subject_keys import ErasedSubject
 
 _LOOK_AGAIN_S = 0.1
 _ASKED_S = 2.0
@@ -48,14 +49,7 @@ class Subjects:
                 erased = await self._served().keys.erase(tenant, wanted.subject)
         if erased is None:
             raise NotFoundProblem("unknown_subject", "nothing was ever hidden for this subject")
-        lines = await self._lines(caller, erased.k)
-        if not lines:
-            at = self._writer.now()
-            said = SubjectErasure(pseudonym=erased.k, erased_at=erased.at, by=caller.id, principal=caller.recorded)
-            record = draft(Topic.POLICIES, said, key=ERASURE_KEY, id=fresh_id(), source=SOURCE, time=at)
-            async with self._deadlines.deadline():
-                await self._writer.append(record)
-            lines = await self._logged(caller, erased.k)
+        lines = await self._said(caller, erased) or await self._logged(caller, erased.k)
         return Reply(bool(lines), SubjectView(pseudonym=erased.k, erased=True, lines=tuple(lines)))
 
     async def enrol(self, caller: Principal, raw: bytes) -> SubjectView:
@@ -66,6 +60,11 @@ class Subjects:
         """
         wanted = bodies.read(SubjectBody, raw)
         tenant = access.in_tenant(caller, wanted.tenant).tenant
+        async with self._deadlines.deadline():
+            with answered():
+                erased = await self._served().keys.erased(tenant, wanted.subject)
+        if erased is not None:  # a gateway may have died before it said so, and what follows forgets the pseudonym
+            await self._said(caller, erased)
         async with self._deadlines.deadline():
             with answered():
                 pseudonym = await self._served().keys.enrol_anew(tenant, wanted.subject)
@@ -100,6 +99,17 @@ class Subjects:
         if pseudonym is None:
             raise ConflictProblem("not_held", "this subject is not on hold")
         return SubjectView(pseudonym=pseudonym, erased=False, held=False)
+
+    async def _said(self, caller: Principal, erased: ErasedSubject) -> Sequence[LoggedLine]:
+        """What the log of seals has of an erasure; where it has nothing, that is asked for."""
+        lines = await self._lines(caller, erased.k)
+        if not lines:
+            at = self._writer.now()
+            said = SubjectErasure(pseudonym=erased.k, erased_at=erased.at, by=caller.id, principal=caller.recorded)
+            record = draft(Topic.POLICIES, said, key=ERASURE_KEY, id=fresh_id(), source=SOURCE, time=at)
+            async with self._deadlines.deadline():
+                await self._writer.append(record)
+        return lines
 
     async def _logged(self, caller: Principal, pseudonym: str) -> Sequence[LoggedLine]:
         """What the log of seals has of it, as soon as there is something; nothing where that takes too long."""

@@ -114,6 +114,14 @@ class SubjectKeys:
         """
         return await _in_thread(lambda: self._release(tenant, subject))
 
+    async def erased(self, tenant: str, subject: str) -> ErasedSubject | None:
+        """The erasure of a subject that is not enrolled anew, its key gone by now; None where it is not erased.
+
+        Raises:
+            SubjectKeysAway.
+        """
+        return await _in_thread(lambda: self._erased(tenant, subject))
+
     async def enrol_anew(self, tenant: str, subject: str) -> str | None:
         """Let values of an erased subject be hidden again, under a fresh key: its new pseudonym.
 
@@ -203,6 +211,15 @@ class SubjectKeys:
             _overwrite(self._keys / k, {"erased": at})
             write_whole(self._keys / k, _encoded({"erased": at}))
         self._held.pop(k, None)
+
+    def _erased(self, tenant: str, subject: str) -> ErasedSubject | None:
+        with self._alone():
+            found = _read(self._name(tenant, subject)) or {}
+            if found.get("erased") is None:
+                return None
+            k, at = str(found.get("k")), str(found["erased"])
+            self._destroy(k, at)  # an erasure that was cut short left it
+            return ErasedSubject(k, at)
 
     def _enrol_anew(self, tenant: str, subject: str) -> str | None:
         path = self._name(tenant, subject)
