@@ -27,7 +27,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import OpenRequest, Respond
 from aetheris.protocol.messages.envelope import Envelope, decode_event
 from aetheris.protocol.planning.approval_text import verified_votes
-from aetheris.protocol.planning.approvals import job_of
+from aetheris.protocol.planning.approvals import job_of, may_not_answer
 from aetheris.protocol.planning.schemas import Schema
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.subjects.hidden_store import SealedValue
@@ -213,7 +213,8 @@ class HumanRequests:
         if seen.state is None or found is None:
             raise requests.not_asked(seen.state, response.request_id)
         question, state = found
-        response, _ = await self._said(row, question, response)
+        if may_not_answer(question.asked, response.action, question.owner, response.who) is None:
+            response, _ = await self._said(row, question, response)  # who may not makes no person's key by it
         votes = verified_votes(seen.state, question.key, state, self._signers, self._clock.now())
         stands = requests.stands(seen.state, question, replace(state, votes=votes), response)
         return question, stands, seen.end - 1
