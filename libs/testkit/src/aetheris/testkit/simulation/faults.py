@@ -198,9 +198,7 @@ class SimulatedFaults:
         end = part.log.end(Topic.JOBS_EVENTS)
         if end < 2 or len(self.processes.executors) > 3:
             return None
-        start, untold = 1 + self.around.tape.below(min(end, 8)), self.around.rules.untold(part.number)
-        if untold is not None:
-            start = min(start, untold)
+        start = self.around.rules.mark_at(part.number, 1 + self.around.tape.below(min(end, 8)))
         self.processes.start_late_executor(part, start)
         return f"an executor starts at offset {start}"
 

@@ -37,10 +37,10 @@ class RulesWatch:
         """Whether a job is none that is created there."""
         return any(at < offset and birth.rules < version for at, version in self._barriers.get(partition, ()))
 
-    def untold(self, partition: int) -> int | None:
-        """Where the first barrier lies of which the topic does not tell yet: no mark lies behind it."""
+    def mark_at(self, partition: int, offset: int) -> int:
+        """Where a mark lies at most that is to lie at an offset: behind no barrier of which the topic tells nobody."""
         told = self._answered.get(partition, 0)
-        return min((at for at, version in self._barriers.get(partition, ()) if version > told), default=None)
+        return min((offset, *(at for at, version in self._barriers.get(partition, ()) if version > told)))
 
     def is_answered(self, partitions: int) -> bool:
         """Whether every partition has answered the last one."""
