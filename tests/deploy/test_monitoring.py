@@ -64,6 +64,7 @@ COURSES = [
         (6, 15),
         (4, 30),
     ),
+    AlertHistory("AetherisLoopBlocked", "loop_blocked_total", EXECUTOR | {"by": "pay"}, BORN, (6, 15), (4, 30)),
     AlertHistory("AetherisLeaseConflicts", "lease_conflicts_total", EXECUTOR, RISES, (25,), (10,)),
     AlertHistory(
         "AetherisLoginsRefused",

@@ -5,7 +5,6 @@
 import asyncio
 import logging
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ from aetheris.sdk.redaction import Redactor
 from aetheris.sdk.tool_output import LONGEST_LINE, ToolOutput
 from aetheris.sdk.tools import AnyTool
 from aetheris.tool_executor.tool_calls import report_tool_output
-from aetheris.tool_executor.watchdog import watching
 
 HIDDEN = "hunter2hunter2"
 REDACTOR = Redactor({"p@1": HIDDEN})
@@ -137,31 +135,3 @@ async def test_calls_beside_each_other_are_told_apart() -> None:
     with structlog.testing.capture_logs() as lines, output.installed([slow]):
         await asyncio.gather(*map(one, "abc"))
     assert sorted((line["node_id"], line["line"]) for line in lines) == [("a", "a!"), ("b", "b!"), ("c", "c!")]
-
-
-@tool("hog", effect_class="pure")
-async def hog(stop: list[int]) -> None:
-    while not stop:
-        time.sleep(0.01)  # noqa: ASYNC251  it is what is looked for
-
-
-@tool("polite", effect_class="pure")
-def polite(stop: list[int]) -> None:
-    while not stop:
-        time.sleep(0.01)
-
-
-async def test_a_tool_that_blocks_the_loop_is_named_once_with_its_line() -> None:
-    found: list[tuple[str, str]] = []
-    stop: list[int] = []
-
-    def blocked(name: str, at: str, _for_s: float) -> None:
-        found.append((name, at))
-        stop.append(1)
-
-    with watching([hog, polite], blocked, after_s=0.2):
-        await hog(stop)
-    ((name, at),) = found
-    first = hog.function.__code__.co_firstlineno
-    assert name == "hog@1"
-    assert at in {f"{__file__}:{line}" for line in range(first, first + 5)}

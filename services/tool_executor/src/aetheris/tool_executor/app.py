@@ -55,7 +55,6 @@ from aetheris.tool_executor.secret_store import redact_output, secrets_of
 from aetheris.tool_executor.settings import ExecutorSettings
 from aetheris.tool_executor.slots import Slots
 from aetheris.tool_executor.tool_calls import Calls, report_tool_output
-from aetheris.tool_executor.watchdog import watching
 
 if TYPE_CHECKING:
     from aetheris.tool_executor.model_caller import ModelCaller
@@ -118,7 +117,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
         THREADS.most_left, THREADS.refused = settings.stuck_threads, partial(_report_refused, on.metrics)
         models = _asking(settings.models, toolbox)
         closing.enter_context(output.installed(own))
-        closing.enter_context(watching(own))
+        on.watchdog.name({code: one.key for one in own if (code := getattr(one.function, "__code__", None))})
         calls = Calls(toolbox, clock, secrets, models, output)
         hidden = HiddenCalls(hiding_of(settings, on.blobs, clock), on.traffic)
         revocations = load_revocations(settings.revocations, settings.installation)

@@ -19,6 +19,7 @@ from aetheris.runtime.log.interface import Appender, Log, LogUnreachable
 from aetheris.runtime.process.health import Health
 from aetheris.runtime.process.lifecycle import Stopped
 from aetheris.runtime.process.settings import RuntimeSettings
+from aetheris.runtime.process.watchdog import Watchdog, reported
 from aetheris.runtime.process.withheld import Withheld
 from aetheris.runtime.redis.client import Redis
 from aetheris.runtime.redis.store_check import check_store
@@ -52,6 +53,7 @@ class Runtime:
     telemetry: Telemetry
     metrics: Metrics
     health: Health
+    watchdog: Watchdog
     clock: Clock
 
 
@@ -79,6 +81,8 @@ async def runtime(
         closing.callback(telemetry.close)
         metrics = Metrics(service)
         closing.callback(metrics.close)
+        watchdog = Watchdog(reported(metrics))
+        closing.enter_context(watchdog.watching())
         await health.start(settings.listen, settings.health_port)
         closing.push_async_callback(health.stop)
         tls = tls_context(settings)
@@ -121,6 +125,7 @@ async def runtime(
             telemetry,
             metrics,
             health,
+            watchdog,
             SystemClock(),
         )
 

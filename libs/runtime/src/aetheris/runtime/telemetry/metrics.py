@@ -82,6 +82,11 @@ class Metric(Enum):
         "s",
         "For how long the oldest seal waits that not enough witnesses have seen, now",
     )
+    BLOCKED = (
+        "aetheris.loop.blocked",
+        "{block}",
+        "Times that something held up a service's event loop for over a second, by tool or function",
+    )
     STUCK_JOBS = ("aetheris.jobs.stuck", "{job}", "Jobs that go on no more and wait for nobody, now")
     LAG = ("aetheris.consumer.lag", "{record}", "Records of the log that were not read yet, now")
 
