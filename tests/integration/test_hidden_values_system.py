@@ -329,6 +329,42 @@ def test_what_a_person_fills_in_is_hidden_and_given_to_the_tool_that_asks_for_it
     rig.system.verified(job)
 
 
+def test_what_a_signal_says_of_a_person_is_hidden_and_given_to_the_tool_that_asks_for_it(rig: HiddenRig) -> None:
+    value, subject = fresh(), f"customer-{secrets.token_hex(8)}"
+    rig.said.append(value)
+    wait = {"id": "w", "kind": "wait", "wait": {"key": "p", "personal": {"/email": "/customer"}}}
+    hello = {"id": "hello", "tool": "greet", "args": {"text": {"$ref": "w#/note"}}}
+    job = rig.system.submit(wait, hello, call("a", "echo", subject, {"$ref": "w#/email"}))
+    until(lambda: bool(rig.system.types(job, "job_waiting")), 30)
+    payload = {"customer": subject, "email": value, "note": "canary-control"}
+    nobodys = rig.system.signal(job, "p", {"email": value, "note": 1})
+    assert (nobodys.status_code, nobodys.json()["error"]["code"]) == (400, "personal_not_served")
+    assert value not in nobodys.text
+    said = rig.folder / "payload.json"
+    said.write_text(json.dumps(payload))
+    aetheris(rig, "signal", job, "p", "--payload-file", str(said))
+    said.unlink()
+    assert rig.system.signal(job, "p", payload).status_code == 200
+    other = rig.system.signal(job, "p", {**payload, "email": fresh()})
+    assert (other.status_code, other.json()["error"]["code"]) == (409, "signal_conflict")
+    rig.system.wait_ended([job])
+    assert rig.system.job(job)["status"] == "completed", rig.system.events(job)
+    assert rig.given(value)
+    for kind in ("signal_received", "wait_completed"):
+        (one,) = rig.system.data_of(job, kind)
+        assert set(one["payload"]["email"]) == {"$hidden"}, kind
+    rig.system.wait_sealed(job)
+    rig.system.verified(job)
+    assert leaks(rig, job) == set()
+    judged(rig, job)
+    assert value in [one["value"] for one in rig.system.api.get(f"/jobs/{job}/openings").json()["openings"]]
+    assert rig.post("/subjects/erase", {"subject": subject})[0] == 200
+    answer = rig.system.api.get(f"/jobs/{job}/openings").json()
+    assert (answer["erased"], answer["openings"]) == (2, [])
+    assert leaks(rig, job) == set()
+    rig.system.verified(job)
+
+
 def test_what_an_approver_makes_of_a_personal_argument_is_hidden_too(rig: HiddenRig) -> None:
     value, other, subject = fresh(), fresh(), f"customer-{secrets.token_hex(8)}"
     rig.said.extend((value, other))

@@ -287,6 +287,23 @@ def test_an_answer_that_is_hidden_goes_into_a_personal_argument_alone() -> None:
         found(asked, takes, {"id": "p", "tool": "plain", "args": {"to": {"$ref": "a#"}}})
 
 
+def test_a_signals_value_that_is_hidden_goes_into_a_personal_argument_alone() -> None:
+    waits = {"id": "w", "kind": "wait", "wait": {"key": "p", "personal": {"/iban": "/customer"}}}
+    takes = {"id": "a", "tool": "mail", "args": {"who": "ann", "to": {"$ref": "w#/iban"}}}
+    assert found(waits, takes) == []
+    assert found(waits, {"id": "p", "tool": "plain", "args": {"to": {"$ref": "w#/amount"}}}) == []
+    for pointer in ("/iban", "", "/iban/x"):
+        with pytest.raises(BadRequestProblem, match="only a personal argument takes what w hides"):
+            found(waits, {"id": "p", "tool": "plain", "args": {"to": {"$ref": f"w#{pointer}"}}})
+    with pytest.raises(BadRequestProblem, match="the result of a is hidden whole"):
+        found(waits, takes, {"id": "p", "tool": "plain", "args": {"to": {"$ref": "a#"}}})
+    with pytest.raises(BadRequestProblem, match=r"plan\.nodes\[0\]\.wait"):
+        personal_arguments.check_unmarked(planned_with(waits), REGISTRY, "x")
+    graph = h.graph({**waits, "tool": None})
+    with pytest.raises(ConflictProblem, match="has hidden values"):
+        personal_arguments.check_continuable(h.fold(h.planned(graph)))
+
+
 def planned_with(*nodes: dict[str, Any]) -> dict[str, Any]:
     """As a plan is pinned, whatever else would refuse it."""
     names = {tool for node in nodes for tool in (node.get("tool"), (node.get("compensate_with") or {}).get("tool"))}

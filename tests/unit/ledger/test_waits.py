@@ -303,3 +303,13 @@ def test_two_nodes_can_not_wait_for_one_key() -> None:
     graph = TaskGraph.model_validate({"nodes": [WAIT, WAIT | {"id": "v"}]})
     with pytest.raises(InvalidPlan, match="another node waits for this key"):
         check_graph(graph.nodes)
+
+
+def test_a_signal_whose_personal_values_stand_in_the_clear_tells_nobody_anything() -> None:
+    wait = {"key": "p", "personal": {"/iban": "/customer"}}
+    system = PlannerAndLedger({"nodes": [{"id": "w", "kind": "wait", "wait": wait}]})
+    system.signal("p", {"customer": "c-17", "iban": "DE02"})
+    assert system.types("signal_received", "wait_completed") == []
+    hidden = {"$hidden": {"c": "0" * 64, "d": "1" * 64, "k": "2" * 32}}
+    system.signal("p", {"customer": "c-17", "iban": hidden}, "cmd-2")
+    assert system.one(ev.WaitCompleted).payload == {"customer": "c-17", "iban": hidden}

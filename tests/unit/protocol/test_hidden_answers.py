@@ -85,3 +85,16 @@ def test_an_answer_is_checked_in_the_clear_and_recorded_hidden() -> None:
     ):
         with pytest.raises(AnswerRefused):
             answers(fields, data, hidden=hidden)
+
+
+def test_what_a_signal_says_hidden_is_given_to_the_call_that_refers_to_it() -> None:
+    waits = {"id": "w", "kind": "wait", "tool": None, "wait": {"key": "p", "personal": {"/iban": "/who"}}}
+    takes = {"id": "a", "tool": "mail", "args": {"who": "ann", "to": {"$ref": "w#/iban"}}}
+    payload = {"who": "ann", "iban": VALUE.json()}
+    result, data = recordable.result(payload)
+    about: dict[str, Any] = {"job_id": h.JOB, "wait_type": "signal", "node_id": "w", "correlation_key": "p"}
+    about["idempotency_key"] = idempotency_key(h.JOB, "w", "wait", {})
+    ended = ev.WaitCompleted(**about, payload=result, output_hash=hashlib.sha256(data).hexdigest())
+    job = h.fold(h.planned(h.graph(waits, takes, mail={"effect_class": "opaque"})), ev.JobWaiting(**about), ended)
+    assert hidden_of(job) == (HiddenPlace("/to", VALUE),)
+    assert (has_hidden(job, "a"), has_hidden(job, "w")) == (True, False)

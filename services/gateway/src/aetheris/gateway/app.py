@@ -329,7 +329,7 @@ def _services(
         reader=reader,
         intake=intake,
         reads=reads,
-        commands=JobCommands(reader, writer, deadlines),
+        commands=JobCommands(reader, writer, deadlines, hidden),
         reconciliation=Reconciliation(reader, writer, registry, deadlines),
         human_requests=HumanRequests(
             reader=reader,

@@ -6,10 +6,11 @@ from typing import Generic, TypeVar
 
 from aetheris.gateway.command_writer import CommandWriter
 from aetheris.gateway.core import access, bodies, decisions
-from aetheris.gateway.core.decisions import Decide, JobSnapshot, Stands
+from aetheris.gateway.core.decisions import Decide, JobSnapshot, Send, Stands
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.feed import JobFeed
+from aetheris.gateway.hidden_submissions import HiddenSubmissions
 from aetheris.gateway.job_reader import JobReader
 from aetheris.protocol.api import CancelBody, Commanded, ReasonBody, ResolveBody, ResponseModel
 
@@ -30,10 +31,13 @@ class JobCommands:
     All of them raise BadRequest, Forbidden, NotFound, Conflict, Unavailable.
     """
 
-    def __init__(self, reader: JobReader, writer: CommandWriter, deadlines: Deadlines) -> None:
+    def __init__(
+        self, reader: JobReader, writer: CommandWriter, deadlines: Deadlines, hidden: HiddenSubmissions
+    ) -> None:
         self._reader = reader
         self._writer = writer
         self._deadlines = deadlines
+        self._hidden = hidden
 
     async def cancel(self, caller: Principal, job_id: str, raw: bytes) -> Reply[Commanded]:
         """Ask a job to stop; one that has not begun too, and another tenant's, for who administers."""
@@ -60,8 +64,19 @@ class JobCommands:
         return await self._give(caller, job_id, partial(decisions.call_off, execution_id, wanted))
 
     async def signal(self, caller: Principal, job_id: str, raw: bytes) -> Reply[Commanded]:
-        """Put a signal into a job's inbox."""
-        return await self._give(caller, job_id, partial(decisions.signal, bodies.read_signal(raw)))
+        """Put a signal into a job's inbox; what its node declares to be a person's is hidden first."""
+        wanted = bodies.read_signal(raw)
+        async with self._reader.listening(job_id) as news:
+            async with self._deadlines.deadline():
+                seen, trace = await self._seen(caller, job_id, news)
+                decisions.check_signal(wanted, caller, seen)  # who may not makes no person's key by it
+                payload, sealed = await self._hidden.hide_signal(seen.begun, wanted.correlation_key, wanted.payload)
+                decision = decisions.signal(wanted.model_copy(update={"payload": payload}), caller, seen)
+                if isinstance(decision, Stands):
+                    return Reply(True, decision.answer)
+                await self._hidden.keep(sealed)
+                command_id = await self._writer.send(decision.command, trace)
+            return await self._heard(news, seen, decision, command_id)
 
     async def _give(
         self,
@@ -81,8 +96,11 @@ class JobCommands:
                 if isinstance(decision, Stands):
                     return Reply(True, decision.answer)
                 command_id = await self._writer.send(decision.command, trace)
-            observed = await self._writer.hear(news, seen.end, partial(decision.settles, command_id))
-        return Reply(observed is not None, decision.answered(command_id, observed))
+            return await self._heard(news, seen, decision, command_id)
+
+    async def _heard(self, news: JobFeed, seen: JobSnapshot, sent: Send, command_id: str) -> Reply[Commanded]:
+        observed = await self._writer.hear(news, seen.end, partial(sent.settles, command_id))
+        return Reply(observed is not None, sent.answered(command_id, observed))
 
     async def _seen(self, caller: Principal, job_id: str, plan: JobFeed | None) -> tuple[JobSnapshot, bool | None]:
         """(the job, whether it is traced); behind its plan, where that is awaited."""

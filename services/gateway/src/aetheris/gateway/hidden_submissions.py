@@ -1,4 +1,4 @@
-"""Submissions and answers with personal values: hidden before they reach the log (docs/hidden-values.md)."""
+"""Submissions, answers and signals with personal values: hidden before they reach the log (docs/hidden-values.md)."""
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -7,6 +7,7 @@ from typing import Any
 from aetheris.gateway.core import personal_arguments
 from aetheris.gateway.core.problems import ConflictProblem, Unavailable
 from aetheris.protocol.base.hidden_values import put_at
+from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
 from aetheris.protocol.planning.personal_fields import PersonalValue
 from aetheris.runtime.blobs.store import BlobsUnreachable
@@ -15,6 +16,8 @@ from aetheris.runtime.subjects.kms import SubjectErased, SubjectHeld, SubjectKey
 
 TakeRoom = Callable[[Submit], Awaitable[None]]
 """Whether a submission's job may be created; raises TooMany."""
+
+NO_KEYS = "nothing is hidden here: AETHERIS_SUBJECT_KEYS is not set"
 
 MOST_SUBJECTS = 100
 """Of one submission: each that is new is a key, kept for good before anything of the submission is taken."""
@@ -42,7 +45,7 @@ class HiddenSubmissions:
         if not found:
             return command, ()
         if self._hiding is None:
-            raise personal_arguments.refusal(found[0].field, "nothing is hidden here: AETHERIS_SUBJECT_KEYS is not set")
+            raise personal_arguments.refusal(found[0].field, NO_KEYS)
         if len({one.value.subject for one in found}) > MOST_SUBJECTS:
             raise personal_arguments.refusal("plan", f"values of more than {MOST_SUBJECTS} subjects")
         await take_room(command)
@@ -59,12 +62,25 @@ class HiddenSubmissions:
             BadRequest, Conflict, Unavailable: as `hide`.
         """
         found = personal_arguments.personal_answers(form, data)
+        return await self._in_place(tenant, job_id, "data", dict(data), found)
+
+    async def hide_signal(self, job: JobState, correlation_key: str, payload: Any) -> tuple[Any, Sequence[SealedValue]]:
+        """(a signal's payload, as it may be written; the ciphertexts that must be kept before).
+
+        Raises:
+            BadRequest, Conflict, Unavailable: as `hide`.
+        """
+        found = personal_arguments.signalled(job, correlation_key, payload)
+        return await self._in_place(job.created.tenant, job.job_id, "payload", payload, found)
+
+    async def _in_place(
+        self, tenant: str, job_id: str, field: str, said: Any, found: Sequence[PersonalValue]
+    ) -> tuple[Any, Sequence[SealedValue]]:
         if not found:
-            return dict(data), ()
+            return said, ()
         if self._hiding is None:
-            rule = "nothing is hidden here: AETHERIS_SUBJECT_KEYS is not set"
-            raise personal_arguments.refusal(f"data{found[0].at}", rule)
-        hidden, said = await self._sealed(self._hiding, tenant, job_id, found), dict(data)
+            raise personal_arguments.refusal(f"{field}{found[0].at}", NO_KEYS)
+        hidden = await self._sealed(self._hiding, tenant, job_id, found)
         for one, kept in zip(found, hidden, strict=True):
             said = put_at(said, one.at, kept.value.json())
         return said, hidden

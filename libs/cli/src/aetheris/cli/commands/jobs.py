@@ -27,7 +27,7 @@ from aetheris.cli.console import (
     table,
 )
 from aetheris.cli.gateway import connected
-from aetheris.cli.inputs import json_value, read_object
+from aetheris.cli.inputs import json_value, read_bytes, read_object
 from aetheris.cli.job_ids import of_job
 from aetheris.cli.steps import Steps
 from aetheris.protocol.plan.graph import Confirmation, OnInDoubt
@@ -231,13 +231,20 @@ def signal(
     key: Annotated[str, typer.Argument(metavar="KEY", help="The key that a node of the job waits for.")],
     *,
     payload: Annotated[str | None, typer.Option(help="What came, as JSON; the node's result.")] = None,
+    payload_file: Annotated[
+        Path | None, typer.Option(help="A file with it, or - for standard input: nobody else sees it there.")
+    ] = None,
     who: local.As = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
     """Tell a job what a node of it waits for; the same may be said again."""
     with errors_as_exits(as_json=as_json):
-        value = None if payload is None else json_value(payload, "--payload")
+        if payload is not None and payload_file is not None:
+            raise CommandError(Exit.BAD_INPUT, "bad_usage", "give either --payload or --payload-file")
+        given = payload if payload_file is None else read_bytes(payload_file)
+        name = "--payload" if payload_file is None else "--payload-file"
+        value = None if given is None else json_value(given, name)
         with of_job(job_id, data, who) as (client, job):
             answer = client.signal(job, key, value)
         print_answer(answer, as_json=as_json)

@@ -102,10 +102,8 @@ class FormSpec(_Form):
         return self
 
 
-def personal_places(form: FormSpec | None) -> frozenset[str]:
+def personal_places(form: FormSpec) -> frozenset[str]:
     """The places of the answers that are hidden, as JSON Pointers into what was filled in."""
-    if form is None:
-        return frozenset()
     return frozenset(pointer_part(field.name) for field in form.fields if field.personal is not None)
 
 

@@ -8,14 +8,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StringConstraints
 
-from aetheris.protocol.base.hidden_values import HiddenPlace, InvalidHidden, hidden_places
+from aetheris.protocol.base.hidden_values import LONGEST_SUBJECT, HiddenPlace, InvalidHidden, hidden_places
 from aetheris.protocol.base.references import InvalidSecret, Reference, SecretUse, references, secrets
-from aetheris.protocol.plan.forms import FormSpec
+from aetheris.protocol.plan.forms import FormSpec, NamedPerson, PersonPointer, personal_places
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:/-]{1,128}$")]
 
 CorrelationKey = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,200}$")]
+
+PayloadPointer = Annotated[str, StringConstraints(pattern=r"^(/[^\x00]*)?$", max_length=LONGEST_SUBJECT)]
 
 DuplicateScope = Literal["job", "session", "tenant"]
 """Where an irreversible call that means the same as one that was done is refused."""
@@ -52,6 +54,10 @@ class Kind(StrEnum):
     TIMER = "timer"
     TIME = "time"
     RANDOM = "random"
+
+
+MOST_PERSONAL = 100
+"""Places in one signal's payload."""
 
 
 class EffectKind(StrEnum):
@@ -138,9 +144,16 @@ class JobOptions(BaseModel):
 
 
 class Wait(_Strict):
-    """What a node waits for: a signal by its key, or a time; and for how long at most."""
+    """What a node waits for: a signal by its key, or a time; and for how long at most.
+
+    `personal`: what of the signal's payload is a person's, and is recorded hidden (docs/hidden-values.md): a JSON
+    Pointer to it ("": all of it) → a JSON Pointer to what of the payload names the person; or its name.
+    """
 
     key: CorrelationKey | None = None
+    personal: dict[PayloadPointer, PersonPointer | NamedPerson] | None = Field(
+        default=None, min_length=1, max_length=MOST_PERSONAL
+    )
     timeout_s: float | None = Field(default=None, gt=0, le=TEN_YEARS_S)
     for_s: float | None = Field(default=None, ge=0, le=TEN_YEARS_S)
     until: str | None = None
@@ -298,6 +311,13 @@ def tools_of(node: Node) -> tuple[str, ...]:
     return own if node.compensate_with is None else (*own, node.compensate_with.tool)
 
 
+def hides(node: Node) -> frozenset[str]:
+    """The places in a node's result, as JSON Pointers, whose values are hidden: answers, or parts of a signal."""
+    if node.form is not None:
+        return personal_places(node.form)
+    return frozenset(node.wait.personal or ()) if node.wait is not None else frozenset()
+
+
 def dependencies(node: Node) -> tuple[str, ...]:
     """What must be done before a node: its `depends_on` and whatever its arguments refer to."""
     if len(node.depends_on) < 2 and not (node.args and node.refs):
@@ -313,6 +333,8 @@ def _check_wait(node: Node, wait: Wait, at: str, keys: set[str]) -> None:
         raise InvalidPlan(f"{at}.args", f"a node of kind {node.kind} takes none")
     if (wait.key is not None) != (node.kind is Kind.WAIT):
         raise InvalidPlan(f"{at}.wait.key", "a node of kind wait names the key of its signal, no other does")
+    if wait.personal is not None:
+        _check_personal(node, wait.personal, f"{at}.wait.personal")
     if wait.key in keys:
         raise InvalidPlan(f"{at}.wait.key", "another node waits for this key")
     if wait.key is not None:
@@ -323,6 +345,14 @@ def _check_wait(node: Node, wait: Wait, at: str, keys: set[str]) -> None:
         raise InvalidPlan(f"{at}.wait.timeout_s", "a timer has no timeout beside its time")
     if wait.until is not None and not _is_moment(wait.until):
         raise InvalidPlan(f"{at}.wait.until", "must be a time with its zone, as in RFC 3339")
+
+
+def _check_personal(node: Node, personal: Iterable[str], at: str) -> None:
+    if node.kind is not Kind.WAIT:
+        raise InvalidPlan(at, "only a node of kind wait has one: a form says it of its fields")
+    for place in personal:
+        if any(other != place and place.startswith(f"{other}/") for other in personal):
+            raise InvalidPlan(at, f"{place} is a part of another place")
 
 
 def _check_withheld(node: Node, at: str) -> None:

@@ -11,8 +11,7 @@ from aetheris.protocol.base.keys import canonical_args, content_key_of_canonical
 from aetheris.protocol.base.references import Reference, UnresolvedReference, point, resolve
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages.event_values import After, BlobRef
-from aetheris.protocol.plan.forms import personal_places
-from aetheris.protocol.plan.graph import dependencies
+from aetheris.protocol.plan.graph import AWAITED, dependencies, hides
 
 Blobs = Mapping[str, Any]
 """sha256 → a large result, loaded."""
@@ -34,7 +33,7 @@ class Invocation:
     content_key: str
     after: tuple[After, ...]
     answered: tuple[HiddenPlace, ...] = ()
-    """Where its arguments have what a person filled in, and the gateway has hidden."""
+    """Where its arguments have what a person filled in, or a signal said, and the gateway has hidden."""
 
     @property
     def hidden(self) -> tuple[HiddenPlace, ...]:
@@ -144,10 +143,10 @@ def arguments(
 
 
 def _answered(job: JobState, entry: PlanEntry) -> Iterator[Reference]:
-    """What of a node's references leads to an answer that is hidden."""
+    """What of a node's references leads to an answer, or a part of a signal, that is hidden."""
     for one in entry.node.refs:
         asked = job.entry(one.node_id)
-        if asked is not None and asked.node.form is not None and one.pointer in personal_places(asked.node.form):
+        if asked is not None and asked.node.kind in AWAITED and one.pointer in hides(asked.node):
             yield one
 
 
@@ -155,7 +154,7 @@ def _at(args: Any, at: str) -> Iterator[HiddenPlace]:
     try:
         yield from (HiddenPlace(at + one.at, one.value) for one in hidden_places(point(args, at, at)))
     except InvalidHidden:
-        raise UnresolvedReference(at, "what was filled in there is no hidden value") from None
+        raise UnresolvedReference(at, "what was filled in or signalled there is no hidden value") from None
 
 
 def key_in_force(job: JobState, node_id: str) -> str | None:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from aetheris.protocol.base.canonical import canonical
-from aetheris.protocol.base.hidden_values import LONGEST_SUBJECT, hidden_at
+from aetheris.protocol.base.hidden_values import LONGEST_SUBJECT, InvalidHidden, hidden_at, hidden_places
 from aetheris.protocol.base.references import (
     UnresolvedReference,
     point,
@@ -18,6 +18,8 @@ from aetheris.protocol.base.references import (
     references,
     secrets,
 )
+from aetheris.protocol.plan.forms import NamedPerson
+from aetheris.protocol.plan.graph import Wait
 
 PERSONAL = "x-personal"
 NAMED = "name"
@@ -88,13 +90,51 @@ def personal_values(
         yield PersonalValue(field.at, subject_of(field, args), value)
 
 
+def field_at(at: str, who: str | NamedPerson) -> PersonalField:
+    """The place of an answer, or of a part of a signal; `who` as its form or its wait says whose it is."""
+    return PersonalField(at, who.name, named=True) if isinstance(who, NamedPerson) else PersonalField(at, who)
+
+
+def signalled_values(wait: Wait, payload: Any) -> list[PersonalValue]:
+    """What of a signal's payload, which is in the clear, is to be hidden.
+
+    Raises:
+        PersonalRefused: a place that the wait declares isn't there, so that what belongs there may stand elsewhere;
+            or the person isn't named.
+    """
+    found: list[PersonalValue] = []
+    for at, who in (wait.personal or {}).items():
+        place = field_at(at, who)
+        found.append(PersonalValue(at, subject_of(place, payload), _member(payload, at)))
+    return found
+
+
+def is_hidden(wait: Wait, payload: Any) -> bool:
+    """Whether all that a wait declares of its signal's payload is hidden there."""
+    try:
+        return all([one.at for one in hidden_places(_member(payload, at))] == [""] for at in wait.personal or ())
+    except (PersonalRefused, InvalidHidden):
+        return False
+
+
+def _member(payload: Any, at: str) -> Any:
+    """What stands at a place of a payload that objects alone lead to; raises PersonalRefused."""
+    part = payload
+    for name in at.split("/")[1:]:
+        named = name.replace("~1", "/").replace("~0", "~")
+        if not isinstance(part, dict) or named not in part:
+            raise PersonalRefused(at, "is personal, and is not there: where there is nothing to say, it is null")
+        part = cast("dict[str, Any]", part)[named]
+    return part
+
+
 def _reaches(args: Any, at: str) -> bool:
     """Whether something that stands for a value lies on the way to a place."""
     way = ["/".join(at.split("/")[:count]) for count in range(1, len(at.split("/")) + 1)]
     return any(one.at in way for one in references(args))
 
 
-def subject_of(field: PersonalField, args: Mapping[str, Any]) -> str:
+def subject_of(field: PersonalField, args: Any) -> str:
     """Whose a place's value is, by the arguments around it; raises PersonalRefused."""
     if field.named:
         return field.subject

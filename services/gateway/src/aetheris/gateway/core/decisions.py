@@ -153,6 +153,13 @@ def call_off(execution_id: str, wanted: ReasonBody, caller: Principal, job: JobS
     return Send(command, answers.StepCancelled(key).settles, found)
 
 
+def check_signal(wanted: SignalBody, caller: Principal, job: JobSnapshot) -> None:
+    """Whether he may signal it, whatever the payload says: of what is hidden of it nothing is known yet."""
+    _check_may_signal(caller, job.begun, wanted.correlation_key)
+    if wanted.correlation_key not in job.begun.signals:
+        answers.signal_received(job.begun, wanted.correlation_key, None, caller.recorded)
+
+
 def signal(wanted: SignalBody, caller: Principal, job: JobSnapshot) -> Decision:
     """Put a signal into a job's inbox."""
     name, payload = wanted.correlation_key, wanted.payload

@@ -12,8 +12,7 @@ from aetheris.protocol.base.hidden_values import MOST_SUBJECTS, HiddenValue, hid
 from aetheris.protocol.base.references import UnresolvedReference, point, pointer_part, references
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
-from aetheris.protocol.plan.forms import FormSpec, NamedPerson, personal_places
-from aetheris.protocol.plan.graph import MAX_PLAN_BYTES
+from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, Node, hides
 from aetheris.protocol.planning.approvals import fields_in
 from aetheris.protocol.planning.invocation import has_hidden
 from aetheris.protocol.planning.personal_fields import (
@@ -21,8 +20,10 @@ from aetheris.protocol.planning.personal_fields import (
     PersonalField,
     PersonalRefused,
     PersonalValue,
+    field_at,
     personal_fields,
     personal_values,
+    signalled_values,
     subject_of,
 )
 
@@ -86,13 +87,26 @@ def personal_answers(form: Mapping[str, Any], data: Mapping[str, Any]) -> list[P
         if field.personal is None or data.get(field.name) is None:
             continue
         at = pointer_part(field.name)
-        who = field.personal
-        place = PersonalField(at, who.name, named=True) if isinstance(who, NamedPerson) else PersonalField(at, who)
+        place = field_at(at, field.personal)
         try:
             found.append(PersonalValue(at, subject_of(place, said), data[field.name]))
         except PersonalRefused as refused:
             raise refusal(f"data.{field.name}", refused.rule) from None
     return found
+
+
+def signalled(job: JobState, correlation_key: str, payload: Any) -> list[PersonalValue]:
+    """What of a signal's payload, which is in the clear, the node that waits for it declares to be a person's.
+
+    Raises:
+        BadRequest: it isn't where it is declared, or no person is named.
+    """
+    waits = (entries[-1].node.wait for entries in job.entries.values())
+    wait = next((one for one in waits if one is not None and one.key == correlation_key), None)
+    try:
+        return signalled_values(wait, payload) if wait is not None else []
+    except PersonalRefused as refused:
+        raise refusal(f"payload{refused.at}", refused.rule) from None
 
 
 def hidden_submission(
@@ -130,8 +144,9 @@ def check_unmarked(plan: Mapping[str, Any], registry: Mapping[str, RegistryEntry
         BadRequest.
     """
     for index, node in enumerate(plan["nodes"]):
-        if node.get("form") and personal_places(FormSpec.model_validate(node["form"])):
-            raise refusal(f"plan.nodes[{index}].form", f"{PERSONAL} isn't served there: {what}")
+        if _hides(node):
+            at = f"plan.nodes[{index}].{'form' if node.get('form') else 'wait'}"
+            raise refusal(at, f"{PERSONAL} isn't served there: {what}")
     for index, within, tool, args in _calls(plan):
         if holds_hidden(args) or (tool in registry and _fields(registry[tool])):
             rule = f"{PERSONAL} isn't served there: {what}"
@@ -145,7 +160,7 @@ def check_continuable(job: JobState) -> None:
         Conflict.
     """
     for node_id, entries in job.entries.items():
-        if has_hidden(job, node_id) or any(personal_places(entry.node.form) for entry in entries):
+        if has_hidden(job, node_id) or any(hides(entry.node) for entry in entries):
             message = f"{PERSONAL} isn't served there: {node_id} has hidden values, which are this job's alone"
             raise ConflictProblem(NOT_SERVED, message, node_id=node_id)
 
@@ -199,10 +214,13 @@ def _calls(plan: Mapping[str, Any]) -> Iterator[tuple[int, tuple[str, ...], str,
 
 
 def _asked(plan: Mapping[str, Any]) -> dict[str, frozenset[str]]:
-    """The node of each form with personal fields → the places of their answers."""
-    forms = ((node["id"], node["form"]) for node in plan["nodes"] if node.get("form"))
-    found = ((name, personal_places(FormSpec.model_validate(form))) for name, form in forms)
-    return {name: places for name, places in found if places}
+    """Each node with a result that is hidden in part, as its form or its wait says → the places of it."""
+    return {node["id"]: places for node in plan["nodes"] if (places := _hides(node))}
+
+
+def _hides(node: Mapping[str, Any]) -> frozenset[str]:
+    asks = node.get("form") or (node.get("wait") or {}).get("personal")
+    return hides(Node.model_validate(node)) if asks else frozenset()
 
 
 def _of_call(
@@ -227,7 +245,7 @@ def _check_references(
 ) -> None:
     """The result of a call with hidden values is hidden whole: nothing can be taken from it.
 
-    What a person fills in that is hidden goes whole into a personal argument, and nowhere else.
+    What a person fills in, or a signal says, that is hidden goes whole into a personal argument, and nowhere else.
     """
     for index, node in enumerate(plan["nodes"]):
         given = (("args", node.get("args")), ("compensate_with.args", (node.get("compensate_with") or {}).get("args")))

@@ -198,7 +198,7 @@ def _take_signal(job: LiveJob, command: Signal, command_id: str) -> list[Decisio
     """The first signal of a declared key counts; what its node waits for already it ends at once."""
     name = command.correlation_key
     accepts = confirmations.awaits(job.state, command)
-    if name in job.state.signals or name in job.signalled or not _is_awaited(job, name, accepts=accepts):
+    if name in job.state.signals or name in job.signalled or not _is_awaited(job, command, accepts=accepts):
         return []
     if accepts and not confirmations.may_accept(job.state, command):
         return []
@@ -217,10 +217,10 @@ def _take_signal(job: LiveJob, command: Signal, command_id: str) -> list[Decisio
     return [Emit(job.state.job_id, (reported, waits.ended(job_key, waiting.event, command.payload, command_id)), key)]
 
 
-def _is_awaited(job: LiveJob, name: str, *, accepts: bool) -> bool:
+def _is_awaited(job: LiveJob, command: Signal, *, accepts: bool) -> bool:
     """Whether anything may still wait for the signal; an undo may ask to let something pass, too."""
     over = job.state.terminal is not None or (job.state.stopping is not None and not accepts)
-    return not over and (accepts or waits.declared(job.state, name))
+    return not over and (accepts or waits.takes(job.state, command))
 
 
 _RESOLUTIONS: Mapping[str, Callable[[JobKey, Resolve, str], Emit]] = {

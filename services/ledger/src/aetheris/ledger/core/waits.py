@@ -17,6 +17,7 @@ from aetheris.protocol.plan.forms import AnswerRefused, FormSpec, answers
 from aetheris.protocol.plan.graph import Kind, Wait
 from aetheris.protocol.planning.approvals import fields_in, may_not_answer, request_id
 from aetheris.protocol.planning.invocation import Invocation
+from aetheris.protocol.planning.personal_fields import is_hidden
 
 _ACTIONS: Mapping[str, Mapping[str, str]] = {
     "approve": {"label": "Send", "style": "primary"},
@@ -144,10 +145,11 @@ def kept(job: JobState, command: Signal, command_id: str) -> IdentifiedEvent:
     return written(event, command.correlation_key, command_id)
 
 
-def declared(job: JobState, correlation_key: str) -> bool:
-    """Whether the plan in force has a node that waits for this key."""
+def takes(job: JobState, command: Signal) -> bool:
+    """Whether the plan in force has a node that waits for this key, and what is personal of the payload is hidden."""
     waits = (entries[-1].node.wait for entries in job.entries.values())
-    return any(wait is not None and wait.key == correlation_key for wait in waits)
+    wait = next((one for one in waits if one is not None and one.key == command.correlation_key), None)
+    return wait is not None and is_hidden(wait, command.payload)
 
 
 def longest_s(job: JobState, node_id: str) -> float:
