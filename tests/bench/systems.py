@@ -28,6 +28,7 @@ WORKLOADS = {
     "W4": workload("W4"),
     "W5": workload("W5"),
 }
+JUDGED = Path(__file__).parent / "judged.toml"
 JVM_WARM_UP_S = 20.0
 PEER_WARM_UP_S = 5.0
 
@@ -101,6 +102,14 @@ SYSTEMS = (
         "Aetheris, runs off",
         _PAGE_CACHE,
         aetheris(runner.Variant(runs=False)),
+        workloads=("W1",),
+        peer=False,
+    ),
+    Entry(
+        "judged",
+        "Aetheris, a policy that judges every call",
+        _PAGE_CACHE,
+        aetheris(runner.Variant(policy=JUDGED)),
         workloads=("W1",),
         peer=False,
     ),

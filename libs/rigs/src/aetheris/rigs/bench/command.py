@@ -1,6 +1,7 @@
 """`aetheris bench`: what a step costs on this machine."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
@@ -31,6 +32,10 @@ def bench(
     in_flight: Annotated[int, typer.Option(min=1, help="W1, W5: jobs at a time.")] = 100,
     runs: Annotated[bool, typer.Option("--runs/--no-runs", help="Let chains of steps run as one.")] = True,
     flush_each: Annotated[bool, typer.Option("--flush-each", help="Let Kafka flush every record to disk.")] = False,
+    policy: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="The policy that decides about the calls of `note`."),
+    ] = None,
     warm_up: Annotated[float, typer.Option(min=0, help="Seconds of load before it counts.")] = 20.0,
     as_json: Json = False,
 ) -> None:
@@ -38,7 +43,7 @@ def bench(
     with errors_as_exits(as_json=as_json):
         chosen = workload_of(workload.value, jobs, steps, in_flight)
         try:
-            variant = Variant(runs=runs, flush_each=flush_each)
+            variant = Variant(runs=runs, flush_each=flush_each, policy=policy)
             (found,) = run([chosen], variant=variant, warm_up_s=warm_up, progress=progress)
         except NotMeasured as error:
             raise CommandError(Exit.FAILED, "bench_failed", str(error)) from None

@@ -33,11 +33,12 @@ _IDLE_S = 2.0
 class Variant:
     """How the system is set up: whether chains of steps run as one, whether the broker flushes every record to disk.
 
-    `env` is what its services see on top.
+    `policy` decides about the calls, where there is one; `env` is what its services see on top.
     """
 
     runs: bool = True
     flush_each: bool = False
+    policy: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
@@ -113,7 +114,12 @@ def run(
         data = Path(folder)
         with _running(data, variant, progress) as state:
             reports = asyncio.run(_session(workloads, data, state, warm_up_s, progress))
-    about = {"runs": variant.runs, "flush_each": variant.flush_each, "cores": os.cpu_count()}
+    about = {
+        "runs": variant.runs,
+        "flush_each": variant.flush_each,
+        "policy": variant.policy is not None,
+        "cores": os.cpu_count(),
+    }
     return [{**figures, **about} for figures in reports]
 
 
@@ -136,6 +142,8 @@ async def _session(
 def _running(data: Path, variant: Variant, progress: Progress) -> Generator[State]:
     runs, notes = str(variant.runs).lower(), str(notes_in(data))
     env = {"AETHERIS_TOOLS": TOOLS, "AETHERIS_BENCH_FILE": notes, "AETHERIS_RUNS": runs}
+    if variant.policy is not None:
+        env["AETHERIS_POLICY"] = str(variant.policy.resolve())
     with alone(env | dict(variant.env)):
         token_files.ensure_tokens(data)
         state = lifecycle.up(data, progress=progress, tuning=lambda _node: variant.tuning)
