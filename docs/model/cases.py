@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from case import Case, Constants
+from child_cases import child_ends, children
 from job_cases import job_ends, jobs
 from writer_cases import births, certs, writers
 
@@ -19,6 +20,8 @@ def all_cases() -> Iterator[Case]:
     yield from writers()
     yield from certs()
     yield from births()
+    yield from children()
+    yield from child_ends()
 
 
 _CLAIM: Constants = {
