@@ -18,7 +18,7 @@ from pydantic_ai import ModelRetry
 from pydantic_ai.exceptions import ToolFailed
 
 from aetheris.protocol.base.ids import job_id_of
-from aetheris.sdk.equal_calls import MOST_TRIES
+from aetheris.sdk.equal_calls import MOST_TRIES, PersonalTool
 from aetheris.sdk.pydantic_ai import LedgeredToolset, NoSuchTool
 from aetheris.testing.scripted_model import ScriptedModel, running_model
 from tests.testkit.external_server import until
@@ -239,6 +239,20 @@ async def test_a_tool_that_does_not_exist_is_named_before_anything_is_called(
     async with LedgeredToolset(**named, run_id="r", url=gateway.url, token="t") as tools:  # noqa: S106
         with pytest.raises(NoSuchTool, match=re.escape(text)):
             await tools.get_tools(None)  # pyright: ignore[reportArgumentType]
+    assert gateway.effects == []
+
+
+async def test_a_tool_with_personal_arguments_is_refused_by_name_before_a_model_sees_it(
+    gateway: PlayedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    email = {"type": "string", "x-personal": "/who"}
+    schema = {"type": "object", "properties": {"who": {"type": "string"}, "email": email}}
+    items = {"type": "object", "properties": {"all": {"type": "array", "items": email}}}
+    for personal in (schema, items):
+        monkeypatch.setattr(sys.modules[__name__], "TOOLS", [*TOOLS[:2], {"name": "mail.invite", "schema": personal}])
+        async with LedgeredToolset(["mail.*"], run_id="r", url=gateway.url, token="t") as tools:  # noqa: S106
+            with pytest.raises(PersonalTool, match=r"mail\.invite: x-personal isn't served"):
+                await tools.get_tools(None)  # pyright: ignore[reportArgumentType]
     assert gateway.effects == []
 
 

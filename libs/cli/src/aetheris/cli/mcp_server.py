@@ -15,7 +15,7 @@ from aetheris.cli.mcp_submissions import NameTaken, Submissions
 from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.ids import NAME, InvalidName, check_name
 from aetheris.sdk.client import ApiError, AsyncClient, Goal
-from aetheris.sdk.equal_calls import NoSuchCall
+from aetheris.sdk.equal_calls import NoSuchCall, PersonalTool
 
 LONGEST_WAIT_S = 60.0
 _LOOK_AGAIN_S = 0.25
@@ -153,6 +153,8 @@ async def _told(job_id: str | None = None) -> AsyncGenerator[None]:
         raise ToolError(f"bad_request: {refused}") from None
     except NoSuchCall:
         raise ToolError("conflict: repeat_of is no completed job that means the same; leave it out") from None
+    except PersonalTool as refused:
+        raise ToolError(f"{refused.code}: {refused}") from None
     except NameTaken:
         raise ToolError("conflict: another submission has this idempotency_key") from None
     except ApiError as refused:

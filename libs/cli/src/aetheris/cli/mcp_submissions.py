@@ -9,7 +9,15 @@ from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.references import REF
 from aetheris.protocol.plan.graph import Node, TaskGraph
 from aetheris.sdk.client import AsyncClient, Goal, Submitted
-from aetheris.sdk.equal_calls import EqualCallKey, found, is_unknown, meant, place_of_repeat, took_nothing
+from aetheris.sdk.equal_calls import (
+    EqualCallKey,
+    check_callable,
+    found,
+    is_unknown,
+    meant,
+    place_of_repeat,
+    took_nothing,
+)
 
 _DONE = (
     "The same was submitted before: this is its job, and nothing was started. Another job would do the same again, "
@@ -53,9 +61,11 @@ class Submissions:
         """{job_id, status, note?}: of a new job, or of the one that stands for what is wanted.
 
         Raises:
-            NameTaken, NoSuchCall, InvalidArgs, ApiError: nothing was submitted.
+            NameTaken, NoSuchCall, PersonalTool, InvalidArgs, ApiError: nothing was submitted.
         """
         registry = {str(entry["name"]): entry for entry in await self._client.tools()}
+        for tool in () if isinstance(wanted, Goal) else _tools(wanted.get("nodes")):
+            check_callable(tool, registry.get(tool, {}).get("schema", {}))
         content = wanted.body() if isinstance(wanted, Goal) else by_meaning(wanted, registry)
         if self._names.setdefault(name, digest(content)) != digest(content):
             raise NameTaken

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import job_id_of
+from aetheris.protocol.planning.personal_fields import PERSONAL, PersonalRefused, personal_fields
 from aetheris.sdk.client import AsyncClient, Conflict, Job, ResourceNotFound, StepView, Submitted
 
 MOST_TRIES = 10
@@ -19,6 +20,15 @@ MOST_OCCURRENCES = 100
 
 Submit = Callable[[str, int], Awaitable[Submitted]]
 """Submits the call under an Idempotency-Key and an occurrence."""
+
+
+class PersonalTool(ValueError):
+    """A tool with personal arguments, which no model calls: the name of its job would be a hash of their values.
+
+    That name is in the log, so whoever reads it could try values, also of who is erased (docs/hidden-values.md).
+    """
+
+    code = "personal_not_served"
 
 
 class NoSuchCall(ValueError):
@@ -49,6 +59,20 @@ class StandingJob:
     status: str
     place: EqualCallKey
     earlier: Job | None = None
+
+
+def check_callable(name: str, schema: Mapping[str, Any]) -> None:
+    """Whether a model may be given a tool.
+
+    Raises:
+        PersonalTool: it has personal arguments, or marks that nobody understands.
+    """
+    try:
+        is_personal = bool(personal_fields(schema))
+    except PersonalRefused:
+        is_personal = True
+    if is_personal:
+        raise PersonalTool(f"{name}: {PERSONAL} isn't served for tools that a model calls: leave it out of them")
 
 
 async def found(submit: Submit, client: AsyncClient, place: EqualCallKey) -> StandingJob:

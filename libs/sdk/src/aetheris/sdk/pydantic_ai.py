@@ -25,6 +25,7 @@ from aetheris.sdk.equal_calls import (
     MOST_TRIES,
     EqualCallKey,
     NoSuchCall,
+    check_callable,
     found,
     is_unknown,
     meant,
@@ -154,12 +155,15 @@ class LedgeredToolset(AbstractToolset[Any]):
 
         Raises:
             NoSuchTool: a name or pattern of `tools` or `repeats` that no tool fits; says which was probably meant.
+            PersonalTool: one of them has personal arguments: no model calls it.
             ValueError: two of them would have one name, or one that may repeat has an argument `repeat_of` of its own.
         """
         registered = await self._gateway().tools()
         _all_fit("tools", self._patterns, [str(one["name"]) for one in registered])
         listed = [one for one in registered if _fits(str(one["name"]), self._patterns)]
         _all_fit("repeats", self._repeats, [str(one["name"]) for one in listed])
+        for one in listed:
+            check_callable(str(one["name"]), cast("dict[str, Any]", one["schema"]))
         self._tools = {_shown(str(one["name"])): self._registered(one) for one in listed}
         if len(self._tools) < len(listed):
             raise ValueError("two tools would have the same name for a model: choose them one by one")
