@@ -1,6 +1,5 @@
 """A person's value, given to tools that do their worst with it, is nowhere but with them (docs/hidden-values.md)."""
 
-import base64
 import hashlib
 import json
 import os
@@ -17,7 +16,7 @@ import pytest
 from aiokafka.record.memory_records import MemoryRecords
 
 from aetheris.cli import token_files
-from tests.testkit.canary import CONTROL, kept_and_told
+from tests.testkit.canary import CONTROL, forms_of, kept_and_told
 from tests.testkit.collector import Collector, running_collector
 from tests.testkit.external_server import until
 from tests.testkit.system import System, running_system
@@ -73,14 +72,6 @@ def call(node: str, tool: str, subject: str, value: Any, **more: Any) -> dict[st
     }
 
 
-def forms(value: str) -> tuple[bytes, ...]:
-    """As what it must not be found: itself, its first half, in hex, in JSON, in base64, alone and with a user."""
-    plain = value.encode()
-    inner = base64.b64encode(plain).rstrip(b"=")[:-1]
-    user = base64.b64encode(b"user:" + plain)[8:-4]
-    return plain, plain[: len(plain) // 2], plain.hex().encode(), json.dumps(value)[1:-1].encode(), inner, user
-
-
 def segments(data: Path) -> Iterator[tuple[str, bytes]]:
     """The records of Kafka's segments, their batches decompressed, and what they hold in base64."""
     for path in data.rglob("*.log"):
@@ -98,7 +89,7 @@ def leaks(rig: HiddenRig, *jobs: str) -> set[str]:
     """The places in which a value is; checks that each kind of place was looked at."""
     found: set[str] = set()
     controls: set[str] = set()
-    sought = [form for value in rig.said for form in forms(value)]
+    sought = [form for value in rig.said for form in forms_of(value)]
     places = [*kept_and_told(rig.system, rig.collector, rig.folder, *jobs), *segments(rig.system.data)]
     for place, content in places:
         if any(form in content for form in sought):

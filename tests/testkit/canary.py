@@ -51,12 +51,18 @@ class Canary:
         """The hex SHA-256 of what tools were given."""
         return set((self.folder / "seen").read_text().split())
 
-    def forms(self) -> tuple[bytes, ...]:
-        """As what it must not be found: itself, its first half, in hex, in JSON, in base64, alone and with a user."""
-        plain = self.value.encode()
-        inner = base64.b64encode(plain).rstrip(b"=")[:-1]
-        user = base64.b64encode(b"user:" + plain)[8:-4]
-        return plain, plain[: len(plain) // 2], plain.hex().encode(), json.dumps(self.value)[1:-1].encode(), inner, user
+
+def forms_of(value: str) -> tuple[bytes, ...]:
+    """As what it must not be found: itself, its first half, in hex, in JSON, in base64, whatever stands around it."""
+    plain = value.encode()
+    return plain, plain[: len(plain) // 2], plain.hex().encode(), json.dumps(value)[1:-1].encode(), *_in_base64(plain)
+
+
+def _in_base64(plain: bytes) -> Iterator[bytes]:
+    """What base64 makes of it behind 0, 1 and 2 bytes of a group of three; only what nothing beside it changes."""
+    for before in range(3):
+        encoded = base64.b64encode(bytes(before) + plain)
+        yield encoded[-(-8 * before // 6) : 8 * (before + len(plain)) // 6]
 
 
 def kept_and_told(system: System, collector: Collector, folder: Path, *jobs: str) -> Iterator[tuple[str, bytes]]:
@@ -85,7 +91,7 @@ def found_in(canary: Canary, places: Iterator[tuple[str, bytes]]) -> tuple[set[s
     leaks: set[str] = set()
     controls: set[str] = set()
     for place, content in places:
-        if any(form in content for form in canary.forms()):
+        if any(form in content for form in forms_of(canary.value)):
             leaks.add(place)
         if CONTROL in content or MARK in content:
             controls.add(place.split("/")[0] or "job")
