@@ -218,7 +218,17 @@ def test_one_reader_of_both_tokens_is_said_and_root_can_part_them(data: Path) ->
     given = token_files.hand_over(data, "nobody")
     assert token_files.sharing(data) is None
     assert (stat.S_IMODE(given.stat().st_mode), given.stat().st_uid) == (0o600, 65534)
-    assert given.read_text().strip() == token_files.saved(data, token_files.AGENT)
+    token = given.read_text().strip()
+    agent = known(data).principal(token)
+    assert (agent.id, agent.kind, agent.roles) == ("nobody", PrincipalKind.AGENT, {Role.SUBMIT})
+    assert token not in {token_files.saved(data, name) for name in (token_files.AGENT, token_files.APPROVER)}
+    before = (data / "tokens.toml").read_bytes()
+    token_files.hand_over(data, "nobody")
+    assert (given.read_text().strip(), (data / "tokens.toml").read_bytes()) == (token, before), "it goes on to count"
+    with token_files.changed(data / "tokens.toml") as entries:
+        entries[:] = [one for one in entries if one.name != "nobody"]
+    token_files.hand_over(data, "nobody")
+    assert given.read_text().strip() != token, "one that was taken back does not come again"
     child = os.fork()
     if child == 0:
         os._exit(_as_nobody(data, given))

@@ -157,18 +157,26 @@ def saved(data: Path, name: str) -> str:
 
 
 def hand_over(data: Path, user: str) -> Path:
-    """Give the agent's token to another user of the machine: beside the folder, which is its owner's alone.
+    """Give another user of the machine a token of an agent called as he is: beside the folder, its owner's alone.
+
+    It submits, and sees and steers what it has submitted, nothing else. One that he was given before goes on to count.
 
     Raises:
         EmbeddedError: there is no such user, or this one may not give files away.
+        TokensFileInvalid: the file of tokens has that name as somebody else's.
     """
-    path = _handed_over(data)
+    path, listed = _handed_over(data), data / "tokens.toml"
     try:
         uid = pwd.getpwnam(user).pw_uid
     except KeyError:
         raise EmbeddedError(f"No user {user} on this system", "Make one, or leave --agent-user out.") from None
     try:
-        _put(path, saved(data, AGENT) + "\n", uid)
+        with changed(listed) as entries:
+            token = _given_before(path, user, entries)
+            if token is None:
+                token = fresh()
+                entries.append(entry(token, user, kind=PrincipalKind.AGENT, roles=(Role.SUBMIT,)))
+            _put(path, token + "\n", uid)
     except PermissionError:
         raise EmbeddedError(
             f"{path} can't be given to {user}: only root may give files away",
@@ -186,8 +194,18 @@ def sharing(data: Path) -> str | None:
         return None
     return (
         f"{AGENT} and {APPROVER} have one reader: an agent that runs as this user can approve what it submits. "
-        "`up --agent-user NAME`, as root, gives the agent's token to another user"
+        "`up --agent-user NAME`, as root, gives another user a token that submits, and no more"
     )
+
+
+def _given_before(path: Path, user: str, entries: Sequence[TokenEntry]) -> str | None:
+    """The token in a file that was handed over, if it still counts, and is his."""
+    try:
+        token = path.read_text().strip()
+    except OSError:
+        return None
+    made = entry(token, user, kind=PrincipalKind.AGENT, roles=(Role.SUBMIT,))
+    return token if made in entries else None
 
 
 def _handed_over(data: Path) -> Path:

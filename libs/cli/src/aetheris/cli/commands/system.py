@@ -27,7 +27,7 @@ def up(
     tools: Tools = None,
     config: Config = None,
     agent_user: Annotated[
-        str | None, typer.Option(help="The system's user that agents run as: theirs is the agent's token. As root.")
+        str | None, typer.Option(help="The system's user that agents run as: he gets a token that submits. As root.")
     ] = None,
     restart: Annotated[bool, typer.Option("--restart", help="End what runs first, in good order.")] = False,
     as_json: Json = False,
@@ -43,7 +43,7 @@ def up(
             progress(subject, detail)
         token_files.ensure_tokens(data)
         if agent_user is not None:
-            progress("tokens", f"{agent_user} has that of agents: {token_files.hand_over(data, agent_user)}")
+            progress("tokens", f"{agent_user} has one that submits: {token_files.hand_over(data, agent_user)}")
         if shared := token_files.sharing(data):
             progress("tokens", shared)
         services = with_counts({"executor": here.executors})
