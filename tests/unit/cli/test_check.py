@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -160,3 +161,10 @@ def test_doctor_looks_at_them_too(folder: Path) -> None:
     done = aetheris(folder, "doctor", AETHERIS_TOOLS="nowhere")
     assert done.returncode == 1
     assert "nowhere: there is no module nowhere" in done.stdout
+    assert "signatures of records don't stop a hostile tool" in done.stdout
+    apart = aetheris(folder, "doctor", AETHERIS_TOOL_ISOLATION="process", AETHERIS_TOOL_USER="nobody")
+    assert "tools run as nobody, who can't read them" in apart.stdout
+    mine = pwd.getpwuid(os.geteuid()).pw_name
+    same = aetheris(folder, "doctor", AETHERIS_TOOL_ISOLATION="process", AETHERIS_TOOL_USER=mine)
+    assert "don't stop a hostile tool" in same.stdout
+    assert "hostile" not in aetheris(folder, "doctor", AETHERIS_TOOL_ISOLATION="thread").stdout

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import pwd
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,9 @@ from aetheris.cli.embedded.refusals import reason_in
 from aetheris.cli.embedded.services import outside
 from aetheris.cli.embedded.valkey import server_binary
 from aetheris.cli.project_faults import checked
-from aetheris.runtime.base.refusal import REFUSED_STATUS
+from aetheris.runtime.base.refusal import REFUSED_STATUS, StartRefused
+from aetheris.runtime.process.settings import load
+from aetheris.tool_executor.settings import ExecutorSettings
 
 _OLDEST_PYTHON = (3, 11)
 
@@ -38,7 +41,7 @@ def examine(data: Path) -> list[Finding]:
     """Look at everything that the embedded system of a data folder needs."""
     data = data.resolve()
     running = lifecycle.supervisor_pid(data) is not None
-    return [_python(), *_kafka(), *_valkey(), _disk(data), *_given(), *_parts(data, running)]
+    return [_python(), *_kafka(), *_valkey(), _disk(data), *_given(), *_keys(), *_parts(data, running)]
 
 
 def _python() -> Finding:
@@ -54,6 +57,27 @@ def _given() -> Iterator[Finding]:
         yield Finding(subject, True, detail)
     for fault in found.faults:
         yield Finding(fault.subject, False, fault.detail, "Mend it; `aetheris check` looks again.")
+
+
+def _keys() -> Iterator[Finding]:
+    """Whether tools run as somebody who can read the keys by which records are signed."""
+    try:
+        tools = load(ExecutorSettings)
+    except StartRefused:
+        return  # said above
+    if tools.tool_isolation == "process" and tools.tool_user is not None and _is_another(tools.tool_user):
+        yield Finding("keys", True, f"tools run as {tools.tool_user}, who can't read them")
+        return
+    detail = "tools run as the user who can read them: signatures of records don't stop a hostile tool"
+    remedy = 'As root: AETHERIS_TOOL_USER=NAME, with tool_isolation = "process".'
+    yield Finding("keys", True, detail, remedy)
+
+
+def _is_another(user: str) -> bool:
+    try:
+        return pwd.getpwnam(user).pw_uid not in (0, os.geteuid())
+    except KeyError:
+        return False
 
 
 def _kafka() -> Iterator[Finding]:
