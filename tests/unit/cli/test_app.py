@@ -29,6 +29,11 @@ def test_it_says_its_version_however_it_is_called(called: tuple[str, ...]) -> No
     assert (shown.returncode, shown.stdout) == (0, "aetheris 0.1.0\n")
 
 
+def test_help_names_every_command() -> None:
+    shown = ran(*COMMAND, "--help").stdout
+    assert {line.split()[1] for line in shown.splitlines() if line.startswith("│ ")} >= PLACES.keys()
+
+
 def test_a_shell_completes_commands_their_own_and_options() -> None:
     assert set(completed("aetheris ", 1)) >= PLACES.keys()
     assert completed("aetheris jobs --st", 2) == ["--status"]

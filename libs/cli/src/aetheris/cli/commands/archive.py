@@ -8,7 +8,9 @@ from aetheris.cli import archive_deletion, judgement, local
 from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, print_json, table
 from aetheris.runtime.log.interface import LogUnreachable
 
-archive = typer.Typer(no_args_is_help=True, help="Sealed jobs that lie as bundles in the store of blobs.")
+archive = typer.Typer(
+    name="archive", no_args_is_help=True, help="Sealed jobs that lie as bundles in the store of blobs."
+)
 
 
 @archive.callback()

@@ -15,7 +15,9 @@ from aetheris.sdk.client import Client
 
 def audit(
     *,
-    since: Annotated[str | None, typer.Option(help="Only from then on: such as 2h or 30d ago, or RFC 3339.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Only from then on, by gateways' clocks: such as 2h or 30d ago, or RFC 3339.")
+    ] = None,
     tenant: Annotated[str | None, typer.Option(help="Only what this tenant's principals did, or others in it.")] = None,
     principal: Annotated[str | None, typer.Option(help="Only what he did.")] = None,
     who: local.As = None,

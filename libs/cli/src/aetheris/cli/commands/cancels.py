@@ -35,7 +35,8 @@ Tenant = Annotated[
     str | None, typer.Option(help="Whose the job is, or the agent; alone, all its jobs. Another's: for administrators.")
 ]
 Since = Annotated[
-    str | None, typer.Option(help="Without ID: only jobs submitted from then on: such as 2h or 30d ago, or RFC 3339.")
+    str | None,
+    typer.Option(help="Without ID: only jobs created from then on, by the planner's clock: 2h ago, or RFC 3339."),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Without ID: do it; else what would be cancelled is only listed.")]
 

@@ -36,7 +36,9 @@ def try_on_the_past(
         list[Path] | None, typer.Argument(metavar="[EVIDENCE]...", help="Exported bundles or streams, not the log.")
     ] = None,
     *,
-    since: Annotated[str | None, typer.Option(help="Only what was decided from then on: such as 30d ago.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Only what was decided from then on, by the ledger's clock: such as 30d ago.")
+    ] = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
