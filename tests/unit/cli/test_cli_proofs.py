@@ -63,6 +63,20 @@ def rewrite(path: Path, change: Callable[[list[dict[str, Any]]], object]) -> Non
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
+NOT_FOR_A_FILE = ("aiokafka", "httpx", "structlog", "pydantic_settings", "aetheris.sdk", "aetheris.gateway.tokens")
+
+
+def test_who_checks_a_file_waits_for_no_client_and_leaves_the_collector_on(exported: Path) -> None:
+    code = f"""
+import gc, sys
+from aetheris.cli.app import app
+app(["verify", {str(exported)!r}, "--self-signed"], standalone_mode=False)
+print([name for name in {NOT_FOR_A_FILE} if name in sys.modules], gc.isenabled())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[] True"
+
+
 def test_a_clean_sealed_stream_holds(exported: Path) -> None:
     code, report = check(exported)
     assert code == 0
@@ -325,7 +339,7 @@ class Evidence:
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[[Log], None]:
     def use(log: Log) -> None:
-        monkeypatch.setattr("aetheris.cli.commands.proofs.connected", lambda _data: Evidence(log))
+        monkeypatch.setattr("aetheris.cli.commands.exports.connected", lambda _data: Evidence(log))
 
     return use
 

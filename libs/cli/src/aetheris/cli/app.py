@@ -67,7 +67,7 @@ PLACES = {
     "trace": "histories",
     "why": "histories",
     "verify": "proofs",
-    "export": "proofs",
+    "export": "exports",
     "receipt": "call_receipts",
     "archive": "archive",
     "seals": "seals",

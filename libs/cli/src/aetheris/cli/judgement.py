@@ -1,8 +1,10 @@
 """A job checked here: from a bundle, from an exported stream, or from Kafka itself."""
 
 import asyncio
+import gc
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,10 +51,22 @@ def of_bundle(
 ) -> dict[str, Any]:
     """The report on an evidence bundle, whole or redacted; one that can't be read does not hold."""
     try:
-        now = datetime.now(UTC)
-        return bundle.judge(data, keys, signers, now, policy, whole=False, authorities=authorities)
+        with _uncollected():
+            return bundle.judge(data, keys, signers, datetime.now(UTC), policy, whole=False, authorities=authorities)
     except BadEvidence as error:
         return {"ok": False, "violations": [_finding(error.rule, None, error.message)]}
+
+
+@contextmanager
+def _uncollected() -> Generator[None]:
+    """Without the collector of circles: a history is many objects and no circle, and it would walk them ever again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def of_call(data: bytes, keys: Sequence[TrustedKey], policy: LogPolicy | None = None) -> dict[str, Any]:
@@ -204,7 +218,8 @@ def under_roots(report: dict[str, Any], roots: Collection[str]) -> dict[str, Any
 def _judged(
     job_id: str, records: Sequence[RawRecord], keys: Sequence[TrustedKey], data: Path, signers: Signers
 ) -> Link:
-    judged = judge(records, keys, stored(data), signers)
+    with _uncollected():
+        judged = judge(records, keys, stored(data), signers)
     return Link(job_id, judged.report, judged.validity, stored(data))
 
 

@@ -394,10 +394,20 @@ def _carried(evidence: Evidence) -> dict[str, Any]:
     }
 
 
+def _records(given: Iterable[Any]) -> tuple[RawRecord, ...]:
+    """Of a statement, each of which is let go as soon as it is read: the job's size isn't needed twice."""
+    left, found = list(given), list[RawRecord]()
+    left.reverse()
+    given = ()
+    while left:
+        found.append(read_record(left.pop()))
+    return tuple(found)
+
+
 def _evidence(one: Any, keys: tuple[TrustedKey, ...]) -> Evidence:
     return Evidence(
         job_id=_text(one["job_id"]),
-        records=tuple(read_record(record) for record in one["records"]),
+        records=_records(one.pop("records")),
         blobs={str(name): read_bytes64(data) for name, data in one["blobs"].items()},
         inclusion=_text(one["inclusion"]),
         keys=keys,
