@@ -176,6 +176,11 @@ def a_statement_has_a_name_twice(data: bytes) -> bytes:
 
 
 @by_stranger("run", "bad_statement")
+def a_statement_is_a_number(_data: bytes) -> bytes:
+    return signed(b"5")
+
+
+@by_stranger("run", "bad_statement")
 def a_statement_is_nested_without_end(data: bytes) -> bytes:
     return signed(payload_of(data)[:-1] + b',"x":' + b"[" * 9_000 + b"]" * 9_000 + b"}")
 

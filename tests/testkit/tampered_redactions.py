@@ -192,6 +192,16 @@ def a_record_that_is_left_out_has_half_a_hash(statement: Statement) -> None:
 
 
 @by_redactor("run", "results", "bad_statement")
+def a_record_that_is_left_out_has_its_hash_in_capitals(statement: Statement) -> None:
+    left_out(statement)["value_sha256"] = left_out(statement)["value_sha256"].upper()
+
+
+@by_redactor("run", "results", "bad_statement")
+def a_record_that_is_left_out_has_its_hash_in_pairs(statement: Statement) -> None:
+    left_out(statement)["value_sha256"] = bytes.fromhex(left_out(statement)["value_sha256"]).hex(" ")
+
+
+@by_redactor("run", "results", "bad_statement")
 def a_record_is_shown_and_left_out(statement: Statement) -> None:
     left_out(statement)["value"] = base64_of(b"{}")
 

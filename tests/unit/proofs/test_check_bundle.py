@@ -33,6 +33,7 @@ assert spec.origin is not None
 SCRIPT = Path(spec.origin)
 STREAMS = sorted(path for path in FOLDER.glob("*/*.jsonl") if not path.stem.startswith("simulated"))
 """Which real systems wrote, and sealed."""
+EVIDENCE = Path(__file__).parents[3] / "docs" / "evidence.md"
 ORDER = 2**252 + 27742317777372353535851937790883648493
 
 
@@ -189,6 +190,8 @@ def test_of_the_corpus_it_refuses_what_needs_no_rules_of_a_job(tmp_path: Path, p
         assert answer.stderr.startswith("refused: ") if answer.returncode else "not checked here" in answer.stdout
         assert ("holds" in answer.stdout) == (answer.returncode == 0), "nothing is said to hold before all does"
     assert len(refused) >= 110
+    assert f"corpus of {len(CORPUS)} tamperings](" in EVIDENCE.read_text()
+    assert f"refuse all, it refuses {len(refused)}:" in EVIDENCE.read_text()
     strangers = {name for name, tampering in CORPUS.items() if tampering.power == "stranger"}
     assert strangers - refused == {"a_statement_is_nested_deep"}, "who has no key gets nothing past it"
 
@@ -279,4 +282,4 @@ def test_witnesses_are_several_and_as_many_as_asked_for(
 @pytest.mark.parametrize("script", [SCRIPT, standalone.SCRIPT], ids=lambda path: path.name)
 def test_the_published_hash_is_the_files(script: Path) -> None:
     digest = hashlib.sha256(script.read_bytes()).hexdigest()
-    assert f"{digest}  {script.name}\n" in (Path(__file__).parents[3] / "docs" / "evidence.md").read_text()
+    assert f"{digest}  {script.name}\n" in EVIDENCE.read_text()

@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -215,30 +214,14 @@ def left_out(statement: dict[str, Any]) -> dict[str, Any]:
     return next(one for one in statement["predicate"]["records"] if "value_sha256" in one)
 
 
-def a_hash_in_capitals(statement: dict[str, Any]) -> None:
-    left_out(statement)["value_sha256"] = left_out(statement)["value_sha256"].upper()
-
-
-def a_hash_with_spaces(statement: dict[str, Any]) -> None:
-    left_out(statement)["value_sha256"] = bytes.fromhex(left_out(statement)["value_sha256"]).hex(" ")
-
-
 def a_first_offset_below_all(statement: dict[str, Any]) -> None:
     statement["predicate"]["records"][0]["offset"] = -5
 
 
-@pytest.mark.parametrize(
-    ("change", "rule"),
-    [
-        (a_hash_in_capitals, "bad_statement"),
-        (a_hash_with_spaces, "bad_statement"),
-        (a_first_offset_below_all, "out_of_order"),
-    ],
-)
-def test_both_readers_take_one_form_alone(change: Callable[[dict[str, Any]], None], rule: str) -> None:
-    own, other = opinions(resigned(redacted_of(told().records, "results"), change))
+def test_a_record_lies_at_an_offset() -> None:
+    own, other = opinions(resigned(redacted_of(told().records, "results"), a_first_offset_below_all))
     assert named(own) == named(other)
-    assert rule in {one["rule"] for one in own["violations"]}
+    assert "out_of_order" in {one["rule"] for one in own["violations"]}
 
 
 @pytest.mark.parametrize("more", [(), ("arguments", "results", "reasons")])

@@ -110,8 +110,8 @@ class Record:  # as it lies in the log; its leaf of the tree is over four header
     def __init__(self, one):
         headers, self.offset = [(name, unbase64(value)) for name, value in one["headers"]], one["offset"]
         self.value, self.log_key = unbase64(one.get("value", "")), one.get("key") and unbase64(one["key"])
-        self.shown, leaf = "value" in one, b"\0"  # else its hash stands for it
-        self.hash = sha256(self.value) if self.shown else bytes.fromhex(one["value_sha256"])
+        said, self.shown, leaf = one.get("value_sha256"), "value" in one, b"\0"  # the first stands for a value
+        self.hash = sha256(self.value) if self.shown else bytes.fromhex(re.fullmatch("[0-9a-f]{64}", said)[0])
         for name in ("ce_id", "ce_type", "ce_time", "ce_source"):
             values = [value for other, value in headers if other == name]
             require(len(values) < 2, "repeated_header", self.offset)

@@ -1,6 +1,5 @@
 """A job checked here: from a bundle, from an exported stream, or from Kafka itself."""
 
-import asyncio
 import gc
 import os
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
@@ -13,7 +12,6 @@ from aetheris.cli import streamfile
 from aetheris.cli.console import CommandError, Exit
 from aetheris.cli.embedded.plan import RECORD_KEYS
 from aetheris.cli.inputs import read_bytes
-from aetheris.cli.large import stored
 from aetheris.cli.streamfile import Stream
 from aetheris.proofs import ProofReport, RawRecord, bundle, call_proof
 from aetheris.proofs.approver_signatures import BadSigners, TrustedSigner, read_signers
@@ -22,6 +20,7 @@ from aetheris.proofs.claims import against_claims
 from aetheris.proofs.continued import MAX_CONTINUED, Link
 from aetheris.proofs.erasures import BadErasures, erased_values, read_erasures
 from aetheris.proofs.evidence import BadEvidence, judge, with_chain
+from aetheris.proofs.execution import LoadBlob
 from aetheris.proofs.openings import BadOpenings, hidden_values_in, opened_values, read_openings
 from aetheris.proofs.records import body_of
 from aetheris.proofs.sealed import SealReport
@@ -101,7 +100,9 @@ def of_log(
     Raises:
         CommandError: no broker answers, or the log has no such job.
     """
-    from aetheris.cli.fromlog import read_log  # noqa: PLC0415  Kafka's client: half a second for who has a file
+    import asyncio  # noqa: PLC0415  with Kafka's client: half a second for who has a file
+
+    from aetheris.cli.fromlog import read_log  # noqa: PLC0415
 
     chain: list[Link] = []
     beside: list[dict[str, Any]] = []
@@ -122,7 +123,7 @@ def of_log(
 
 def of_records(records: Sequence[RawRecord], keys: Sequence[TrustedKey], data: Path) -> ProofReport:
     """The report on records; large results are looked up in the store of blobs, and their bytes are checked."""
-    return judge(records, keys, stored(data)).report
+    return judge(records, keys, _stored(data)).report
 
 
 def with_openings(report: dict[str, Any], path: Path, openings: Path) -> dict[str, Any]:
@@ -219,8 +220,14 @@ def _judged(
     job_id: str, records: Sequence[RawRecord], keys: Sequence[TrustedKey], data: Path, signers: Signers
 ) -> Link:
     with _uncollected():
-        judged = judge(records, keys, stored(data), signers)
-    return Link(job_id, judged.report, judged.validity, stored(data))
+        judged = judge(records, keys, _stored(data), signers)
+    return Link(job_id, judged.report, judged.validity, _stored(data))
+
+
+def _stored(data: Path) -> LoadBlob:
+    from aetheris.cli.large import stored  # noqa: PLC0415  who has a bundle needs no store
+
+    return stored(data)
 
 
 def _with(report: dict[str, Any], found: Sequence[dict[str, Any]]) -> dict[str, Any]:

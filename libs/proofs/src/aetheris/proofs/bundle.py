@@ -4,7 +4,7 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from importlib.resources import files
 from typing import Any, cast
@@ -142,10 +142,10 @@ def _opened(
         check_signature(signatures, pae(PAYLOAD_TYPE, payload), keys, now)
     if not _is_bounded(payload):
         raise BadEvidence("bad_statement", f"more than {MAX_VALUES} values")
-    parsed = _json(payload, "bad_statement")
+    parsed = _mapping(_json(payload, "bad_statement"), "bad_statement")
     if _is_deep(parsed):
         raise BadEvidence("bad_statement", "nested too deep")
-    is_redacted = isinstance(parsed, dict) and cast("dict[str, Any]", parsed).get("predicateType") == REDACTED_TYPE
+    is_redacted = parsed.get("predicateType") == REDACTED_TYPE
     evidence = read_redacted(parsed) if is_redacted else read_statement(parsed)
     if keys is None:
         check_signature(signatures, pae(PAYLOAD_TYPE, payload), evidence.keys, now)
@@ -156,8 +156,8 @@ def _opened(
 
 def _unsealed(data: bytes) -> tuple[bytes, list[Any]]:
     """(payload, signatures) of an envelope, whoever signed it. Only what stands beside the payload is parsed."""
-    end = data.find(_JOINT, len(_HEAD))
-    if not data.startswith(_HEAD) or end < 0 or len(data) - end > MAX_BESIDE:
+    end = data.find(_JOINT[:1], len(_HEAD))  # base64 has none; one byte is found at a glance
+    if not data.startswith(_HEAD) or not data.startswith(_JOINT, end) or len(data) - end > MAX_BESIDE:
         raise BadEvidence("bad_envelope", "not in the form that a bundle's envelope has")
     tail = _mapping(_json(b"{" + data[end + len(_JOINT) :], "bad_envelope"), "bad_envelope")
     signatures: Any = tail.get("signatures")
@@ -203,12 +203,9 @@ def _is_bounded(payload: bytes) -> bool:
 def _is_deep(value: Any) -> bool:
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH):
-        level = [inner for outer in level for inner in _inside(outer) if isinstance(inner, list | dict)]
+        within = (one.values() if type(one) is dict else one for one in level)
+        level = [inner for each in within for inner in each if type(inner) is dict or type(inner) is list]
     return bool(level)
-
-
-def _inside(value: Any) -> Iterable[Any]:
-    return cast("dict[str, Any]", value).values() if isinstance(value, dict) else cast("list[Any]", value)
 
 
 def _json(data: bytes, rule: str) -> Any:

@@ -455,7 +455,7 @@ def read_bytes64(text: Any) -> bytes:
         TypeError, ValueError: it is no base64.
     """
     try:
-        return base64.b64decode(_text(text), validate=True)
+        return binascii.a2b_base64(_text(text), strict_mode=True)
     except binascii.Error:
         raise ValueError from None
 
