@@ -14,7 +14,10 @@ import yaml
 
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"
-ADDED = ("revocations", "archive", "archive-deletion", "hidden-values", "relay", "witness")
+ADDED = (
+    *("revocations", "archive", "archive-deletion", "hidden-values", "relay", "witness"),
+    *("openid", "policy", "signers", "limits", "https"),
+)
 """Components that none of our overlays has."""
 WHOLE = " + ".join(("production", *ADDED))
 WHOLE_S3 = f"{WHOLE} + s3"

@@ -149,7 +149,8 @@ def test_the_network_is_closed_but_for_what_is_named(overlay: str) -> None:
         for found, spec in policies.items()
         if any("ipBlock" in to for e in spec.get("egress", []) for to in e.get("to", []))
     ]
-    more = {"s3": overlay in ON_S3, "relay": overlay in {WHOLE, WHOLE_S3}}
+    whole = overlay in {WHOLE, WHOLE_S3}
+    more = {"s3": overlay in ON_S3, "relay": whole, "openid": whole}
     assert set(open_to_all) == {"world", *(found for found, is_there in more.items() if is_there)}
     assert policies["world"]["podSelector"]["matchExpressions"][0]["values"] == ["tool-executor", "prober"]
 
@@ -333,6 +334,61 @@ def test_who_obeys_signatures_is_told_of_revocations_where_that_is_asked_for() -
     assert all("AETHERIS_REVOCATIONS" not in env(pod) for _, pod, _ in ours("production"))
 
 
+GIVEN = {
+    "openid": ("AETHERIS_OIDC", "oidc.toml", {"gateway"}),
+    "policy": ("AETHERIS_POLICY", "policy.toml", {"gateway", "ledger"}),
+    "signers": ("AETHERIS_SIGNERS", "allowed_signers", {"gateway", "ledger"}),
+    "limits": ("AETHERIS_LIMITS", "limits.toml", {"gateway"}),
+}
+"""Component → variable, file, and whom it is for: every service that has such a setting."""
+
+
+@pytest.mark.parametrize("component", GIVEN)
+def test_who_goes_by_a_file_is_given_it_where_that_is_asked_for(component: str) -> None:
+    variable, file, services = GIVEN[component]
+    field = variable.removeprefix("AETHERIS_").lower()
+    assert services == {service for service, kind in SETTINGS.items() if field in kind.model_fields}
+    for service, pod, _ in ours(WHOLE):
+        if service not in services:
+            assert variable not in env(pod), service
+            continue
+        [volume] = [one for one in pod["volumes"] if one["name"] == component]
+        [mount] = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == component]
+        assert (volume["configMap"], mount["readOnly"]) == ({"name": f"aetheris-{component}"}, True)
+        assert env(pod)[variable]["value"] == f"{mount['mountPath']}/{file}"
+    assert all(variable not in env(pod) for _, pod, _ in ours("production"))
+
+
+def test_the_gateway_reaches_providers_by_https_and_no_address_of_the_node() -> None:
+    assert not any("ipBlock" in to for egress in egress_of("production", "gateway") for to in egress.get("to", []))
+    [way] = [egress for egress in egress_of(WHOLE, "gateway") if any("ipBlock" in to for to in egress.get("to", []))]
+    assert way["ports"] == [{"port": 443, "protocol": "TCP"}]
+    assert way["to"][0]["ipBlock"] == {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}
+
+
+def test_gateway_and_verifier_speak_https_by_keys_of_their_own_and_who_calls_them_knows_the_ca() -> None:
+    pods = {service: pod for service, pod, _ in workloads(WHOLE)}
+    mounts = {
+        service: {one["name"]: one["mountPath"] for one in pod["containers"][0].get("volumeMounts", [])}
+        for service, pod in pods.items()
+    }
+    speaking = {service for service, pod in pods.items() if "AETHERIS_HTTP_KEY" in env(pod)}
+    assert speaking == {"gateway", "verifier"}
+    for service in speaking:
+        files = [env(pods[service])[name]["value"] for name in ("AETHERIS_HTTP_CERT", "AETHERIS_HTTP_KEY")]
+        assert files == [f"{mounts[service]['https']}/{file}" for file in ("tls.crt", "tls.key")]
+    for service, pod in pods.items():
+        held = [one["secret"] for one in pod.get("volumes", []) if one["name"] == "https"]
+        own = {"secretName": f"aetheris-https-{service}", "defaultMode": 0o440}
+        assert held == ([own] if service in speaking else [])
+    for service in ("gateway", "relay"):
+        [volume] = [one for one in pods[service]["volumes"] if one["name"] == "ca"]
+        assert volume["configMap"] == {"name": "aetheris-ca"}
+        assert env(pods[service])["AETHERIS_CA"]["value"] == f"{mounts[service]['ca']}/ca.crt"
+    assert settings_of(WHOLE)["data"]["AETHERIS_VERIFIER_URL"] == "https://verifier:8080"
+    assert env(pods["relay"])["AETHERIS_URL"]["value"] == "https://gateway:8080"
+
+
 def test_the_relay_alone_reaches_witnesses_and_nobody_reaches_it() -> None:
     [(_, pod, _)] = [found for found in workloads(WHOLE) if found[0] == "relay"]
     ways = egress_of(WHOLE, "relay")
@@ -349,7 +405,7 @@ def test_the_relay_alone_reaches_witnesses_and_nobody_reaches_it() -> None:
     assert asker["from"] == [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "relay"}}}]
     assert "envFrom" not in pod["containers"][0]
     assert not any("secret" in volume for volume in pod["volumes"]), "it has a token, and no key"
-    assert env(pod).keys() == {"AETHERIS_URL", "AETHERIS_TOKEN"}
+    assert env(pod).keys() == {"AETHERIS_URL", "AETHERIS_TOKEN", "AETHERIS_CA"}
 
 
 def egress_of(overlay: str, service: str) -> list[Manifest]:
