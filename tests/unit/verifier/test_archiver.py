@@ -286,3 +286,47 @@ async def test_a_late_success_is_archived_behind_its_seal_amended_or_not(
     assert (report["amended"] is not None) == amended
     verifier.log.delete_below(PLACE, len(log.records))
     assert await verifier.proofs.verify(job.id, log.tenant) == report
+
+
+async def test_what_amends_a_seal_is_archived_at_once_and_waits_for_nothing_that_anybody_may_write(
+    verifier: ArchivingVerifier,
+) -> None:
+    log = Log()
+    log.start("n1")
+    log.permanent("n1", "ledger")
+    log.done("a", "permanent_failure")
+    log.add("job_failed", error="a")
+    seal(log)
+    job = StoredJob(log.job, list(log.records), list(log.records))
+    birth = await verifier.store(job)
+    await verifier.seal_told(job, birth)
+
+    async def come() -> None:
+        there = (await verifier.log.end_offsets([PLACE]))[PLACE] - birth
+        await verifier.store(StoredJob(job.id, log.records[there:], log.records[there:]))
+        stretch = (birth + len(job.records), birth + len(log.records))
+        await verifier.say(Topic.JOBS_INDEX, JobBehind.key_of(job.id), JobBehind(of_job=job.id, stretches=(stretch,)))
+
+    def until() -> int:
+        line = verifier.line(job.id)
+        return line.until - birth if line is not None else 0
+
+    async with verifier.archiving():
+        await verifier.archived(job)
+        log.finish("n1", via="late")
+        await come()
+        await eventually(lambda: until() == len(log.records))
+        amend(log)
+        await come()
+        await eventually(lambda: until() == len(log.records))
+        await verifier.late(job)
+        marker = await sealed(verifier)
+        await verifier.archived(marker)
+        assert until() == len(log.records), "what anybody may write waits"
+    line, found = verifier.line(job.id), [path for path in verifier.files() if job.id in path.name]
+    assert line is not None
+    newest = [one.value for one in bundle.contents((verifier.folder / "blobs" / line.path).read_bytes()).records]
+    assert len(found) == 3, "nobody deletes what no line names any more"
+    for path in found:
+        older = [one.value for one in bundle.contents(path.read_bytes()).records]
+        assert older == newest[: len(older)], "it has nothing that the newest lacks"

@@ -43,7 +43,10 @@ REFUSED_AGAIN_S = 3600.0
 RENEW_S = 3600.0
 """An archived job gets a new bundle for what comes behind its seal: after the first one not before this, ..."""
 LONGEST_RENEW_S = 7 * 86_400.0
-"""... then each time not before twice as long, at most so: anybody may write there, and no bundle is deleted."""
+"""... then each time not before twice as long, at most so: anybody may write there, and no bundle is deleted.
+
+What is sealed, an amendment, does not wait: the auditor makes these ever more seldom, an hour apart at most.
+"""
 REST = 3
 """So many times as long as it took to archive a job nothing is archived: judging and sealing come first."""
 
@@ -55,10 +58,14 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Renewed:
-    """An archived job that has got a new bundle, and gets none before `due_s`; `waits`: whether one is wanted."""
+    """An archived job that has got a new bundle, and gets none before `due_s`, but for what is sealed since.
+
+    `covers`: how many records the last bundle's seal is over; `waits`: whether a new one is wanted.
+    """
 
     due_s: float
     pause_s: float
+    covers: int
     waits: bool = False
 
 
@@ -145,11 +152,11 @@ class Archiver:
         while True:
             began_s = clock.monotonic()
             try:
-                if not self._is_archived(job_id) and self._may_renew(job_id):
+                if not self._is_archived(job_id) and await self._may_renew(job_id):
                     is_first = self._archive.line(job_id) is None
-                    await self._put(job_id)
+                    covers = await self._put(job_id)
                     if not is_first:
-                        self._has_renewed(job_id)
+                        self._has_renewed(job_id, covers)
                     await clock.sleep(REST * (clock.monotonic() - began_s))
                 self.refused.pop(job_id, None)
             except _PASSES as error:
@@ -179,18 +186,26 @@ class Archiver:
         waiting = (one.due_s for one in self._renewed.values() if one.waits)
         return max(0.0, min(waiting, default=inf) - self._parts.clock.monotonic())
 
-    def _may_renew(self, job_id: str) -> bool:
-        """Whether it is time for another bundle of a job; else that is seen to when it is."""
+    async def _may_renew(self, job_id: str) -> bool:
+        """Whether it is time for another bundle of a job; else that is seen to when it is.
+
+        What amends its seal is proved, and comes seldom: it does not wait for what anybody may have written there.
+        """
         renewed = self._renewed.get(job_id)
         if renewed is None or self._parts.clock.monotonic() >= renewed.due_s:
+            return True
+        if await self._proofs.covered(job_id) > renewed.covers:
             return True
         renewed.waits = True
         return False
 
-    def _has_renewed(self, job_id: str) -> None:
-        before = self._renewed.get(job_id)
+    def _has_renewed(self, job_id: str, covers: int) -> None:
+        before, now_s = self._renewed.get(job_id), self._parts.clock.monotonic()
+        if before is not None and now_s < before.due_s:
+            before.covers, before.waits = covers, False
+            return
         pause_s = RENEW_S if before is None else min(2 * before.pause_s, LONGEST_RENEW_S)
-        self._renewed[job_id] = _Renewed(self._parts.clock.monotonic() + pause_s, pause_s)
+        self._renewed[job_id] = _Renewed(now_s + pause_s, pause_s, covers)
 
     def _is_archived(self, job_id: str) -> bool:
         """Whether a bundle is there that has all that is known to lie in the log of a job; also of one without seal."""
@@ -200,8 +215,8 @@ class Archiver:
         line = self._archive.line(job_id)
         return line is not None and line.until >= max(end for _, end in (*known.stretches, *known.behind))
 
-    async def _put(self, job_id: str) -> None:
-        """Its bundle into the store, read back and checked; then its line."""
+    async def _put(self, job_id: str) -> int:
+        """Its bundle into the store, read back and checked; then its line. How many records its seal covers."""
         packed = await self._proofs.packed(job_id)
         line = ArchivedJob(
             job_id=job_id,
@@ -223,6 +238,7 @@ class Archiver:
         await self._parts.appender.append([(said,)])
         await self._worker.tables[Topic.JOBS_ARCHIVE].caught_up()
         _log.info("archived", job_id=job_id, path=line.path, bytes=len(packed.bundle))
+        return packed.covers
 
     def _refuse(self, job_id: str, code: str, reason: str) -> None:
         if self.refused.get(job_id) != code:

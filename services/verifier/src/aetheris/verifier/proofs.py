@@ -56,12 +56,16 @@ class StillReading(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PackedJob:
-    """A sealed job's bundle; `sealed_at` as the seal says, `until`: the offset behind the last of its records."""
+    """A sealed job's bundle; `sealed_at` as the seal says, `until`: the offset behind the last of its records.
+
+    `covers`: how many of its records its seal, or the last that amends it, is over.
+    """
 
     bundle: bytes
     tenant: str
     sealed_at: str
     until: int
+    covers: int
 
 
 @dataclass(frozen=True)
@@ -162,7 +166,17 @@ class Proofs:
         seal_at, records = known[0].judged.report.seal.at, known[0].records
         data = await self._packed(known)
         said = read(records[seal_at], seal_at)[0]
-        return PackedJob(data, tenant, said.text("sealed_at"), records[-1].offset + 1)
+        return PackedJob(
+            data, tenant, said.text("sealed_at"), records[-1].offset + 1, known[0].judged.report.event_count
+        )
+
+    async def covered(self, job_id: str) -> int:
+        """How many of a job's records the log of seals has a seal over, by a trusted key.
+
+        Raises:
+            SealLogForked, LogError.
+        """
+        return max((one.event_count for one in await self.seals.claims(job_id)), default=0)
 
     async def check(self, data: bytes) -> None:
         """Whether a bundle proves what it says, as who gets it asks; it may show what came to light behind its seal.
