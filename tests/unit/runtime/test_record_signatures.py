@@ -258,7 +258,7 @@ def example(event_type: str) -> Event:
         "tool_invocation_finished": {"invocation_id": "n", "outcome": Outcome.PERMANENT, "via": Via.LEDGER},
         "invocation_in_doubt": {"invocation_id": "n", "error_class": "e"},
     }
-    filled: dict[str, Any] = {"job_id": "job-1", "node_id": "a", "idempotency_key": "k" * 64}
+    filled: dict[str, Any] = {"job_id": "job-1", "node_id": "a", "idempotency_key": "k" * 64, "command_id": "c"}
     model = ev.EVENTS[event_type]
     said: dict[str, Any] = (
         dict.fromkeys(model.__struct_fields__) | filled | {"wait_type": "timer"} | more.get(event_type, {})
@@ -474,6 +474,7 @@ def test_the_table_of_types_is_that_of_records() -> None:
             cases: list[dict[str, Any]] = [
                 {},
                 {"wait_type": "upgrade"},
+                {"has_command": True},
                 {"via": "ledger", "outcome": "permanent_failure"},
             ]
             rules = [rule_of(name, **one) for one in cases]

@@ -13,6 +13,8 @@ from msgspec.json import Decoder, Encoder
 _decode, _encode = Decoder().decode, Encoder().encode
 _TYPE = re.compile(rb"io\.aetheris\.([a-z0-9_]+)\.v([0-9]+)\Z")
 READABLE_VERSION = b"1"
+WITH_BODIES = b"2"
+"""The version of a plan whose nodes plan calls themselves; no other plan is of it."""
 MAX_DEPTH = 128
 """Levels of a record, beyond which nobody reads it."""
 _OTHER = bytes(set(range(256)) - set(b"[]{}"))
@@ -64,6 +66,9 @@ EVENT_TYPES = frozenset(
         "violation_found",
         "key_revoked",
         "birth_repeated",
+        "call_planned",
+        "session_attached",
+        "workflow_accepted",
         "job_sealed",
     ]
 )
@@ -191,7 +196,7 @@ def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
     get, repeated = headers.get, record.repeated if len(headers) < len(record.headers) else ()
     ce_id, kind = get("ce_id", b""), _type(get("ce_type", b""))
     body = None if repeated else body_of(record.value)
-    is_readable = kind.is_readable and (kind.name != "job_created" or body is None or _is_known(body))
+    is_readable = kind.is_readable and (kind.name not in _CONDITIONAL or body is None or _is_known(kind, body))
     name = kind.name if body is not None and is_readable else ""
     event_id, time = ce_id.decode("utf-8", "replace"), get("ce_time", b"").decode("utf-8", "replace")
     fact = Fact(at, record.offset, event_id, name, {} if body is None else body, time)
@@ -211,9 +216,15 @@ def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
     return fact, found
 
 
-def _is_known(created: Body) -> bool:
-    """Whether a creation is under the rules that are proved here."""
-    rules = created.get("rules", 1)
+_CONDITIONAL = frozenset({"job_created", "plan_generated"})
+"""What can be read by what it says as well."""
+
+
+def _is_known(kind: "_Type", body: Body) -> bool:
+    """Whether a creation is under the rules that are proved here, and a plan says that it is of its version."""
+    if kind.name == "plan_generated":
+        return (body.get("bodies") is True) == (kind.version == WITH_BODIES)
+    rules = body.get("rules", 1)
     return type(rules) is int and rules in KNOWN_RULES
 
 
@@ -224,6 +235,7 @@ class _Type:
     chained: bytes
     """The name as it enters the chain."""
     name: str
+    version: bytes
     is_readable: bool
     is_ambiguous: bool
 
@@ -235,7 +247,8 @@ def _type(ce_type: bytes) -> _Type:
     chained, version = (ce_type, b"") if matched is None else (matched[1], matched[2])
     name = chained.decode(errors="replace")
     is_readable = name not in EVENT_TYPES or version == READABLE_VERSION
-    return _Type(chained, name, is_readable, _is_ambiguous(ce_type))
+    is_readable = is_readable or (name == "plan_generated" and version == WITH_BODIES)
+    return _Type(chained, name, version, is_readable, _is_ambiguous(ce_type))
 
 
 def body_of(value: bytes) -> Body | None:

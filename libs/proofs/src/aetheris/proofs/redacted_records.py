@@ -23,7 +23,9 @@ FOR_AUDITOR = frozenset({"decision_snapshot", "state_changed", "effect_confirmed
 """What is left out for an auditor: payloads that no rule needs. Drift, which is something found, he sees."""
 
 CLASSES: Mapping[str, frozenset[str]] = {
-    "arguments": frozenset({"plan", "goal", "brief", "task_graph", "diff", "form", "data", "continues", "resource"}),
+    "arguments": frozenset(
+        {"plan", "goal", "brief", "task_graph", "diff", "form", "data", "continues", "resource", "entry"}
+    ),
     "results": frozenset(
         {
             *("result", "payload", "changes", "resource", "detail", "usage", "external_id", "evidence", "error"),
@@ -53,7 +55,8 @@ PLAIN = frozenset(
         *("approver", "signature", "verdict", "number", "scope", "at", "ordered", "up_to_revision"),
         *("compensate", "compensated", "compensates", "unfounded", "place", "of", "mode", "event_id", "offset"),
         *("message", "key_id", "root", "birth", "event_count", "tree", "chain", "execution_hash"),
-        *("outcome_hash", "sealed_at", "salt", "amends", "consistency"),
+        *("outcome_hash", "sealed_at", "salt", "amends", "consistency", "bodies", "parent", "frontier", "until"),
+        *("parent_invocation", "code", "plans", "repeats", "client", "waives", "code_hash"),
     }
 )
 """Fields that carry none of these. What is in neither may carry anything."""

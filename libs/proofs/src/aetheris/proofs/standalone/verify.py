@@ -69,7 +69,7 @@ EVENT_TYPES = set(
     "invocation_in_doubt invocation_probed worker_ended invocation_parked invocation_reopened effect_confirmed "
     "confirmation_failed step_compensated signal_received job_waiting wait_completed job_paused job_resumed job_frozen "
     "job_unfrozen cancel_requested job_stopping job_completed job_failed job_cancelled violation_found "
-    "key_revoked birth_repeated job_sealed".split()
+    "key_revoked birth_repeated call_planned session_attached workflow_accepted job_sealed".split()
 )
 
 
@@ -359,7 +359,8 @@ class Record:
         name = self.chained.decode(errors="replace")
         rules = self.body.get("rules", 1)  # by which a creation has its job judged
         other = name == "job_created" and not (type(rules) is int and rules in KNOWN_RULES)
-        self.outdated = self.readable and name in EVENT_TYPES and (other or not (named and named[2] == b"1"))
+        version = b"2" if name == "plan_generated" and self.body.get("bodies") is True else b"1"
+        self.outdated = self.readable and name in EVENT_TYPES and (other or not (named and named[2] == version))
         self.type = name if self.readable and not self.outdated else ""
         self.key, self.nonce, self.node = map(self.text, ("idempotency_key", "invocation_id", "node_id"))
         self.outcome, self.via = self.text("outcome"), self.text("via")
@@ -551,10 +552,10 @@ def check_records(records: list[Record]) -> list[Finding]:
 
 SIGNED_BY = {
     "planner": "job_created plan_generated cancel_requested job_paused job_resumed job_stopping job_completed "
-    "job_failed job_cancelled birth_repeated",
+    "job_failed job_cancelled birth_repeated session_attached",
     "ledger": "policy_allowed approval_requested approval_voted approval_decided resolution_voted "
     "invocation_rejected invocation_cancel_requested retry_scheduled invocation_parked invocation_reopened "
-    "worker_ended job_waiting wait_completed signal_received job_frozen job_unfrozen",
+    "worker_ended job_waiting wait_completed signal_received job_frozen job_unfrozen workflow_accepted",
     "prober": "invocation_probed effect_confirmed confirmation_failed",
     "auditor": "violation_found job_sealed",
 }
@@ -597,6 +598,8 @@ def check_writers(records: list[Record], creation: int = -1, stated: str | None 
             service = "" if says.get("returned") is True or says.get("word") is not None else "ledger"
         elif record.type in ("job_waiting", "wait_completed") and says.get("wait_type") in ("upgrade", "resolve"):
             service = "planner"
+        elif record.type == "call_planned":  # of a session; a workflow's body is known by being in charge
+            service = "" if says.get("command_id") is None else "planner"
         named = says.get("installation") if born is None and record.type == "job_created" else root
         known = says.get("as_of")  # of a creation: an offset that was taken when it was written
         lies = type(known) is int and known < record.offset <= known + REACH

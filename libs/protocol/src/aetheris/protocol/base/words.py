@@ -23,6 +23,7 @@ WordsOfLives = Annotated[tuple[HexDigits, ...], Field(max_length=MAX_REMEMBERED)
 
 _NONCE = b"nonce1\0"
 _LIFE = b"worker1\0"
+_CALLS = b"call1\0"
 _DIGITS = 64
 
 
@@ -75,6 +76,39 @@ def _next(value: bytes, _: bytes) -> bytes:
     return sha256(_NONCE + value).digest()
 
 
+@dataclass(frozen=True, slots=True)
+class CallWords:
+    """The words of the calls that a body plans, one for each: nobody knows the next from those that were said."""
+
+    _chain: tuple[bytes, ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, secret: bytes, count: int) -> "CallWords":
+        """For so many calls; the chain begins with this secret: SECRET_BYTES random bytes, fresh."""
+        return cls(tuple(accumulate(repeat(b"", count), _next_of_calls, initial=secret)))
+
+    @property
+    def plans(self) -> str:
+        """What the body's start names, 64 hex digits: the end of the chain."""
+        return self._chain[-1].hex()
+
+    def word(self, number: int) -> str:
+        """Of the call of this number, from 0; 64 hex digits.
+
+        Raises:
+            IndexError: the words are used up.
+        """
+        if not 0 <= number < len(self._chain) - 1:
+            raise IndexError("no word is left")
+        return self._chain[-2 - number].hex()
+
+
+def is_next_word(before: str | None, word: str | None) -> bool:
+    """Whether it follows the word of the call before, or what the body's start names; None there: nothing does."""
+    value = None if word is None else _bytes_of(word)
+    return value is not None and _next_of_calls(value, b"").hex() == before
+
+
 class LifeWord(IntEnum):
     """What is said of a life with each of its words, by its place in the chain."""
 
@@ -123,6 +157,10 @@ def _bytes_of(word: str) -> bytes | None:
     except ValueError:
         return None
     return value if value.hex() == word else None
+
+
+def _next_of_calls(value: bytes, _: bytes) -> bytes:
+    return sha256(_CALLS + value).digest()
 
 
 def _next_of_life(value: bytes, _: bytes) -> bytes:

@@ -47,6 +47,8 @@ class PolicyAllowed(_ByRule):
     """The call may start without anybody's yes; whom it names says what became of it, once that is in doubt."""
 
     event_type: ClassVar[str] = "policy_allowed"
+    repeats: Literal["allow"] | None = None
+    """The rule lets a body make the same irreversible call again, by its occurrence; else a human is asked."""
 
 
 class ApprovalRequested(_ByRule):

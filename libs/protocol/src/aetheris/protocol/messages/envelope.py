@@ -20,12 +20,13 @@ from aetheris.protocol.messages.commands import (
     PolicyBarrier,
     RulesBarrier,
 )
-from aetheris.protocol.messages.events import EVENTS, Event, JobCreated
+from aetheris.protocol.messages.events import EVENTS, Event, JobCreated, PlanGenerated
 
 M = TypeVar("M", bound=Event | Message)
 _TYPE = re.compile(rb"io\.aetheris\.([a-z0-9_]+)\.v([0-9]+)")
 _SPEC = ("ce_specversion", b"1.0")
 _JSON = ("content-type", b"application/json")
+_VERSION_2 = "ce_type", f"io.aetheris.{PlanGenerated.event_type}.v2".encode()
 _NO_NAMES: set[str] = set()
 """For Pydantic's note of which fields were given, which nobody asks for. Whoever copies a model copies this too, so it
 stays empty."""
@@ -107,14 +108,15 @@ def draft(
     """The record that carries `body`; `time` is RFC 3339 and informs only. The key decides a partition not given."""
     if isinstance(body, Event):
         name, value, node_id = body.event_type, body.written(), getattr(body, "node_id", None)
+        ce_type = _VERSION_2 if isinstance(body, PlanGenerated) and body.version > 1 else _type_header(name)
     else:
-        name, node_id = body.type_name, body.__dict__.get("node_id")
+        ce_type, node_id = _type_header(body.type_name), body.__dict__.get("node_id")
         value = body.__pydantic_serializer__.to_json(body, exclude_none=True, by_alias=True)  # no string between
     headers: Headers = (
         _SPEC,
         ("ce_id", id.encode()),
         ("ce_source", source.encode()),
-        _type_header(name),
+        ce_type,
         ("ce_subject", (subject or node_id or key).encode()),
         ("ce_time", time.encode()),
         _JSON,
@@ -144,7 +146,7 @@ def _decode(
     model = models.get(name)
     if model is None:
         return UnknownRecord(record)
-    if version != b"1":
+    if version != b"1" and not (version == b"2" and model is PlanGenerated):
         return NeedsUpgrade(_key_of(record), record)
     if nests_deeper(record.value, MAX_RECORD_DEPTH):
         raise Undecodable(f"{model.__name__}: nested deeper than {MAX_RECORD_DEPTH} levels")
@@ -156,6 +158,8 @@ def _decode(
     job_id = getattr(body, "job_id", None)
     if job_id is not None and record.key != job_id.encode():
         raise Undecodable("the record key is not the payload's job_id")
+    if model is PlanGenerated and getattr(body, "version", 1) != int(version):
+        raise Undecodable("a plan with bodies is of version 2, and no other is")
     if name == JobCreated.event_type and getattr(body, "rules", None) not in event_base.KNOWN_RULES:
         return NeedsUpgrade(_key_of(record), record)
     return Envelope(identity.decode(errors="replace"), body, record)

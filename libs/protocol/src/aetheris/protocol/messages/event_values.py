@@ -101,6 +101,14 @@ class DuplicateOf(RecordStruct):
     execution_id: str
 
 
+class CodeVersion(RecordStruct):
+    """Which code runs as a body: where it is, the version that its author gave it, its hash."""
+
+    ref: str
+    version: str
+    hash: str
+
+
 class After(RecordStruct):
     """An earlier invocation whose result a started one uses."""
 

@@ -15,12 +15,14 @@ from aetheris.protocol.messages.approval_events import (
     PolicyAllowed,
     ResolutionVoted,
 )
+from aetheris.protocol.messages.child_events import CallPlanned, SessionAttached, WorkflowAccepted
 from aetheris.protocol.messages.event_base import FIRST_RULES, Event, KeyEvent, Payload, RulesVersion
 from aetheris.protocol.messages.event_values import (
     After,
     Answer,
     BlobRef,
     Change,
+    CodeVersion,
     ConfirmationMode,
     DuplicateOf,
     Observed,
@@ -39,6 +41,7 @@ __all__ = [
     "ApprovalDecided",
     "ApprovalRequested",
     "ApprovalVoted",
+    "CallPlanned",
     "Event",
     "JobFrozen",
     "JobPaused",
@@ -48,6 +51,8 @@ __all__ = [
     "Payload",
     "PolicyAllowed",
     "ResolutionVoted",
+    "SessionAttached",
+    "WorkflowAccepted",
 ]
 
 _NOTHING: Mapping[str, Adopted] = {}
@@ -101,6 +106,13 @@ class PlanGenerated(Event, dict=True):
     diff: dict[str, Any] | None = None
     planner: str
     planner_version: str
+    bodies: Literal[True] | None = None
+    """It has nodes that plan calls themselves (workflows, sessions): then, and only then, it is of version 2."""
+
+    @property
+    def version(self) -> int:
+        """The major version of the record: who reads only the first pauses the job."""
+        return 1 if self.bodies is None else 2
 
     @cached_property
     def graph(self) -> TaskGraph:
@@ -148,6 +160,12 @@ class ToolInvocationStarted(KeyEvent):
     after: tuple[After, ...] = ()
     worker_id: str
     incarnation: str
+    parent_invocation: str | None = None
+    """Of the first try of a call that a body has planned: that body, which is in charge of it."""
+    code: CodeVersion | None = None
+    """Of a workflow: the code that runs as its body."""
+    plans: str | None = None
+    """Of a workflow: what the word of its first `call_planned` is the preimage of, 64 hex digits."""
 
 
 class ToolInvocationFinished(KeyEvent):
@@ -171,6 +189,10 @@ class ToolInvocationFinished(KeyEvent):
     """Of an answer: {model, input_tokens, output_tokens, cost_usd?}, as its provider counts."""
     word: str | None = None
     """The try's own, via executor, late and catch_up: 64 hex digits; without it the report is void."""
+    frontier: str | None = None
+    """Of a body that has planned nothing: as in `call_planned`."""
+    until: tuple[str, ...] | None = None
+    """Of a body that sleeps (retryable): the nodes, the first of which to settle wakes it."""
 
 
 class CommandCommitted(Event):

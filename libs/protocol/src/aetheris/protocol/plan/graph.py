@@ -54,6 +54,8 @@ class Kind(StrEnum):
     TIMER = "timer"
     TIME = "time"
     RANDOM = "random"
+    WORKFLOW = "workflow"
+    SESSION = "session"
 
 
 MOST_PERSONAL = 100
@@ -76,6 +78,14 @@ RUNNABLE = frozenset({Kind.TOOL, Kind.LLM, Kind.TIME, Kind.RANDOM})
 
 AWAITED = frozenset({Kind.WAIT, Kind.TIMER, Kind.HUMAN})
 """The kinds that nobody runs: they end when what they wait for has come (docs/waits.md)."""
+
+
+BODIES = frozenset({Kind.WORKFLOW, Kind.SESSION})
+"""The kinds whose bodies plan calls themselves: code that an executor runs, or a client."""
+
+
+NO_HOST = "nothing runs one yet"
+"""Why nodes with bodies are refused where jobs are submitted."""
 
 
 class EffectClass(StrEnum):
@@ -229,6 +239,11 @@ class TaskGraph(_Strict):
     tools: dict[ToolName, ToolPin] = Field(default_factory=dict)
     nodes: tuple[Node, ...] = Field(min_length=1, max_length=MAX_NODES)
 
+    @property
+    def has_bodies(self) -> bool:
+        """Whether there are nodes that plan calls themselves."""
+        return not BODIES.isdisjoint([node.kind for node in self.nodes])
+
 
 class InvalidPlan(ValueError):
     """A plan that can't be taken; `field` says where."""
@@ -258,8 +273,8 @@ def check_graph(nodes: Iterable[Node], adopted: Container[str] = frozenset()) ->
         kind = node.kind
         if node.id in by_id:
             raise InvalidPlan(f"nodes[{index}].id", f"{node.id} stands twice")
-        if (node.tool is None) == (kind is tool):
-            raise InvalidPlan(f"nodes[{index}].tool", "a node of kind tool names its tool, no other does")
+        if (node.tool is None) == (kind is tool or kind is Kind.WORKFLOW):
+            raise InvalidPlan(f"nodes[{index}].tool", "a node of kind tool or workflow names its own, no other does")
         if node.timeout_s is not None and kind is not tool:
             raise InvalidPlan(f"nodes[{index}].timeout_s", "only a call of a tool has one; a wait has its own")
         if node.wait is not None or kind in AWAITED:

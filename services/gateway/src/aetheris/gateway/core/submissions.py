@@ -18,7 +18,7 @@ from aetheris.protocol.base.principals import RecordedPrincipal, Role, speaker
 from aetheris.protocol.base.references import UnresolvedReference
 from aetheris.protocol.messages.adoption import Continues
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, Submit
-from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, InvalidPlan, JobOptions, Kind, TaskGraph
+from aetheris.protocol.plan.graph import BODIES, MAX_PLAN_BYTES, NO_HOST, InvalidPlan, JobOptions, Kind, TaskGraph
 from aetheris.protocol.plan.prompts import Brief, Limits, check_prompt, first_graph
 from aetheris.protocol.planning import continuation
 from aetheris.protocol.planning.continuation import EndedJob, StepVerdict
@@ -229,6 +229,8 @@ def _check_kinds(graph: TaskGraph, models: Mapping[str, ModelEntry]) -> None:
     for index, node in enumerate(graph.nodes):
         if node.compensates is not None:
             raise InvalidPlan(f"nodes[{index}].compensates", "only the planner undoes a node: see compensate_with")
+        if node.kind in BODIES:
+            raise InvalidPlan(f"nodes[{index}].kind", NO_HOST)
         if node.kind is Kind.LLM:
             check_prompt(node, f"nodes[{index}]")
             if node.args["model"] not in models:

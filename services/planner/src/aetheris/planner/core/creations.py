@@ -13,7 +13,9 @@ from aetheris.protocol.messages.commands import Submit
 from aetheris.protocol.messages.event_base import FIRST_RULES
 from aetheris.protocol.messages.events import JobCreated, JobFailed, PlanGenerated
 from aetheris.protocol.plan.graph import (
+    BODIES,
     MAX_PLAN_BYTES,
+    NO_HOST,
     InvalidPlan,
     JobOptions,
     Kind,
@@ -120,6 +122,8 @@ def _check_runnable(graph: TaskGraph, adopted: Container[str]) -> None:
     for index, node in enumerate(graph.nodes):
         if node.compensates is not None:
             raise InvalidPlan(f"nodes[{index}].compensates", "only the planner undoes a node: see compensate_with")
+        if node.kind in BODIES:
+            raise InvalidPlan(f"nodes[{index}].kind", NO_HOST)
         if node.kind is Kind.LLM:
             check_prompt(node, f"nodes[{index}]")
         for tool in tools_of(node):
