@@ -1,16 +1,19 @@
 """Which revision of the plan comes into force: the rule of `plan_generated`, and when a plan may compensate."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import ValidationError
 
-from aetheris.protocol.fold.state import JobState, KeyStatus, PlanEntry, Settled
+from aetheris.protocol.fold.state import Bodies, BodyState, JobState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import (
+    BODIES,
     EffectClass,
     InvalidPlan,
+    Kind,
     Node,
     TaskGraph,
+    ToolPin,
     check_graph,
     compensation_of,
     tools_of,
@@ -46,16 +49,36 @@ def planned(job: JobState, e: ev.PlanGenerated, offset: int) -> bool:
     tools = job.tools | added.tools
     if any(tool not in tools for node in added.nodes for tool in tools_of(node)):
         return False
+    if not _may_have_bodies(job, e, added, tools):
+        return False
     undoing = [node.id for node in added.nodes if node.compensates is not None]
     if (undoing or job.stopping is not None) and not _compensates(job, added.nodes):
         return False
     job.compensations += undoing
     job.tools, job.order = tools, order
     job.plan_hashes.append(e.plan_hash)
+    if e.version > 1:
+        job.bodies = _bodies(added)
     for node in added.nodes:
         pin = tools[node.tool] if node.tool is not None else None
         job.entries.setdefault(node.id, []).append(PlanEntry(e.revision, node, pin))
     return True
+
+
+def _may_have_bodies(job: JobState, e: ev.PlanGenerated, added: TaskGraph, tools: Mapping[str, ToolPin]) -> bool:
+    """Bodies stand in the first plan, and say so; where they do, what follows only undoes. Code itself does nothing."""
+    if e.version == 1 and job.bodies is None:
+        return not added.has_bodies
+    if e.revision > 0:
+        return job.stopping is not None and not added.has_bodies and e.version == 1
+    pins = [tools[node.tool] for node in added.nodes if node.kind is Kind.WORKFLOW and node.tool is not None]
+    harmless = all(pin.effect_class is EffectClass.PURE and not pin.irreversible for pin in pins)
+    return added.has_bodies and harmless and not any(node.irreversible for node in added.nodes if node.kind in BODIES)
+
+
+def _bodies(graph: TaskGraph) -> Bodies:
+    awaited = {node.wait.key for node in graph.nodes if node.wait is not None and node.wait.key is not None}
+    return Bodies({node.id: BodyState() for node in graph.nodes if node.kind in BODIES}, graph.tools, awaited)
 
 
 def _compensates(job: JobState, nodes: Iterable[Node]) -> bool:

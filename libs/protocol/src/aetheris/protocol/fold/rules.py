@@ -7,7 +7,8 @@ rules is void and leaves the state as it was. Folding the same prefix gives the 
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from aetheris.protocol.base.references import references
+from aetheris.protocol.fold.bodies import has_open_calls, may_end, note_start, workflow_accepted
+from aetheris.protocol.fold.child_calls import call_planned, edit_entry
 from aetheris.protocol.fold.job_waits import wait_completed, waiting, waits_are_over
 from aetheris.protocol.fold.reports import is_proved_doubt, is_proved_end
 from aetheris.protocol.fold.revisions import planned
@@ -18,7 +19,6 @@ from aetheris.protocol.fold.state import (
     JobState,
     KeyState,
     KeyStatus,
-    PlanEntry,
     Settled,
     StartedInvocation,
 )
@@ -26,7 +26,7 @@ from aetheris.protocol.fold.workers import HUMAN
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Decision, Outcome, RejectReason, Via
 from aetheris.protocol.messages.events import Event
-from aetheris.protocol.plan.graph import EffectClass, dependencies
+from aetheris.protocol.plan.graph import EffectClass
 
 
 def apply(job: JobState, event: Event, offset: int) -> bool:
@@ -53,6 +53,8 @@ def _started(job: JobState, e: ev.ToolInvocationStarted, offset: int) -> bool:
     state.invocations[e.invocation_id] = StartedInvocation(e.external_key, e.worker_id, e.incarnation, offset)
     state.in_doubt = state.parked = state.retry_due = None
     job.invocation_keys[e.invocation_id] = e.idempotency_key
+    if job.bodies is not None and entry is not None:
+        note_start(job, entry, e)
     if entry is not None and entry.irreversible:
         same = job.keys_by_content.setdefault((e.content_key, e.occurrence), [])
         if e.idempotency_key not in same:
@@ -84,6 +86,8 @@ def _forget_void(job: JobState, key: str, token: int) -> None:
 def _finished(job: JobState, e: ev.ToolInvocationFinished, offset: int) -> bool:
     state = job.keys.get(e.idempotency_key)
     if state is None or state.node_id != e.node_id or not is_proved_end(e):
+        return False
+    if job.bodies is not None and not may_end(job, e):
         return False
     if state.status is KeyStatus.SETTLED:
         return _after_settlement(job, state, e)
@@ -239,6 +243,8 @@ def _rejected(job: JobState, e: ev.InvocationRejected, offset: int) -> bool:
     overrules_yes = e.reason in (RejectReason.APPROVAL, RejectReason.EDITED, RejectReason.EXPIRED)
     if overrules_yes and state.decision is not None and state.decision.decision is Decision.APPROVE:
         return False
+    if job.bodies is not None and has_open_calls(job, e.node_id):
+        return False
     state.status, state.outcome, state.sure = KeyStatus.SETTLED, Settled.REJECTED, not state.unresolved
     state.reason, state.detail, state.duplicate_of, state.rejected_by = e.reason.value, e.detail, e.duplicate_of, e.by
     job.void_starts.pop(e.idempotency_key, None)
@@ -285,16 +291,8 @@ def _decided(job: JobState, e: ev.ApprovalDecided, offset: int) -> bool:
     state.decision = e
     job.open_waits.pop(("approval", e.node_id), None)
     if e.decision is Decision.EDIT and e.data is not None and state.status is KeyStatus.NONE:
-        _edit(job, e.node_id, e.data)
+        edit_entry(job, e.node_id, e.data, e.idempotency_key)
     return True
-
-
-def _edit(job: JobState, node_id: str, args: dict[str, Any]) -> None:
-    """From here on the node makes the call with the human's arguments, until a revision of the plan replaces it."""
-    entry = job.entry(node_id)
-    if entry is not None and not any(references(args)):
-        node = entry.node.model_copy(update={"args": args, "depends_on": dependencies(entry.node)})
-        job.entries[node_id].append(PlanEntry(entry.revision, node, entry.pin))
 
 
 def _in_doubt(job: JobState, e: ev.InvocationInDoubt, offset: int) -> bool:
@@ -452,6 +450,8 @@ _RULES: Mapping[type[Event], _Rule] = cast(
     {
         ev.JobCreated: _created,
         ev.PlanGenerated: planned,
+        ev.CallPlanned: call_planned,
+        ev.WorkflowAccepted: workflow_accepted,
         ev.ToolInvocationStarted: _started,
         ev.ToolInvocationFinished: _finished,
         ev.InvocationReopened: _reopened,

@@ -1,9 +1,12 @@
 """Whether a call may start at a place in the log: the conditions of `started`."""
 
+from collections.abc import Iterable
+
 from aetheris.protocol.base.keys import external_key
+from aetheris.protocol.fold.bodies import may_start_first
 from aetheris.protocol.fold.state import OPEN, JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.event_values import Decision
+from aetheris.protocol.messages.event_values import After, Decision
 
 UNTOUCHED = KeyState("")
 """How a key stands that no record has named; never changed."""
@@ -42,9 +45,11 @@ def why_void(job: JobState, e: ev.ToolInvocationStarted, entry: PlanEntry | None
         return "retried by hand, and not approved anew"
     if is_unanswered(e, state):
         return "a human was asked, and has not said yes to this call"
-    void = _not_in_force(job, e, entry) or _node_is_taken(job, e) or _after_fails(job, e)
+    void = _not_in_force(job, e, entry) or _node_is_taken(job, e) or after_fails(job, e.after)
     if void is None and entry is not None and entry.irreversible:
         void = _irreversible_fails(job, e, state)
+    if void is None and entry is not None and entry.call is not None:
+        void = _planned_call_fails(job, e, entry, state)
     return void
 
 
@@ -96,8 +101,9 @@ def _node_is_taken(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
     return None
 
 
-def _after_fails(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
-    for after in e.after:
+def after_fails(job: JobState, named: Iterable[After]) -> str | None:
+    """Why what is built on is not there: each invocation must have settled its key with exactly that result."""
+    for after in named:
         key = job.invocation_keys.get(after.invocation_id)
         state = job.keys[key] if key is not None else None
         if (
@@ -119,6 +125,26 @@ def _irreversible_fails(job: JobState, e: ev.ToolInvocationStarted, state: KeySt
             continue
         if other.status is not KeyStatus.SETTLED or other.outcome is Settled.SUCCESS or not other.sure:
             return "the same irreversible call is in flight or done"
+    return None
+
+
+def _planned_call_fails(job: JobState, e: ev.ToolInvocationStarted, entry: PlanEntry, state: KeyState) -> str | None:
+    """Of a call that a body has planned: it is that call, and its first try is of the body that planned it."""
+    call = entry.call
+    if call is None:
+        return None
+    said = (e.idempotency_key, e.args_hash, e.tool_name, e.occurrence)
+    if said != (call.key, call.args_hash, entry.node.tool_name, entry.node.occurrence):
+        return "it is not the call that was planned"
+    if state.status is KeyStatus.NONE:
+        if e.parent_invocation != call.invocation_id:
+            return "another body has planned it"
+        if not may_start_first(job, call.parent, e.parent_invocation):
+            return "its body is not in charge"
+    word = state.allowed_as(e.tool_version)
+    may_repeat = word is not None and word.repeats == "allow"
+    if entry.irreversible and e.occurrence > 1 and not may_repeat and not _approved(e, state):
+        return "an irreversible call again, which a human has not approved"
     return None
 
 

@@ -148,6 +148,20 @@ class KeyState:
         return len(self.invocations) - min(self.uncalled, MOST_UNCALLED)
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedCall:
+    """What a body has planned: its call, as it must start, and who may start it first."""
+
+    parent: str
+    """The body's node."""
+    invocation_id: str
+    """The body that planned it last: the same one starts it."""
+    planned: Node
+    """As the body planned it; a human may have edited the entry since."""
+    key: str
+    args_hash: str
+
+
 @dataclass(slots=True)
 class PlanEntry:
     """A node with its tool's pin, in force from `revision` on; never changed."""
@@ -155,6 +169,8 @@ class PlanEntry:
     revision: int
     node: Node
     pin: ToolPin | None
+    call: PlannedCall | None = None
+    """Of a call that a body has planned."""
 
     def same_as(self, other: "PlanEntry") -> bool:
         """The whole entry: tool, version, planned arguments, dependencies."""
@@ -181,6 +197,40 @@ class PlanEntry:
     def effect_class(self) -> EffectClass:
         """The tool's class; kinds without a tool read only."""
         return self.pin.effect_class if self.pin is not None else EffectClass.PURE
+
+
+@dataclass(slots=True)
+class BodyState:
+    """The body of a node, and what its calls so far come to: those that started are recorded, but for pure ones."""
+
+    key: str = ""
+    """Of its node."""
+    invocation_id: str | None = None
+    """Who began last."""
+    expected: int = 0
+    """The sum of the weights of what was recorded when he began: what he must have asked for before anything new."""
+    has_asked: bool = False
+    """Whether he has said so."""
+    next_word: str | None = None
+    """What the word of its next call is the preimage of; None: it can plan none."""
+    children: int = 0
+    recorded: int = 0
+    """The same sum, now; a call that surely failed is in it until somebody looks."""
+    unsettled: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    """Keys that have started, with their weights, but for those that are known to have settled."""
+    waived: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    """Hash of the code → the recorded nodes that it need not ask for."""
+
+
+@dataclass(slots=True)
+class Bodies:
+    """The bodies of a job, by node, and what their calls may be."""
+
+    of: dict[str, BodyState]
+    pins: dict[str, ToolPin]
+    """The tools of the first plan: a body pins none."""
+    awaited: set[str]
+    """The keys of signals that nodes wait for."""
 
 
 WaitOf = tuple[str, str | None]
@@ -212,6 +262,8 @@ class JobState:
     finished: dict[str, ev.NodeFinished] = field(default_factory=dict)
     compensations: list[str] = field(default_factory=list)
     """The nodes that undo others, as their revisions declared them."""
+    bodies: Bodies | None = None
+    """None where no node plans calls itself, as in most jobs."""
     cancel: ev.CancelRequested | None = None
     stopping: ev.JobStopping | None = None
     paused: ev.JobPaused | None = None

@@ -1,0 +1,137 @@
+"""The rule of `call_planned`: which calls a body may plan (docs/guarantees.md, "Calls of a body")."""
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from aetheris.protocol.base.canonical import InvalidArgs
+from aetheris.protocol.base.child_ids import child_id_of_canonical
+from aetheris.protocol.base.hidden_values import MARK, by_meaning
+from aetheris.protocol.base.keys import canonical_args, key_of_canonical
+from aetheris.protocol.base.references import references
+from aetheris.protocol.base.words import is_next_word
+from aetheris.protocol.fold.bodies import body_in_charge, has_asked
+from aetheris.protocol.fold.start import after_fails, is_stopped
+from aetheris.protocol.fold.state import Bodies, JobState, KeyStatus, PlanEntry, PlannedCall
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.event_values import Decision
+from aetheris.protocol.plan.graph import BODIES, InvalidPlan, Node, check_graph, dependencies, tools_of, undo_id
+
+MAX_CHILDREN = 10_000
+"""Calls that a body may plan."""
+
+
+def call_planned(job: JobState, e: ev.CallPlanned, offset: int) -> bool:
+    """A body in charge that has asked for what was recorded plans a call; what has begun stays as it is."""
+    body, bodies = body_in_charge(job, e.parent, e.invocation_id), job.bodies
+    if body is None or bodies is None or not is_next_word(body.next_word, e.word):
+        return False
+    body.next_word = e.word  # said, whatever becomes of this record: nobody else can say it
+    if not has_asked(body, e.frontier) or not _goes_on(job, e):
+        return False
+    try:
+        node = e.node
+        if not _may_be_planned(bodies, e, node):
+            return False
+        call = _call(job, e.parent, e.invocation_id, node)
+    except (ValidationError, InvalidPlan, InvalidArgs):
+        return False
+    known = job.entries.get(node.id)
+    if known is None:
+        if body.children >= MAX_CHILDREN or not _is_free(job, bodies, node):
+            return False
+        body.children += 1
+        job.entries[node.id] = [PlanEntry(job.revision, node, bodies.pins.get(node.tool or ""), call)]
+    elif not _replan(job, bodies, known, call):
+        return False
+    if node.wait is not None and node.wait.key is not None:
+        bodies.awaited.add(node.wait.key)
+    body.has_asked = True
+    return True
+
+
+def edit_entry(job: JobState, node_id: str, args: dict[str, Any], key: str) -> None:
+    """From here on the node makes the call with the human's arguments, until a revision of the plan replaces it.
+
+    Of what a body has planned: unless that is another call by now; the same one planned again is the edited one.
+    """
+    entry = job.entry(node_id)
+    if entry is None or any(references(args)) or (entry.call is not None and entry.call.key != key):
+        return
+    node = entry.node.model_copy(update={"args": args, "depends_on": dependencies(entry.node)})
+    call = entry.call
+    if call is not None:
+        canonical = canonical_args(args)
+        made = key_of_canonical(job.job_id, node_id, node.tool_name, canonical)
+        call = replace(call, key=made, args_hash=hashlib.sha256(canonical).hexdigest())
+    job.entries[node_id].append(PlanEntry(entry.revision, node, entry.pin, call))
+
+
+def _goes_on(job: JobState, e: ev.CallPlanned) -> bool:
+    """No end and no stop, and what it builds on is settled as it says; a session's calls come by the planner."""
+    parent = job.entry(e.parent)
+    if parent is None or job.terminal is not None or is_stopped(job, parent) or e.command_id is not None:
+        return False
+    return after_fails(job, e.after) is None
+
+
+def _may_be_planned(bodies: Bodies, e: ev.CallPlanned, node: Node) -> bool:
+    """A node by itself, with literal arguments, of tools that the first plan has pinned.
+
+    Raises:
+        InvalidPlan: it could stand in no plan.
+    """
+    if node.id != e.node_id or node.kind in BODIES or node.compensates is not None or node.depends_on:
+        return False
+    if node.references or node.id.endswith(".undo") or any(tool not in bodies.pins for tool in tools_of(node)):
+        return False
+    check_graph((node,))
+    return True
+
+
+def _call(job: JobState, parent: str, invocation_id: str, node: Node) -> PlannedCall:
+    """The call that a node with literal arguments makes.
+
+    Raises:
+        InvalidArgs: its arguments have no canonical form.
+        InvalidPlan: its id is neither the body's own word for it nor what follows from its content.
+    """
+    canonical = canonical_args(node.args)
+    if not node.id.startswith(f"{parent}."):
+        meant = canonical if MARK not in canonical else canonical_args(by_meaning(node.args))
+        if node.id != child_id_of_canonical(parent, node.tool_name, meant, node.occurrence):
+            raise InvalidPlan("id", "is not that of the call")
+    key = key_of_canonical(job.job_id, node.id, node.tool_name, canonical)
+    return PlannedCall(parent, invocation_id, node, key, hashlib.sha256(canonical).hexdigest())
+
+
+def _is_free(job: JobState, bodies: Bodies, node: Node) -> bool:
+    """Whether nothing else has its place: the node that would undo it, the signal that it waits for."""
+    if node.compensate_with is not None and undo_id(node.id) in job.entries:
+        return False
+    return node.wait is None or node.wait.key not in bodies.awaited
+
+
+def _replan(job: JobState, bodies: Bodies, known: list[PlanEntry], call: PlannedCall) -> bool:
+    """What has not begun is this body's from here on; changed only while no human has said yes to it."""
+    entry, node = known[-1], call.planned
+    before = entry.call
+    keys = [job.keys[key] for key in job.node_keys.get(node.id, ())]
+    if before is None or before.parent != call.parent or any(key.status is not KeyStatus.NONE for key in keys):
+        return False
+    if node == before.planned:
+        taken_over = replace(before, invocation_id=call.invocation_id)
+        known[-1] = PlanEntry(entry.revision, entry.node, entry.pin, taken_over)
+        return True
+    decided = any(key.decision is not None and key.decision.decision is not Decision.REJECT for key in keys)
+    if decided or any(key.waits_for is not None for key in keys):
+        return False
+    waited = before.planned.wait.key if before.planned.wait is not None else None
+    bodies.awaited.discard(waited or "")
+    if not _is_free(job, bodies, node):
+        bodies.awaited |= {waited} if waited is not None else set()
+        return False
+    known[-1] = PlanEntry(job.revision, node, bodies.pins.get(node.tool or ""), call)
+    return True
