@@ -28,10 +28,10 @@ def opinions(
         own = bundle.judge(data, keys, now=now or NEVER, whole=False)
     except BadEvidence as error:
         own = {"ok": False, "violations": [{"rule": error.rule, "event_id": ""}]}
-    script = standalone.verify
-    trusted = None if keys is None else {key.key_id: script.Key(key.to_json()) for key in keys}
+    script, at = standalone.verify, now or NEVER
+    trusted = None if keys is None else {key.key_id: script.Key(key.to_json(), at) for key in keys}
     try:
-        other = script.check_bundle(data, trusted)
+        other = script.check_bundle(data, trusted, now=at)
     except script.Bad as error:
         other = {"ok": False, "violations": [{"rule": error.args[0], "event_id": ""}]}
     return own, other

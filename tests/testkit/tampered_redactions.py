@@ -175,6 +175,11 @@ def a_record_that_is_left_out_lies_elsewhere(statement: Statement) -> None:
     left_out(statement)["offset"] = -1
 
 
+@by_redactor("run", "results", "out_of_order")
+def a_record_that_is_shown_lies_behind_others(statement: Statement) -> None:
+    records_of(statement)[0]["offset"] = 5
+
+
 @by_redactor("run", "results", "bad_statement")
 def a_record_that_is_left_out_has_a_subject(statement: Statement) -> None:
     left_out(statement)["headers"].append(["ce_subject", base64_of(b"a")])

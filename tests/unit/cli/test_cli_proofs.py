@@ -180,6 +180,8 @@ def test_without_a_key_nothing_holds_unless_that_is_enough(exported: Path, bundl
     own.write_text(pem(KEY))
     assert script(str(bundled), "--public-key", str(own))[0] == 0
     assert script(str(bundled), "--public-key", str(own), "--self-signed")[0] == 2
+    for at, code in (("2027-01-01T00:00:00+00:00", 0), ("2027-01-01", 2), ("now", 2)):
+        assert script(str(bundled), "--public-key", str(own), "--at", at)[0] == code
     for argv in ([str(bundled), "--public-key", str(own)], [JOB], [JOB, "--from-log"]):
         assert CliRunner().invoke(app, ["verify", *argv, "--self-signed", *empty]).exit_code == 2
     nobody = tmp_path / "none.json"

@@ -3,20 +3,24 @@
 import base64
 import hashlib
 import json
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import rfc8785
 
 from aetheris.proofs import call_proof
-from aetheris.proofs.call_proof import AskedCall, check, hidden_among, make, with_openings
+from aetheris.proofs.call_proof import AskedCall, hidden_among, make, with_openings
 from aetheris.proofs.evidence import BadEvidence, judge
 from aetheris.proofs.sealed_leaves import BadRecordProof
 from aetheris.proofs.seals import pae
 from aetheris.proofs.trust import TrustedKey, keys_of
-from aetheris.proofs.witnesses import read_log_policy
+from aetheris.proofs.witnesses import LogPolicy, read_log_policy
 from aetheris.protocol.base.hidden_values import hidden, salt_of
+from tests.testkit import standalone
 from tests.testkit.evidence import KEY, OTHER_KEY, SEALED_AT, TRUSTED, inclusion, seal, sealed, signer
 from tests.testkit.proof_histories import JOB, TENANT, Log, node
 
@@ -55,6 +59,30 @@ def proof(*disclose: str, log: Log | None = None, external_id: str = "re_1", ste
     judged = judge(records, TRUSTED, {}.__getitem__)
     asked = AskedCall(external_id, disclose, step)
     return make(records, judged, inclusion(records[-1].value), asked, sign=signer(KEY))
+
+
+def check(data: bytes, keys: Sequence[TrustedKey], policy: LogPolicy | None = None) -> dict[str, Any]:
+    """What the library says of it; verify.py, which knows no policy, must say the same."""
+    if policy is None:
+        assert answer_of_script(data, keys) == answer(data, keys)
+    return call_proof.check(data, keys, policy=policy)
+
+
+def answer(data: bytes, keys: Sequence[TrustedKey]) -> str:
+    try:
+        return json.dumps(call_proof.check(data, keys), sort_keys=True)
+    except BadRecordProof as error:
+        return error.rule
+
+
+def answer_of_script(data: bytes, keys: Sequence[TrustedKey]) -> str:
+    script = standalone.verify
+    try:
+        return json.dumps(
+            script.check_call(data, {key.key_id: script.Key(key.to_json()) for key in keys}), sort_keys=True
+        )
+    except script.Bad as error:
+        return error.args[0]
 
 
 def call_in(data: bytes) -> dict[str, Any]:
@@ -174,7 +202,15 @@ def test_a_hidden_value_is_opened_by_itself() -> None:
     assert hidden_among(given, ["email"]) == hidden_among(given, ["args"]) == [OPENING["c"]]
     found = check(with_openings(given, [OPENING | {"at": "/plan", "event_id": "e0"}]), TRUSTED)
     assert (found["args"]["email"], found["opened_values"]) == ("ann@example.org", 1)
-    for changed in ({"value": "bob"}, {"salt": "00" * 32}, {"c": "0" * 64}, {"c": None}):
+    changes: tuple[dict[str, Any], ...] = (
+        {"value": "bob"},
+        {"salt": "00" * 32},
+        {"salt": OPENING["salt"].upper()},
+        {"salt": None},
+        {"c": "0" * 64},
+        {"c": None},
+    )
+    for changed in changes:
         other = with_openings(given, [OPENING | changed])
         assert refused(lambda other=other: check(other, TRUSTED)) == "opening_differs"
 
@@ -240,6 +276,15 @@ def by_hash(at: int) -> Callable[[dict[str, Any]], object]:
         ("other_call", other_end),
         ("bad_proof", a_start_for_an_end),
         ("not_sealed", other_value),
+        ("bad_proof", lambda call: call["records"][0]["path"].append("AB" * 32)),
+        ("bad_proof", lambda call: call["records"][0].update(path=[one.upper() for one in call["records"][0]["path"]])),
+        ("not_sealed", lambda call: call["records"][0].update(path=[])),
+        ("not_sealed", lambda call: call["records"][1].update(index=-1)),
+        ("not_sealed", lambda call: call["records"][1].update(index=True)),
+        ("not_sealed", lambda call: call["records"][1].update(index=1 << 70)),
+        ("bad_proof", lambda call: call["records"][1]["headers"].update(ce_subject="YQ==")),
+        ("not_sealed", lambda call: call["records"][1]["headers"].update(ce_time="YQ==")),
+        ("bad_proof", lambda call: call["records"][1].update(value_sha256="00" * 32)),
         ("not_sealed", by_hash(1)),
         ("not_sealed", by_hash(0)),
         ("bad_proof", lambda call: call["records"].pop()),
@@ -293,3 +338,13 @@ def test_a_key_that_is_nobodys_or_has_ended_vouches_for_nothing() -> None:
 def test_witnesses_are_asked_for_where_a_policy_does() -> None:
     policy = read_log_policy(b"quorum none\n")
     assert refused(lambda: check(WHOLE, TRUSTED, policy=policy)) == "checkpoint_unknown_log"
+
+
+def test_the_script_reads_one_by_its_form(tmp_path: Path) -> None:
+    call, key = tmp_path / "call.json", tmp_path / "seal.pub"
+    key.write_text(TRUSTED[0].to_json()["public_key"])
+    for data, code in ((WHOLE, 0), (resigned(WHOLE, other_value), 1), (b"{}", 1)):
+        call.write_bytes(data)
+        run = [sys.executable, "-I", str(standalone.SCRIPT), str(call), "--public-key", str(key)]
+        done = subprocess.run(run, capture_output=True, text=True, check=False, timeout=60)
+        assert (done.returncode, done.stderr, json.loads(done.stdout)["ok"]) == (code, "", code == 0)

@@ -267,6 +267,8 @@ def test_a_retired_key_vouches_for_nothing_that_says_no_time() -> None:
     ):
         own, other = opinions(data, keys, moment("2026-06-02T00:00:00+00:00"))
         assert named(own) == named(other) == rules
+        own, other = opinions(data, keys, moment(SEALED_AT))
+        assert named(own) == named(other) == rules - {("envelope_retired_key", "")}
     other_key = TrustedKey(OTHER_KEY.public_key())
     of_old = resigned(data, lambda _: None, OTHER_KEY)
     of_new = resigned(data, put("predicate", "inclusion", value=inclusion(records[-1].value, OTHER_KEY)), OTHER_KEY)

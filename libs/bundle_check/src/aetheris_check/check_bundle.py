@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Check an evidence bundle of Aetheris with this one file and Python 3.8 or newer. It is meant to be read.
+"""Check an evidence bundle of Aetheris with this one file and Python 3.8 or newer; one call's proof with verify.py.
 In this order: the envelope, before it is parsed; the tree over all sealed records; their seal; its place in the log
 of seals, and who witnessed that; that calls took effect at most once. Ends with 0 if all holds, else 1; 2: misused."""
 import argparse, base64, datetime, decimal, functools, hashlib, json, re, struct, sys, zlib

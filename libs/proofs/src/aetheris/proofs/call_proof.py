@@ -312,7 +312,7 @@ def _check_pair(start: SealedLeaf | None, end: SealedLeaf) -> None:
         raise BadRecordProof("bad_proof", "the call's end is not shown, or can't be read")
     if ended.get("outcome") not in SUCCESSES or not is_proved(FINISHED, ended):
         raise BadRecordProof("unproven_report", "its end is no success, or lacks the try's own word")
-    if ended.get("result") is not None and ended.get("output_hash") != hash_or_empty(ended["result"]):
+    if ended.get("result") is not None and not ended.get("output_hash") == hash_or_empty(ended["result"]) != "":
         raise BadRecordProof("output_hash_mismatch", "output_hash is not the result's")
     began = ended if start is None else start.says or {}
     if any(began.get(name) != ended.get(name) for name in ("node_id", "idempotency_key", "invocation_id")):

@@ -96,12 +96,14 @@ def hidden_values_in(record: RawRecord, body: object) -> Iterator[tuple[str, str
 
 def fits(opening: Mapping[str, Any]) -> bool:
     """Whether c is made of the salt and the value that stand beside it."""
+    salt = opening.get("salt")
+    if not isinstance(salt, str) or not _DIGEST.fullmatch(salt):
+        return False
     try:
-        salt = bytes.fromhex(str(opening["salt"]))
         data = canonical(opening["value"])
     except (KeyError, ValueError):
         return False
-    return hashlib.sha256(b"\0".join((b"ah1", salt, data))).hexdigest() == opening["c"] and len(salt) == 32
+    return hashlib.sha256(b"\0".join((b"ah1", bytes.fromhex(salt), data))).hexdigest() == opening.get("c")
 
 
 def _hidden_values(part: object) -> Iterator[tuple[str, str]]:

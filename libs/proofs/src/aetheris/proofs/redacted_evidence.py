@@ -164,6 +164,7 @@ class _JobCheck:
         self._job, self._logged, self._signers = job, logged, signers
         self._tree, self._authors = Tree(), Authorship()
         self._facts: list[Fact] = []
+        self._last_offset = -1
         self._found: list[Violation] = []
         self._hidden: set[str] = set()
         self._left_out = [(at, one) for at, one in enumerate(job.records) if isinstance(one, LeftOut)]
@@ -235,8 +236,9 @@ class _JobCheck:
                 fact.claims, fact.type = fact.type, ""
         self._tree.append(leaf)
         self._found += broken
-        if one.offset <= (self._facts[-1].offset if self._facts else -1):
-            self._found.append(violation("out_of_order", fact, "its offset is not above the one before it"))
+        if one.offset <= self._last_offset:
+            self._found.append(violation("out_of_order", fact, "its offset is not above those before it"))
+        self._last_offset = max(self._last_offset, one.offset)
         self._facts.append(fact)
 
     def _others(self) -> Iterator[Violation]:

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -17,6 +18,7 @@ from aetheris.proofs.trust import SEAL, TrustedKey, keyring
 MAX_BYTES = 16 * 1024 * 1024
 """Of a proof."""
 _LONGEST_PATH = 64
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 class BadRecordProof(Exception):
@@ -113,20 +115,15 @@ def open_leaf(parsed: Mapping[str, Any], seal: Mapping[str, Any]) -> SealedLeaf:
         BadRecordProof: it is not in the sealed tree there, or another job's.
     """
     headers, value, value_hash = _record(parsed)
-    index, path = parsed.get("index"), _path(parsed.get("path"))
-    if type(index) is not int or root_of_path(leaf_of(headers, value_hash), index, covers(seal), path) != _root(seal):
+    named, path = parsed.get("index"), _path(parsed.get("path"))
+    index = named if type(named) is int else -1
+    root = root_of_path(leaf_of(headers, value_hash), index, covers(seal), path)
+    if root is None or root.hex() != seal.get("tree"):
         raise BadRecordProof("not_sealed", "the sealed tree has another record there")
     found = SealedLeaf(index, headers, value, value_hash)
     if found.says is not None and found.says.get("job_id") != seal["job_id"]:
         raise BadRecordProof("other_job", "the record is another job's than its seal")
     return found
-
-
-def _root(seal: Mapping[str, Any]) -> bytes | None:
-    try:
-        return bytes.fromhex(seal["tree"])
-    except (KeyError, TypeError, ValueError):
-        return None
 
 
 def _record(parsed: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | None, bytes]:
@@ -150,13 +147,9 @@ def _path(path: object) -> list[bytes]:
 
 
 def _hash(text: object) -> bytes:
-    try:
-        found = bytes.fromhex(text) if isinstance(text, str) else b""
-    except ValueError:
-        found = b""
-    if len(found) != 32:
+    if not isinstance(text, str) or not _HASH.fullmatch(text):
         raise BadRecordProof("bad_proof", "a hash in it is none")
-    return found
+    return bytes.fromhex(text)
 
 
 def base64_of(data: bytes) -> str:

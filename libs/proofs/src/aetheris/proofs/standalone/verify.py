@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Check an evidence bundle of Aetheris, trusting nobody:
-    python3 verify.py BUNDLE.zip --public-key KEYS [--installation KEY_ID] [--signers FILE]
+    python3 verify.py BUNDLE.zip --public-key KEYS [--installation KEY_ID] [--signers FILE] [--at TIME]
     python3 verify.py BUNDLE.zip --self-signed …
     python3 verify.py BUNDLE.zip --redacted …
+    python3 verify.py CALL.json --public-key KEYS [--at TIME]
 
 Needs Python 3.11 and the package `cryptography` (for Ed25519 and P-256), and no network. It shares no code with
 Aetheris and is meant to be read, from here to the end, in the order in which it checks:
@@ -15,14 +16,15 @@ Aetheris and is meant to be read, from here to the end, in the order in which it
   6 the chain    the jobs that it continues, judged alike; what it says of them is what their sealed records say
   7 the answer   the report; and what the bundle says again for its readers must follow from its records
   8 redacted     a bundle from which records are left out, which only --redacted takes: what is shown, and what is not
+  9 one call     the proof of a call by itself (`aetheris receipt`): its records in the sealed tree, what was disclosed
 
 What is wrong is named by its rule (docs/verification.md says each in a sentence) and by the event. KEYS is a public
 key in PEM or a file {"keys": [...]}; without it the bundle's own are taken, and the answer is only "unchanged since
 sealed by whoever holds these keys", which is not enough (no_public_key) unless --self-signed says so. KEY_ID is of the
 root by which the services sign their records; without it, it is whichever the job names, and the report says it. FILE
 is one of allowed signers, as OpenSSH has it: whose keys sign for whom, where a rule asks approvers to sign; without it
-their signatures are held against the keys that they name. Ends with 0 if everything holds, 1 if anything doesn't, 2 on
-wrong usage.
+their signatures are held against the keys that they name. TIME, by which a key may have retired, is now where it is
+not said (2026-01-31T12:00:00+00:00). Ends with 0 if everything holds, 1 if anything doesn't, 2 on wrong usage.
 """
 
 import base64
@@ -239,14 +241,14 @@ def open_envelope(data: bytes) -> tuple[bytes, list[Any]]:
     return unbase64(data[len(head) : end], "bad_envelope"), signatures
 
 
-def check_envelope(payload: bytes, given: list[Any], keys: dict[str, "Key"]) -> None:
+def check_envelope(payload: bytes, given: list[Any], keys: dict[str, "Key"], of_type: str = STATEMENT) -> None:
     signatures: list[tuple[Key | None, bytes]] = []
     for one in given:
         if not isinstance(one, dict):
             raise Bad("bad_envelope")
         key = of_use(keys, "seal").get(str(one.get("keyid")))
         signatures.append((key, unbase64(one.get("sig"), "bad_envelope") if key else b""))
-    check_signatures("envelope", signatures, pae(STATEMENT, payload))
+    check_signatures("envelope", signatures, pae(of_type, payload))
 
 
 def is_deep(value: Any, levels: int = MAX_DEPTH) -> bool:
@@ -262,10 +264,13 @@ def pae(payload_type: str, payload: bytes) -> bytes:
     return b"DSSEv1 %d %b %d %b" % (len(payload_type), payload_type.encode(), len(payload), payload)
 
 
+LAST = datetime.max.replace(tzinfo=UTC)  # when each key that ends has ended
+
+
 class Key:
     """A public key, and when what it signs counts; None is no bound. `use` is seal, log, or "" for both."""
 
-    def __init__(self, entry: dict[str, Any]) -> None:
+    def __init__(self, entry: dict[str, Any], now: datetime = LAST) -> None:
         try:
             key = load_pem_public_key(entry["public_key"].encode())
         except UnsupportedAlgorithm:
@@ -276,7 +281,7 @@ class Key:
         self.id = sha256(self.raw).hex()[:16]
         times = [entry.get(name) for name in ("valid_from", "valid_until", "revoked_at")]
         self.valid_from, self.valid_until, self.revoked_at = (None if at is None else moment(at) for at in times)
-        retired = self.valid_until and self.valid_until <= datetime.now(UTC)
+        retired = self.valid_until and self.valid_until <= now
         self.ended = "revoked" if self.revoked_at else "retired" if retired else ""
         self.use = entry.get("use", "")
         if entry.get("key_id", self.id) != self.id or self.use not in ("", "seal", "log"):
@@ -310,9 +315,9 @@ def moment(text: str) -> datetime:
     return at
 
 
-def read_keys(text: bytes) -> dict[str, Key]:
+def read_keys(text: bytes, now: datetime = LAST) -> dict[str, Key]:
     entries = [{"public_key": text.decode()}] if text.lstrip().startswith(b"-----") else json.loads(text)["keys"]
-    keys = {key.id: key for key in map(Key, entries)}
+    keys = {key.id: key for key in (Key(entry, now) for entry in entries)}
     if len(keys) != len(entries):
         raise ValueError("a key comes twice")
     return keys
@@ -2698,6 +2703,7 @@ def check_bundle(
     trusted: dict[str, Key] | None,
     installation: str | None = None,
     signers: list[Signer] | None = None,
+    now: datetime = LAST,
 ) -> dict[str, Any]:
     """The report on a bundle and on what it continues, by these keys or by its own, of this root or of its own."""
     payload, signatures = open_envelope(unzip(data))
@@ -2715,7 +2721,7 @@ def check_bundle(
         ):
             raise ValueError("another kind of statement")
         predicate = statement["predicate"]
-        own = read_keys(json.dumps({"keys": predicate["keys"]}).encode())
+        own = read_keys(json.dumps({"keys": predicate["keys"]}).encode(), now)
         keys = own if trusted is None else trusted
         given, is_whole = (predicate, *predicate.get("continued", [])), statement["predicateType"] == WHOLE
         jobs = [Given(one) for one in given if is_whole]
@@ -2951,23 +2957,177 @@ def check_redacted(
     }
 
 
+# --- 9. One call, by itself: what was disclosed of it. Its verifier, which had judged the whole job, has signed that.
+
+CALL, MAX_CALL_BYTES = "application/vnd.aetheris.call-proof+json", 16 * 1024 * 1024
+DISCLOSED = ("result", "error", "evidence", "by", "principal", "usage")
+
+
+def check_call(data: bytes, keys: dict[str, Key]) -> dict[str, Any]:
+    """What the proof of one call shows, by these keys."""
+    file = stated(data if len(data) <= MAX_CALL_BYTES else b"")
+    payload, signatures = unbase64(file.get("payload"), "bad_proof"), file.get("signatures")
+    of_call = file.get("format") == "aetheris-call-proof" and is_number(file.get("version"), 1)
+    if not of_call or not isinstance(signatures, list):
+        raise Bad("bad_proof")
+    check_envelope(payload, signatures, keys, CALL)
+    call = stated(payload)
+    line, inclusion = unbase64(call.get("seal"), "bad_proof"), call.get("inclusion")
+    seal = check_line(line, keys)
+    start, end = call_records(call.get("records"), seal)
+    check_log_of_seals(inclusion if isinstance(inclusion, str) else "", line, keys)
+    check_pair(start, end)
+    began, args, openings = start.body if start else {}, call.get("args"), file.get("openings")
+    args_hash = sha256(b"").hex() if args == {} else json_hash(args)  # none at all are no bytes
+    if args is not None and not (isinstance(args, dict) and args_hash == began.get("args_hash") != ""):
+        raise Bad("args_differ")
+    if not isinstance(openings, list):
+        raise Bad("bad_proof")
+    commitments = {*hidden(args), *hidden(end.body)}
+    opened = {c: value for one in openings for c, value in [opening(mapping(one), commitments)]}
+    ended = {name: value for name, value in end.body.items() if name in DISCLOSED and value is not None}
+    return {
+        "ok": True,
+        **{name: seal[name] for name in ("job_id", "tenant")},
+        "step": end.body.get("node_id"),
+        **({"tool": began.get("tool_name"), "version": began.get("tool_version")} if began else {}),
+        **({"args": with_opened(args, opened)} if args is not None else {}),
+        **{name: end.body.get(name) for name in ("outcome", "via", "external_id", "output_hash")},
+        **{name: with_opened(value, opened) for name, value in ended.items()},
+        "not_shown": [*([] if began else ["tool_invocation_started"]), *([] if args is not None else ["args"])],
+        "hidden_values": len(commitments),
+        "opened_values": len(opened),
+        "records": [one.at for one in (start, end) if one],
+        "event_count": seal.get("event_count"),
+        "event_tree_root_hash": seal.get("tree"),
+        "sealed_at": str(seal.get("sealed_at")),
+        "key_id": str(seal.get("key_id")),
+        "amendment": seal.get("amends") is not None,
+        "violations": [],
+        "trusted": [*keys],
+    }
+
+
+def stated(data: bytes) -> dict[str, Any]:
+    try:
+        return parse_record(data)
+    except Bad:
+        raise Bad("bad_proof") from None
+
+
+def check_line(line: bytes, keys: dict[str, Key]) -> dict[str, Any]:
+    """What a seal says that one of the keys signed, in its time."""
+    seal = Record(0, 0, None, [], line)
+    key = of_use(keys, "seal").get(str(seal.body.get("key_id")))
+    if key is None:
+        raise Bad("seal_unknown_key")
+    if not is_signed(seal, key):
+        raise Bad("seal_signature")
+    if refusal := key.refusal(str(seal.body.get("sealed_at"))):
+        raise Bad(refusal)
+    if not is_number(seal.body.get("chain"), 2):
+        raise Bad("seal_chain")
+    if not all(isinstance(seal.body.get(name), str) for name in ("job_id", "tenant")):
+        raise Bad("bad_proof")
+    return seal.body
+
+
+def call_records(given: Any, seal: dict[str, Any]) -> tuple[Record | None, Record]:
+    """The call's start, where it is shown, and its end: both in the sealed tree."""
+    if not 1 <= len(listed(given)) <= 2 or not all(isinstance(one, dict) for one in given):
+        raise Bad("bad_proof")
+    *before, end = (sealed_record(one, seal) for one in given)
+    kinds = [one.header("ce_type") for one in (*before, end)]
+    wanted = [b"io.aetheris.tool_invocation_started.v1", b"io.aetheris.tool_invocation_finished.v1"]
+    if kinds != wanted[-len(kinds) :] or any(one.at >= end.at for one in before):
+        raise Bad("bad_proof")
+    return (before[0] if before else None), end
+
+
+def sealed_record(one: dict[str, Any], seal: dict[str, Any]) -> Record:
+    headers, path, at = one.get("headers"), one.get("path"), one.get("index")
+    if not isinstance(headers, dict) or not {*headers} <= {*COVERED} or ("value" in one) == ("value_sha256" in one):
+        raise Bad("bad_proof")
+    hashes = [*listed(path), one.get("value_sha256", "0" * 64)]
+    if not isinstance(path, list) or len(path) > 64 or not all(map(is_hash, hashes)):
+        raise Bad("bad_proof")
+    named = [(name, unbase64(value, "bad_proof")) for name, value in headers.items()]
+    record = Record(0, 0, None, named, unbase64(one.get("value", ""), "bad_proof"))
+    if "value" not in one:
+        record.shown, record.hash, record.readable, record.body = False, bytes.fromhex(hashes[-1]), False, {}
+    count = seal.get("event_count")
+    if type(at) is not int or type(count) is not int or not 0 <= at < count:
+        raise Bad("not_sealed")
+    root = root_of(leaves([record])[0], at, count, [bytes.fromhex(step) for step in path])
+    if root is None or root.hex() != seal.get("tree"):
+        raise Bad("not_sealed")
+    if record.readable and record.body.get("job_id") != seal["job_id"]:
+        raise Bad("other_job")
+    record.at = at
+    return record
+
+
+def is_hash(text: Any) -> bool:
+    return isinstance(text, str) and re.fullmatch("[0-9a-f]{64}", text) is not None
+
+
+def check_pair(start: Record | None, end: Record) -> None:
+    """They are of one try, which has succeeded; where it is said to say so itself, by its word."""
+    if not end.readable:
+        raise Bad("bad_proof")
+    if not end.succeeded or not is_proved(end):
+        raise Bad("unproven_report")
+    if end.body.get("result") is not None and not end.body.get("output_hash") == json_hash(end.body["result"]) != "":
+        raise Bad("output_hash_mismatch")
+    names = ("node_id", "idempotency_key", "invocation_id")
+    if start and any(start.body.get(name) != end.body.get(name) for name in names):
+        raise Bad("other_call")
+
+
+def opening(one: dict[str, Any], commitments: set[str]) -> tuple[str, Any]:
+    """The c of a hidden value, and the value that it was made of: SHA-256("ah1" ␀ salt ␀ its canonical form)."""
+    c, salt = str(one.get("c")), str(one.get("salt"))
+    with suppress(ValueError, RecursionError, KeyError):
+        said = b"\0".join((b"ah1", bytes.fromhex(salt), canonical(one["value"]).encode()))
+        if c in commitments and is_hash(salt) and sha256(said).hex() == c:
+            return c, one["value"]
+    raise Bad("opening_differs")
+
+
+def with_opened(part: Any, opened: dict[str, Any]) -> Any:
+    if isinstance(part, list):
+        return [with_opened(inner, opened) for inner in part]
+    if not isinstance(part, dict):
+        return part
+    said = mapping(part.get("$hidden"))
+    c, d, k = (said.get(name) for name in ("c", "d", "k"))
+    is_named = isinstance(k, str) and re.fullmatch(r"[0-9a-f]{32}(\.[0-9a-f]{32}){0,3}", k)
+    if len(part) == 1 and len(said) == 3 and is_hash(c) and is_hash(d) and is_named:
+        return opened.get(str(c), part)
+    return {name: with_opened(inner, opened) for name, inner in part.items()}
+
+
 def main(arguments: list[str]) -> int:
     self_signed, redacted = "--self-signed" in arguments, "--redacted" in arguments
     arguments = [one for one in arguments if one not in ("--self-signed", "--redacted")]
     given = dict(zip(arguments[1::2], arguments[2::2], strict=False))
-    known = {"--installation", "--signers"} | ({"--public-key"} if not self_signed else set())
+    known = {"--installation", "--signers", "--at"} | ({"--public-key"} if not self_signed else set())
     if len(arguments) != 1 + 2 * len(given) or not given.keys() <= known:
         print(__doc__, file=sys.stderr)
         return 2
     try:
-        trusted = read_keys(Path(given["--public-key"]).read_bytes()) if "--public-key" in given else None
+        now = moment(given["--at"]) if "--at" in given else datetime.now(UTC)
+        trusted = read_keys(Path(given["--public-key"]).read_bytes(), now) if "--public-key" in given else None
         signers = read_signers(Path(given["--signers"]).read_bytes()) if "--signers" in given else None
         data = Path(arguments[0]).read_bytes()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, Bad) as error:
         print(f"can't be used: {type(error).__name__}", file=sys.stderr)
         return 2
     try:
-        report: dict[str, Any] = check_bundle(data, trusted, given.get("--installation"), signers)
+        if data[:1] == b"{":
+            report: dict[str, Any] = check_call(data, trusted or {})
+        else:
+            report = check_bundle(data, trusted, given.get("--installation"), signers, now)
     except Bad as error:
         report = {"ok": False, "violations": [finding(error.args[0])]}
     if trusted is None and not self_signed:
