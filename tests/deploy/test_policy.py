@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from aetheris.cli.app import app
 from aetheris.cli.given import SETTINGS
 from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.process.settings import load
 from aetheris.runtime.telemetry.metrics import Metric
 from aetheris.verifier.apart import KEYS, OTHERS_KEYS, SUBJECT_KEYS
 from tests.deploy.manifests import (
@@ -187,6 +188,20 @@ def test_no_pod_has_keys_and_tools(overlay: str) -> None:
         )
 
 
+@pytest.mark.parametrize("service", ["tool-executor", "prober"])
+def test_what_tools_can_be_kept_from_lies_where_no_pod_may_write(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    [pod] = [pod for one, pod, _ in ours(WHOLE) if one == service]
+    said = {one: entry["value"] for one, entry in env(pod).items() if "value" in entry} | settings_of(WHOLE)["data"]
+    for variable, value in said.items():
+        monkeypatch.setenv(variable, value)
+    files = load(SETTINGS[service.removeprefix("tool-")]).credential_files
+    mounts = {Path(one["mountPath"]): one for one in pod["containers"][0]["volumeMounts"]}
+    closed = {one if one in mounts else one.parent for one in files}
+    more = {"tool-executor": {Path("/secrets/subjects"), Path("/subjects")}, "prober": {Path("/secrets/records")}}
+    assert closed == {Path("/secrets/kafka"), *more[service]} <= mounts.keys()
+    assert not {folder for one in closed for folder in one.parents} & mounts.keys()
+
+
 @pytest.mark.parametrize("overlay", ON_S3)
 def test_on_s3_every_service_has_the_bucket_and_the_way_to_it_and_none_the_volume(overlay: str) -> None:
     assert settings_of(overlay)["data"].items() >= {
@@ -238,11 +253,11 @@ def test_keys_of_subjects_are_for_gateway_and_executor_alone(overlay: str) -> No
         assert ("aetheris-subjects" in secrets, "subject-keys" in claims) == (has, has)
         told = {variable: env(pod)[variable]["value"] for variable in SUBJECT_KEYS if variable in env(pod)}
         assert told == (
-            {} if not has else dict(zip(SUBJECT_KEYS, ("/data/subjects", "/secrets/subjects/kms.key"), strict=True))
+            {} if not has else dict(zip(SUBJECT_KEYS, ("/subjects", "/secrets/subjects/kms.key"), strict=True))
         )
         if has:
             assert (mounts["subject-keys"]["mountPath"], mounts["subjects"]["mountPath"]) == (
-                "/data/subjects",
+                "/subjects",
                 "/secrets/subjects",
             )
             assert volumes["subjects"]["secret"]["defaultMode"] == 0o440

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field, ValidationError
 from pydantic.functional_validators import AfterValidator, BeforeValidator
@@ -83,6 +84,11 @@ class RuntimeSettings(BaseSettings):
     effect_ttl_s: float = Field(7 * 86400.0, gt=0, description="How long the effect store keeps an effect")
     drain_s: float = Field(5.0, gt=0, description="Time that a stopping or revoked partition has to finish")
 
+    @property
+    def credential_files(self) -> tuple[Path, ...]:
+        """Files, and folders of them, by which this service is who it is: nobody else is to read them."""
+        return (self.kafka_key,) if self.kafka_key is not None else ()
+
 
 class SigningSettings(RuntimeSettings):
     """What a service that signs its records has beside."""
@@ -94,6 +100,11 @@ class SigningSettings(RuntimeSettings):
         None, description="The root's certificate for that key (JSON, of `aetheris root certify`)"
     )
 
+    @property
+    def credential_files(self) -> tuple[Path, ...]:
+        """With the key that signs records."""
+        return (*super().credential_files, *((self.record_key,) if self.record_key is not None else ()))
+
 
 class SubjectSettings(RuntimeSettings):
     """What a service that hides people's values, or opens them, has beside."""
@@ -104,6 +115,15 @@ class SubjectSettings(RuntimeSettings):
     subject_kms: str | None = Field(
         None, description="What wraps those keys: a file (64 hex digits, mode 0600), or vault+https:// of a transit key"
     )
+
+    @property
+    def credential_files(self) -> tuple[Path, ...]:
+        """With the keys of people, and what opens them."""
+        named = [str(self.subject_keys)] if self.subject_keys is not None else []
+        if self.subject_kms is not None:
+            sources = parse_qs(urlsplit(self.subject_kms).query).get("token-source", [self.subject_kms])
+            named += [one.removeprefix("file:") for one in sources]
+        return (*super().credential_files, *map(Path, named))
 
 
 class ToolSettings(RuntimeSettings):

@@ -52,6 +52,7 @@ def _loaded(asking: socket.socket) -> Toolbox:
     asked = receive(asking)
     if asked is None:
         os._exit(1)
+    kernel.reads_nothing_of(asked["closed"])
     for descriptor in asked["kept"]:
         kept_by_children(descriptor)
     toolbox, faults = examine(asked["source"], Path(asked["folder"]) if asked["folder"] else None)

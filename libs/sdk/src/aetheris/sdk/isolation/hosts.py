@@ -52,10 +52,12 @@ class HostFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HostSetup:
-    """What every process of tools is given: variables of the environment by name, and a user of the system."""
+    """What every process of tools is given, variables by name and a user of the system; and what is closed to it."""
 
     env: Sequence[str] = ()
     user: str | None = None
+    closed: Sequence[Path] = ()
+    """Files that they can't read, where Linux can see to that."""
 
     def environment(self) -> dict[str, str]:
         """Nothing but what is named."""
@@ -126,7 +128,12 @@ class Host:
         try:
             async with asyncio.timeout(START_WITHIN_S):
                 reader, writer = await asyncio.open_unix_connection(sock=loading)
-                asked = {"source": self._source, "folder": str(self._folder or ""), "kept": inheritance.kept()}
+                asked = {
+                    "source": self._source,
+                    "folder": str(self._folder or ""),
+                    "kept": inheritance.kept(),
+                    "closed": [str(one.absolute()) for one in self._given.closed],
+                }
                 writer.write(frames.packed(asked))
                 loaded = await frames.next_of(reader)
                 writer.close()

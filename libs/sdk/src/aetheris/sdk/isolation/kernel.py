@@ -9,8 +9,9 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -22,8 +23,13 @@ _PR_CAP_AMBIENT_CLEAR_ALL = 4
 _CAPABILITY_VERSION_3 = 0x20080522
 _MOST_CAPABILITIES = 64
 _CREATE_RULESET = 444
+_ADD_RULE = 445
 _RESTRICT_SELF = 446
 _SCOPE_SIGNAL = 2
+_READ_FILE = 1 << 2
+_REFER = 1 << 13
+"""To move files from one folder to another, which a ruleset without it would forbid."""
+_PATH_BENEATH = 1
 _TO_BECOME_ANOTHER = {"CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7}
 _LIBC = ctypes.CDLL(None, use_errno=True)  # loaded here: nothing may be imported between fork and use
 _IS_LINUX = sys.platform == "linux"
@@ -31,6 +37,11 @@ _IS_LINUX = sys.platform == "linux"
 
 class _Header(ctypes.Structure):
     _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _Beneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
 
 
 def unreadable() -> None:
@@ -68,12 +79,63 @@ def signals_stay_within() -> None:
     """
     if not _IS_LINUX:
         return
-    attributes = (ctypes.c_uint64 * 3)(0, 0, _SCOPE_SIGNAL)
-    size = ctypes.c_long(ctypes.sizeof(attributes))
-    ruleset = _LIBC.syscall(ctypes.c_long(_CREATE_RULESET), attributes, size, ctypes.c_long(0))
+    ruleset = _ruleset(0, _SCOPE_SIGNAL)
     if ruleset >= 0:
-        _LIBC.syscall(ctypes.c_long(_RESTRICT_SELF), ctypes.c_long(ruleset), ctypes.c_long(0))
-        os.close(ruleset)
+        _restrict(ruleset)
+
+
+def reads_nothing_of(files: Collection[str]) -> Collection[Path]:
+    """From here on this process, and what it starts, can't open these files: from Linux 5.19 on.
+
+    For a process that has given up its capabilities. What can be read is listed as it stands now, so a file stays open
+    to it where it could make others beside, which it could not read then: below a folder that it may write to.
+
+    Returns:
+        What is closed: the files, or the folders that Kubernetes keeps them in, where they are replaced.
+    """
+    if not _IS_LINUX:
+        return ()
+    found = {place for file in files for place in _closable(Path(file))}
+    closed = {place for place in found if found.isdisjoint(place.parents)}
+    ruleset = _ruleset(_READ_FILE | _REFER, 0) if closed else -1
+    if ruleset < 0:
+        return ()
+    above = {folder for place in closed for folder in place.parents}
+    for folder in above:
+        for entry in os.scandir(folder):
+            path = Path(entry.path)
+            if path not in closed | above and not entry.is_symlink():
+                _allow(ruleset, path, _READ_FILE | _REFER if entry.is_dir() else _READ_FILE)
+    return closed if _restrict(ruleset) else ()
+
+
+def _closable(file: Path) -> Iterator[Path]:
+    with suppress(OSError):
+        folder = file.parent.resolve(strict=True)
+        place = folder if (folder / "..data").is_symlink() else file.resolve(strict=True)
+        if all(os.access(one, os.R_OK | os.X_OK) and not os.access(one, os.W_OK) for one in place.parents):
+            yield place
+
+
+def _ruleset(of_files: int, scoped: int) -> int:
+    attributes = (ctypes.c_uint64 * 3)(of_files, 0, scoped)
+    size = ctypes.c_long(ctypes.sizeof(attributes))
+    return _LIBC.syscall(ctypes.c_long(_CREATE_RULESET), attributes, size, ctypes.c_long(0))
+
+
+def _allow(ruleset: int, path: Path, access: int) -> None:
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        rule = _Beneath(access, descriptor)
+        numbers = (ctypes.c_long(ruleset), ctypes.c_long(_PATH_BENEATH))
+        _LIBC.syscall(ctypes.c_long(_ADD_RULE), *numbers, ctypes.byref(rule), ctypes.c_long(0))
+        os.close(descriptor)
+
+
+def _restrict(ruleset: int) -> bool:
+    status = _LIBC.syscall(ctypes.c_long(_RESTRICT_SELF), ctypes.c_long(ruleset), ctypes.c_long(0))
+    os.close(ruleset)
+    return status == 0
 
 
 def end_with(parent: int, *, by: int = signal.SIGKILL) -> None:

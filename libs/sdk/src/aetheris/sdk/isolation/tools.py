@@ -42,6 +42,11 @@ class NamesTools(Protocol):
     tool_env: tuple[str, ...]
     tool_user: str | None
 
+    @property
+    def credential_files(self) -> tuple[Path, ...]:
+        """The service's own, which no tool is to read."""
+        ...
+
 
 def imported(named: NamesTools, refused: type[Exception]) -> Toolbox | None:
     """The tools; None where other processes are to import them.
@@ -66,7 +71,7 @@ async def all_tools(
     Raises:
         refused: their processes can't be started, or can't load them; in its words.
     """
-    given = HostSetup(named.tool_env, named.tool_user or None)
+    given = HostSetup(named.tool_env, named.tool_user or None, named.credential_files)
     async with AsyncExitStack() as closing:
         try:
             tools = isolated_tools(here, ",".join(named.tools), named.tools_folder, given, relay)
