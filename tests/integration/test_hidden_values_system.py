@@ -1,5 +1,6 @@
 """A person's value, given to tools that do their worst with it, is nowhere but with them (docs/hidden-values.md)."""
 
+import asyncio
 import hashlib
 import json
 import os
@@ -9,6 +10,7 @@ import sys
 import unicodedata
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ import pytest
 from aiokafka.record.memory_records import MemoryRecords
 
 from aetheris.cli import token_files
+from aetheris.runtime.subjects.kms import FileKms
+from aetheris.runtime.subjects.subject_keys import SubjectKeys
 from tests.testkit.canary import CONTROL, forms_of, kept_and_told
 from tests.testkit.collector import Collector, running_collector
 from tests.testkit.external_server import until
@@ -242,6 +246,24 @@ def test_who_was_erased_and_when_is_in_the_log_of_seals_beside_a_bundle(rig: Hid
     erasures.write_text(json.dumps({"lines": [forged]}))
     report = json.loads(aetheris(rig, "verify", str(bundle), "--erasures", str(erasures), "--json", status=1))
     assert [one["rule"] for one in report["violations"]] == ["erasure_unproven"]
+
+
+def test_an_erasure_that_a_dead_gateway_told_nobody_is_in_the_log_of_seals_when_the_next_has_started(
+    rig: HiddenRig,
+) -> None:
+    value, subject = fresh(), f"customer-{secrets.token_hex(8)}"
+    rig.said.append(value)
+    job = rig.system.completed({"id": "hello", "tool": "greet", "args": {"text": 1}}, call("a", "echo", subject, value))
+    assert opened(rig, job)[0] == value
+    data, tenant = rig.system.data, rig.system.job(job)["tenant"]
+    keys = SubjectKeys(data / "subjects", FileKms(data / "keys" / "subjects.key"), lambda: datetime.now(UTC))
+    erased = asyncio.run(keys.erase(tenant, subject, {"by": "approver"}))  # and here it dies
+    assert erased is not None
+    rig.system.kill("gateway-0")
+    rig.system.mend()
+    until(lambda: bool(rig.system.api.get(f"/seals/erasures/{erased.k}").json().get("lines")), 60)
+    assert asyncio.run(keys.untold()) == []
+    assert opened(rig, job) == (None, 0, 2)
 
 
 def test_a_call_whose_subject_is_erased_before_it_starts_is_not_made(rig: HiddenRig) -> None:

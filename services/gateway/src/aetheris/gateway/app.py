@@ -152,7 +152,7 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         attendance = Attendance(parts.log, worker_name(settings), parts.clock)
         parts.health.add("attendance", attendance.unready)
         parts_of_it = (*sources.follow(), listening, *providers_keys, accesses.run(), ends, attendance.run())
-        following = [tasks.create_task(part) for part in parts_of_it]
+        following = [tasks.create_task(part) for part in (*parts_of_it, services.subjects.end_erasures())]
         if settings.reconcile_every_s is not None:
             following.append(tasks.create_task(_scheduler(settings, services, sources.views, parts.clock).run()))
         serving = tasks.create_task(http.run())

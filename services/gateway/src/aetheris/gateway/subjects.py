@@ -1,14 +1,18 @@
 """People whose values are hidden: erased with their keys, enrolled anew, or on hold (docs/hidden-values.md)."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
 
 from aetheris.gateway.command_writer import SOURCE
 from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import access, bodies
 from aetheris.gateway.core.principal import Principal
-from aetheris.gateway.core.problems import ConflictProblem, NotFoundProblem, Unavailable
+from aetheris.gateway.core.problems import ConflictProblem, NotFoundProblem, Problem, Unavailable
 from aetheris.gateway.hidden_submissions import answered
 from aetheris.gateway.order_writer import OrderWriter
 from aetheris.gateway.verifier_proxy import VerifierProxy
@@ -18,11 +22,16 @@ from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.seal_lines import ERASURE_KEY, SubjectErasure
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.subjects.hidden_store import HiddenStore
+from aetheris.runtime.subjects.kms import SubjectKeyError
 from aetheris.runtime.subjects.subject_keys import ErasedSubject
 
 _LOOK_AGAIN_S = 0.1
 _ASKED_S = 2.0
 """So long the verifier is waited for: what it has to say follows."""
+_AGAIN_S = 60.0
+"""After which it is looked again for erasures of which nobody has told."""
+
+_log = structlog.get_logger(__name__)
 
 
 class Subjects:
@@ -46,7 +55,7 @@ class Subjects:
         tenant = access.in_tenant(caller, wanted.tenant).tenant
         async with self._deadlines.deadline():
             with answered():
-                erased = await self._served().keys.erase(tenant, wanted.subject)
+                erased = await self._served().keys.erase(tenant, wanted.subject, _order(caller))
         if erased is None:
             raise NotFoundProblem("unknown_subject", "nothing was ever hidden for this subject")
         lines = await self._said(caller, erased) or await self._logged(caller, erased.k)
@@ -100,16 +109,38 @@ class Subjects:
             raise ConflictProblem("not_held", "this subject is not on hold")
         return SubjectView(pseudonym=pseudonym, erased=False, held=False)
 
+    async def end_erasures(self) -> None:
+        """Tell of what a gateway has erased, or begun to, and died before it told anybody; until cancelled."""
+        if self._hiding is None:
+            return
+        while True:
+            for k in await _untold(self._hiding):
+                try:
+                    found = await self._hiding.keys.ended(k)
+                    if found is not None:
+                        await self._tell(found.erased, found.order)
+                except (SubjectKeyError, Problem, ValidationError) as error:
+                    _log.warning("an erasure can't be told yet", pseudonym=k, reason=type(error).__name__)
+            await self._writer.clock.sleep(_AGAIN_S)
+
     async def _said(self, caller: Principal, erased: ErasedSubject) -> Sequence[LoggedLine]:
         """What the log of seals has of an erasure; where it has nothing, that is asked for."""
         lines = await self._lines(caller, erased.k)
         if not lines:
-            at = self._writer.now()
-            said = SubjectErasure(pseudonym=erased.k, erased_at=erased.at, by=caller.id, principal=caller.recorded)
-            record = draft(Topic.POLICIES, said, key=ERASURE_KEY, id=fresh_id(), source=SOURCE, time=at)
-            async with self._deadlines.deadline():
-                await self._writer.append(record)
+            await self._tell(erased, _order(caller))
+        else:
+            with answered():
+                await self._served().keys.told(erased.k)
         return lines
+
+    async def _tell(self, erased: ErasedSubject, order: Mapping[str, Any]) -> None:
+        """Ask for a line of an erasure; raises Unavailable."""
+        said = SubjectErasure.model_validate({"pseudonym": erased.k, "erased_at": erased.at, **order})
+        record = draft(Topic.POLICIES, said, key=ERASURE_KEY, id=fresh_id(), source=SOURCE, time=self._writer.now())
+        async with self._deadlines.deadline():
+            await self._writer.append(record)
+            with answered():
+                await self._served().keys.told(erased.k)
 
     async def _logged(self, caller: Principal, pseudonym: str) -> Sequence[LoggedLine]:
         """What the log of seals has of it, as soon as there is something; nothing where that takes too long."""
@@ -131,3 +162,16 @@ class Subjects:
         if self._hiding is None:
             raise ConflictProblem("personal_not_served", "nothing is hidden here: AETHERIS_SUBJECT_KEYS is not set")
         return self._hiding
+
+
+def _order(caller: Principal) -> dict[str, Any]:
+    """Who erases, as it is recorded."""
+    return {"by": caller.id, "principal": caller.recorded.model_dump(mode="json", exclude_none=True)}
+
+
+async def _untold(hiding: HiddenStore) -> Sequence[str]:
+    try:
+        return await hiding.keys.untold()
+    except SubjectKeyError as error:
+        _log.warning("whether erasures are to be told is not known", code=error.code)
+        return ()

@@ -3,6 +3,8 @@
 names/<h>   {"k": pseudonym, "erased": time or null, "held": time or null}; no name lies here:
             h = HMAC-SHA-256(index key, tenant ␀ NFC(subject))
 keys/<k>    {"wrapped": the subject's key, wrapped}, or {"erased": time}
+untold/<k>  {"name": h, "erased": time, "order": who erases}: from before anything of an erasure is done until the log
+            has it, so that whoever comes after a process that died ends it
 index       {"wrapped": the index key, wrapped}
 
 A subject's key is never rotated: what wraps it may be.
@@ -17,7 +19,7 @@ import re
 import secrets
 import threading
 import unicodedata
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -58,12 +60,21 @@ class ErasedSubject:
     at: str
 
 
+@dataclass(frozen=True, slots=True)
+class UntoldErasure:
+    """An erasure of which nobody has told the log, as far as the store knows; `order` as `erase` was given it."""
+
+    erased: ErasedSubject
+    order: Mapping[str, Any]
+
+
 class SubjectKeys:
     """Keys by subject, for who hides; by pseudonym, for who opens."""
 
     def __init__(self, folder: Path, kms: Kms, now: Callable[[], datetime]) -> None:
         self._names = folder / "names"
         self._keys = folder / "keys"
+        self._untold = folder / "untold"
         self._index = folder / "index"
         self._kms = kms
         self._now = now
@@ -88,14 +99,35 @@ class SubjectKeys:
         """
         return await _in_thread(lambda: {k: self._key(k) for k in pseudonyms})
 
-    async def erase(self, tenant: str, subject: str) -> ErasedSubject | None:
+    async def erase(self, tenant: str, subject: str, order: Mapping[str, Any] | None = None) -> ErasedSubject | None:
         """Destroy a subject's key, and remember that: again is the same. None where it has none.
+
+        Args:
+            order: JSON; who ends this after us must know it. It is kept until `told`; None: nobody is to be told.
 
         Raises:
             SubjectHeld: it is on hold, and nothing was destroyed.
             SubjectKeysAway: it may or may not be destroyed. Ask again.
         """
-        return await _in_thread(lambda: self._erase(tenant, subject))
+        return await _in_thread(lambda: self._erase(tenant, subject, order))
+
+    async def untold(self) -> list[str]:
+        """The pseudonyms of erasures that were begun, and of which nobody has told the log; raises SubjectKeysAway."""
+        return await _in_thread(self._untold_names)
+
+    async def ended(self, k: str) -> UntoldErasure | None:
+        """Such an erasure, ended by now; None where another process has told of it.
+
+        None also where it had destroyed nothing, and a hold came before it could.
+
+        Raises:
+            SubjectKeysAway.
+        """
+        return await _in_thread(lambda: self._ended(k))
+
+    async def told(self, k: str) -> None:
+        """The log has an erasure; raises SubjectKeysAway."""
+        await _in_thread(lambda: (self._untold / k).unlink(missing_ok=True))
 
     async def hold(self, tenant: str, subject: str) -> str:
         """Keep a subject's key from being destroyed, also of one of whom nothing is hidden yet. Its pseudonym.
@@ -192,7 +224,7 @@ class SubjectKeys:
             write_whole(path, _encoded({**found, "held": None}))
             return str(found.get("k"))
 
-    def _erase(self, tenant: str, subject: str) -> ErasedSubject | None:
+    def _erase(self, tenant: str, subject: str, order: Mapping[str, Any] | None) -> ErasedSubject | None:
         path = self._name(tenant, subject)
         with self._alone():
             found = _read(path)
@@ -201,9 +233,36 @@ class SubjectKeys:
             if found.get("held") is not None:
                 raise SubjectHeld("the subject is on hold")
             k, at = str(found.get("k")), found.get("erased") or self._now().isoformat()
+            if order is not None:
+                self._untold.mkdir(exist_ok=True, mode=0o700)
+                write_whole(self._untold / k, _encoded({"name": path.name, "erased": at, "order": order}))
             write_whole(path, _encoded({"k": k, "erased": at}))  # first: from here on nobody hides anything under it
             self._destroy(k, at)
             return ErasedSubject(k, at)
+
+    def _untold_names(self) -> list[str]:
+        try:
+            return sorted(filter(_PSEUDONYM.fullmatch, os.listdir(self._untold)))
+        except FileNotFoundError:
+            return []
+
+    def _ended(self, k: str) -> UntoldErasure | None:
+        """An erasure, ended as it was begun; None where another process has told of it, or it is none."""
+        with self._alone():
+            said = _read(self._untold / k)
+            if said is None:
+                return None
+            name, at, order = said.get("name"), said.get("erased"), said.get("order")
+            if not isinstance(name, str) or not isinstance(at, str) or not isinstance(order, dict):
+                raise SubjectKeysAway("an entry of the store of subjects' keys can't be read")
+            found = _read(self._names / name) or {}
+            if found.get("k") == k and found.get("erased") is None:
+                if found.get("held") is not None:
+                    (self._untold / k).unlink()
+                    return None
+                write_whole(self._names / name, _encoded({"k": k, "erased": at}))
+            self._destroy(k, at)
+            return UntoldErasure(ErasedSubject(k, at), cast("dict[str, Any]", order))
 
     def _destroy(self, k: str, at: str) -> None:
         held = _read(self._keys / k)
