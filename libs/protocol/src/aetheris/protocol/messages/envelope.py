@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Generic, TypeVar
 
 from pydantic import ValidationError
@@ -75,12 +75,12 @@ def decode_event(record: Record, unread: Collection[bytes] = ()) -> Envelope[Eve
 
     Raises: Undecodable.
     """
-    return _decode(record, EVENTS, _read_event, unread)
+    return _decode(record, _EVENTS, unread)
 
 
 def decode_message(record: Record) -> Envelope[Message] | UnknownRecord | NeedsUpgrade:
     """Raises: Undecodable."""
-    return _decode(record, MESSAGES, _read_message)
+    return _decode(record, _MESSAGES)
 
 
 def read_barrier(record: Record) -> PartitionBarrier | None:
@@ -127,46 +127,51 @@ def draft(
 
 
 def _decode(
-    record: Record,
-    models: Mapping[str, type[M]],
-    read: Callable[[type[M], bytes], M],
-    unread: Collection[bytes] = (),
+    record: Record, kinds: Mapping[bytes | None, tuple[type[M], Callable[[bytes], M]]], unread: Collection[bytes] = ()
 ) -> Envelope[M] | UnknownRecord | NeedsUpgrade:
-    headers = dict(record.headers)
+    headers, value = dict(record.headers), record.value
     is_plain = len(headers) == len(record.headers)
     identity, ce_type = (headers.get("ce_id"), headers.get("ce_type")) if is_plain else record.identity()
     if ce_type in unread:
         return UnknownRecord(record)
-    named = _named(ce_type)
-    if named is None or identity is None:
-        raise Undecodable("not a CloudEvent of this system: ce_id or ce_type is missing or malformed")
-    if not is_plain and record.repeated():
-        raise Undecodable("it has more than one ce_id, ce_type, ce_time or ce_source")
-    name, version = named
-    model = models.get(name)
-    if model is None:
-        return UnknownRecord(record)
-    if version != b"1" and not (version == b"2" and model is PlanGenerated):
-        return NeedsUpgrade(_key_of(record), record)
-    if nests_deeper(record.value, MAX_RECORD_DEPTH):
+    kind = kinds.get(ce_type)
+    if kind is None or identity is None or not is_plain:
+        other = _other_than_plain(record, kinds)
+        if other is not None:
+            return other
+    model, read = kinds[ce_type]
+    if nests_deeper(value, MAX_RECORD_DEPTH):
         raise Undecodable(f"{model.__name__}: nested deeper than {MAX_RECORD_DEPTH} levels")
     try:
-        body = read(model, record.value)
+        body = read(value)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"]) or "payload"
         raise Undecodable(f"{model.__name__}: {where} is invalid") from None
     job_id = getattr(body, "job_id", None)
     if job_id is not None and record.key != job_id.encode():
         raise Undecodable("the record key is not the payload's job_id")
-    if model is PlanGenerated and getattr(body, "version", 1) != int(version):
+    if model is PlanGenerated and getattr(body, "version", 1) != (2 if ce_type == _VERSION_2[1] else 1):
         raise Undecodable("a plan with bodies is of version 2, and no other is")
-    if name == JobCreated.event_type and getattr(body, "rules", None) not in event_base.KNOWN_RULES:
+    if model is JobCreated and getattr(body, "rules", None) not in event_base.KNOWN_RULES:
         return NeedsUpgrade(_key_of(record), record)
-    return Envelope(identity.decode(errors="replace"), body, record)
+    return Envelope((identity or b"").decode(errors="replace"), body, record)
 
 
-def _read_event(model: type[Event], value: bytes) -> Event:
-    return model.read(value)
+def _other_than_plain(record: Record, known: Collection[bytes | None]) -> UnknownRecord | NeedsUpgrade | None:
+    """What a record is whose headers are not plainly those of a known type; None: one of that type all the same.
+
+    Raises: Undecodable.
+    """
+    identity, ce_type = record.identity()
+    named = _named(ce_type)
+    if named is None or identity is None:
+        raise Undecodable("not a CloudEvent of this system: ce_id or ce_type is missing or malformed")
+    if record.repeated():
+        raise Undecodable("it has more than one ce_id, ce_type, ce_time or ce_source")
+    if ce_type in known:
+        return None
+    is_known = f"io.aetheris.{named[0]}.v1".encode() in known
+    return NeedsUpgrade(_key_of(record), record) if is_known else UnknownRecord(record)
 
 
 def _read_message(model: type[Message], value: bytes) -> Message:
@@ -189,3 +194,13 @@ def _named(ce_type: bytes | None) -> tuple[str, bytes] | None:
 
 def _key_of(record: Record) -> str:
     return (record.key or b"").decode(errors="replace")
+
+
+_EVENTS: Mapping[bytes | None, tuple[type[Event], Callable[[bytes], Event]]] = {
+    **{_type_header(name)[1]: (model, model.read) for name, model in EVENTS.items()},
+    _VERSION_2[1]: (PlanGenerated, PlanGenerated.read),
+}
+_MESSAGES: Mapping[bytes | None, tuple[type[Message], Callable[[bytes], Message]]] = {
+    _type_header(name)[1]: (model, partial(_read_message, model)) for name, model in MESSAGES.items()
+}
+"""By ce_type: what a record of a version that is read here is, and what reads its value."""
