@@ -398,12 +398,17 @@ class LedgerHandler(PartitionHandler):
         groups = [self._group(decision, now) for decision in decisions]
         leases = [_lease(decision) for decision in decisions if isinstance(decision, Grant)]
         settled = [(view.record.job_id, view.record.idempotency_key) for view in decisions if isinstance(view, View)]
-        writing = [self._deps.writer.append(self._records.signed(groups))]
+        groups = self._records.signed(groups)
+        storing: list[asyncio.Task[None]] = []
         if leases:
-            writing.append(self._deps.stores.grant(leases))
+            storing.append(asyncio.create_task(self._deps.stores.grant(leases)))
         if settled:
-            writing.append(self._deps.stores.forget(settled))
-        await asyncio.gather(*writing)
+            storing.append(asyncio.create_task(self._deps.stores.forget(settled)))
+        try:
+            await self._deps.writer.append(groups)  # no task of its own: there is a round for every few records
+        finally:
+            for one in storing:
+                await one
         if self._deps.crash.armed:
             self._reach(decisions)
 

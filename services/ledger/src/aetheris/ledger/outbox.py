@@ -1,7 +1,8 @@
 """What the core decides, as records: each with the id that follows from its cause, and the span of its judgement."""
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC
+from datetime import UTC, datetime
+from functools import lru_cache
 
 from aetheris.ledger.core.decisions import (
     Answered,
@@ -208,7 +209,13 @@ def _draft(topic: Topic, body: ToolGrant | Verification, id_: str, now: Now, con
 
 
 def _text(now: Now) -> str:
-    return now.wall.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return _time(now.wall)
+
+
+@lru_cache(maxsize=8)
+def _time(wall: datetime) -> str:
+    """A round has one, and all its records say it."""
+    return wall.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _ns(now: Now) -> int:
