@@ -18,7 +18,7 @@ from aetheris.sdk import ProbeContext, StateChange, ToolContext
 from aetheris.sdk.invoke import ask_probe, invoke, verify
 from aetheris.sdk.isolation import call_process, kernel
 from aetheris.sdk.isolation.hosts import HostSetup
-from aetheris.sdk.isolation.tools import given_secrets, isolated_tools
+from aetheris.sdk.isolation.tools import GivenSecrets, isolated_tools
 from aetheris.sdk.loader import Toolbox, ToolboxError, load
 from aetheris.sdk.outcomes import Confirmed, Drifted, Found, InDoubt, NotFound, Outcome, Succeeded, Unknown
 from aetheris.sdk.redaction import NOTHING, Redactor
@@ -175,7 +175,7 @@ async def test_an_error_shows_its_line_to_the_author_and_its_process_acts_no_mor
 async def test_secrets_of_a_call_are_in_nothing_that_it_says_not_even_where_it_is_cut() -> None:
     redactor = Redactor({"p@1": HIDDEN})
     async with running(redactor=redactor) as rig:
-        with given_secrets({"p@1": HIDDEN}):
+        with GivenSecrets({"p@1": HIDDEN}):
             failed = await rig.call("raises", redactor, how="failed", word=HIDDEN)
             await rig.call("raises", redactor, how="key", word=HIDDEN)
     assert "hunter2" not in f"{failed} {rig.lines}"

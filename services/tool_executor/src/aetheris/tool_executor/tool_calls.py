@@ -18,7 +18,7 @@ from aetheris.protocol.planning.schemas import pin_of
 from aetheris.runtime.base.clock import Clock
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.invoke import invoke
-from aetheris.sdk.isolation.tools import given_secrets
+from aetheris.sdk.isolation.tools import GivenSecrets
 from aetheris.sdk.loader import Toolbox
 from aetheris.sdk.outcomes import Outcome as Said
 from aetheris.sdk.outcomes import Permanent, Retryable, Succeeded
@@ -99,9 +99,12 @@ class Calls:
             refused = _refused_hidden(call, personal)
             if refused is not None or call.hidden:
                 return refused  # what was hidden has been checked before that
-        if call.entry.node.secrets:
+        node = call.entry.node
+        if not node.args:
+            return None
+        if node.secrets:
             return self._refused_secrets(tool, call)
-        return _refused_arguments(tool, call.args) if call.entry.node.references else None
+        return _refused_arguments(tool, call.args) if node.references else None
 
     def kind(self, call: Invocation) -> EffectKind:
         """What the call's effect is."""
@@ -124,7 +127,7 @@ class Calls:
         if _is_lowered(pin, self._pins[name, pin.version]):
             return Retryable(_OTHERWISE.error)
         try:
-            values = self._secrets.values_for(call) if call.entry.node.secrets else {}
+            values = self._secrets.values_for(call) if call.args and call.entry.node.secrets else {}
         except SecretRefused as refused:
             return Permanent(str(refused))
         except SecretUnreadable as refused:
@@ -132,7 +135,7 @@ class Calls:
         args = with_secrets(call.args, values) if values else call.args
         for at, value in (opened or {}).items():
             args = put_at(args, at, value)
-        with self._output.of(tool, ctx, silent=bool(opened)), given_secrets(values):
+        with self._output.of(tool, ctx, silent=bool(opened)), GivenSecrets(values):
             return await invoke(tool, args, ctx, self._secrets.redactor, self._output.raised)
 
     def _refused_secrets(self, tool: AnyTool, call: Invocation) -> CallRefusal | None:
@@ -173,7 +176,7 @@ def _entry_of(tool: AnyTool) -> RegistryEntry:
 
 def _is_lowered(pin: ToolPin, own: ToolPin) -> bool:
     """Whether the plan makes less of a tool than it is: whoever wrote its line could have a call repeated."""
-    return (
+    return vars(pin) != vars(own) and (  # nearly every plan says just what the tool does
         pin.effect_class != own.effect_class
         or (own.irreversible and not pin.irreversible)
         or pin.settles_s < own.settles_s

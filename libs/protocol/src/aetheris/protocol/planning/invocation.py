@@ -38,13 +38,16 @@ class Invocation:
     @property
     def hidden(self) -> tuple[HiddenPlace, ...]:
         """The hidden values among its arguments that may be opened for it."""
+        if not self.args:
+            return ()
         return (*self.entry.node.hidden, *self.answered) if self.answered else self.entry.node.hidden
 
 
 def uses(entry: PlanEntry) -> tuple[str, ...]:
     """The nodes whose results a node's arguments refer to."""
-    refs = entry.node.refs
-    return tuple(dict.fromkeys(reference.node_id for reference in refs)) if refs else ()
+    if not entry.node.args:
+        return ()
+    return tuple(dict.fromkeys(reference.node_id for reference in entry.node.refs))
 
 
 def needs(entry: PlanEntry) -> tuple[str, ...]:
@@ -70,7 +73,7 @@ def blobs_needed(job: JobState, entry: PlanEntry) -> tuple[BlobRef, ...]:
     Raises:
         NotReady: a node it refers to has not succeeded.
     """
-    if not entry.node.references:
+    if not entry.node.args or not entry.node.references:
         return ()
     found = (success(job, node_id).result_ref for node_id in uses(entry))
     return (*(ref for ref in found if ref is not None), *adopted_blobs(job, entry))
@@ -78,7 +81,7 @@ def blobs_needed(job: JobState, entry: PlanEntry) -> tuple[BlobRef, ...]:
 
 def adopted_blobs(job: JobState, entry: PlanEntry) -> tuple[BlobRef, ...]:
     """Of these, those that the job has adopted."""
-    if not entry.node.adopted:
+    if not entry.node.args or not entry.node.adopted:
         return ()
     names = dict.fromkeys(one.node_id for one in entry.node.adopted)
     found = (job.created.adopted[name].result_ref for name in names if name in job.created.adopted)
@@ -91,6 +94,8 @@ def adopted_results(job: JobState, entry: PlanEntry, blobs: Blobs) -> dict[str, 
     Raises:
         UnresolvedReference: the job has not adopted it, or its result is not in the log.
     """
+    if not entry.node.args:
+        return {}
     return {one.node_id: _adopted_result(job, one.node_id, blobs) for one in entry.node.adopted}
 
 
@@ -106,7 +111,7 @@ def invocation(
     """
     held: Blobs = {} if blobs is None else blobs
     results = {node: _result(success(job, node), held) for node in uses(entry)}
-    return call_with(job, entry, results | adopted_results(job, entry, held) if entry.node.adopted else results, after)
+    return call_with(job, entry, results | adopted_results(job, entry, held), after)
 
 
 def call_with(job: JobState, entry: PlanEntry, results: Mapping[str, Any], after: tuple[After, ...] = ()) -> Invocation:

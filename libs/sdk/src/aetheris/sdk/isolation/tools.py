@@ -1,7 +1,7 @@
 """Tools that are called in processes of their own, with the checks and bounds of those that are called here."""
 
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -21,14 +21,22 @@ ENDING_S = 5.0
 _SECRETS: ContextVar[Mapping[str, str]] = ContextVar("secrets")
 
 
-@contextmanager
-def given_secrets(values: Mapping[str, str]) -> Generator[None]:
-    """In the block, a call's process is told these secrets' values, so that it takes them out of what it says."""
-    token = _SECRETS.set(values)
-    try:
-        yield
-    finally:
-        _SECRETS.reset(token)
+class GivenSecrets:
+    """In the block, a call's process is told these secrets' values, so that it takes them out of what it says.
+
+    There is one for each call: a generator's context would take three times as long.
+    """
+
+    __slots__ = ("_token", "_values")
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+
+    def __enter__(self) -> None:
+        self._token = _SECRETS.set(self._values)
+
+    def __exit__(self, *_: object) -> None:
+        _SECRETS.reset(self._token)
 
 
 class NamesTools(Protocol):
