@@ -116,7 +116,7 @@ def check_args(schema: Schema, args: Mapping[str, Any]) -> None:
     """
     given = dict(args)
     validator = _validator(schema)
-    unknown = {one.at for one in (*references(given), *secrets(given), *hidden_places(given))}
+    unknown = {one.at for one in (*references(given), *secrets(given), *hidden_places(given))} if given else set[str]()
     if validator.is_valid(given):
         return
     found = _first_known(validator, given, unknown) if unknown else _first(validator, given)

@@ -10,6 +10,7 @@ from aetheris.protocol import api
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.canonical import InvalidArgs, canonical, parse
 from aetheris.protocol.base.hidden_values import MARK, hidden_at
+from aetheris.protocol.base.nesting import nests_deeper
 from aetheris.protocol.base.references import HIDDEN
 from aetheris.protocol.plan.graph import MAX_PLAN_BYTES
 
@@ -52,7 +53,7 @@ def parsed(raw: bytes) -> tuple[dict[str, Any], bytes]:
     hidden = hidden_at(value) if MARK in canonised else None
     if hidden is not None:
         raise BadRequestProblem("hidden_in_input", _dotted(hidden), f"{HIDDEN} is what the gateway alone writes")
-    if recordable.is_deep(value):
+    if nests_deeper(canonised, recordable.MAX_DEPTH):
         raise BadRequestProblem(InvalidArgs.code, "body", f"nested deeper than {recordable.MAX_DEPTH} levels")
     if not isinstance(value, dict):
         raise BadRequestProblem("bad_request", "body", "must be a JSON object")
