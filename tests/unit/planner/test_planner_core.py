@@ -318,6 +318,13 @@ class TestEnds:
         assert events_of(planner.take()) == ["node_finished a", "job_stopping", "job_failed a", "index failed"]
         assert of_type(planner.surroundings, ev.NodeFinished)[0].result_type == "compensatable_failure"
 
+    def test_an_end_that_another_planner_told_of_a_node_stops_the_job(self) -> None:
+        planner = started_planner(WIDE)
+        planner.take()
+        told = ev.NodeFinished(job_id=JOB, node_id="a", step_index=0, attempt=0, result_type="permanent_failure")
+        planner.happens(told)
+        assert events_of(planner.take()) == ["job_stopping", "job_failed a", "index failed"]
+
     def test_nothing_after_the_end(self) -> None:
         planner = started_planner(graph({"id": "a"})).happens(*ran("a"))
         planner.take()

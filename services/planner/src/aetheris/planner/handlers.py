@@ -164,6 +164,8 @@ class PlannerHandler(PartitionHandler):
         """History, in log order: causes no output."""
         for record in records:
             self._fold(record)
+        if records:
+            self._records.read(records[-1].offset)
 
     async def learn(self) -> None:
         """Under which rules jobs are created may have been answered below what is read here."""
@@ -243,7 +245,6 @@ class PlannerHandler(PartitionHandler):
             self._call_at(due_s)
 
     def _fold(self, record: Record) -> None:
-        self._records.read(record.offset)
         self._evolve(record)
         self._partition.lies((record.key or b"").decode(errors="replace"), record.offset)
 

@@ -1,9 +1,9 @@
 """A job's line in jobs.index: what it says, and when it is written anew."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Protocol
 
-from aetheris.planner.core.decisions import IndexUpdate, Output
+from aetheris.planner.core.decisions import IndexUpdate
 from aetheris.planner.core.progress import JobProgress
 from aetheris.protocol.base.stretches import Stretch
 from aetheris.protocol.fold.start import frozen_by
@@ -53,8 +53,10 @@ Indexed = Callable[[str], KnownJob | None]
 """The line of a job in jobs.index, as far as the table was read."""
 
 
-def update(progress: JobProgress) -> Iterator[Output]:
+def update(progress: JobProgress) -> IndexUpdate | None:
     """The line, where it says something else than the one written last."""
+    if progress.sent.end and progress.job.terminal is None:
+        return None  # its end is about to be told
     line = (
         _status(progress),
         _listed_pause(progress),
@@ -62,10 +64,10 @@ def update(progress: JobProgress) -> Iterator[Output]:
         progress.open_requests,
         progress.seal_lies,
     )
-    ends = progress.sent.end and progress.job.terminal is None
-    if line != progress.sent.index and not ends:
-        progress.sent.index = line
-        yield IndexUpdate(entry(progress))
+    if line == progress.sent.index:
+        return None
+    progress.sent.index = line
+    return IndexUpdate(entry(progress))
 
 
 def entry(progress: JobProgress) -> JobIndexEntry:

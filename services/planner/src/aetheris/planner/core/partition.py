@@ -19,9 +19,9 @@ from aetheris.planner.core.decisions import (
 )
 from aetheris.planner.core.goals import answered, decided, reported_turns
 from aetheris.planner.core.index_lines import Indexed
-from aetheris.planner.core.progress import IndexLine, JobProgress
+from aetheris.planner.core.progress import IndexLine, JobProgress, may_stop
 from aetheris.planner.core.submission_answers import SubmissionAnswers
-from aetheris.planner.core.watch import StuckJob, StuckJobWatch, explained_s, is_at_work, waits_for
+from aetheris.planner.core.watch import StuckJob, StuckJobWatch, explained_s, waits_for, waits_for_tries
 from aetheris.protocol.base.sealed import UnreadCreations
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import create_job
@@ -125,16 +125,20 @@ class Partition:
             self._repeated.pop(event.job_id, None)
 
     def _follow(self, progress: JobProgress, envelope: Envelope[Event]) -> None:
-        event, paused, frozen = envelope.body, progress.job.paused is not None, len(progress.job.frozen)
-        if apply(progress.job, event, envelope.record.offset):
-            progress.note(event)
-            if isinstance(event, ev.RetryScheduled):
-                progress.note_pause(event, _time(envelope))
-            if (paused and progress.job.paused is None) or len(progress.job.frozen) < frozen:
-                ready_nodes.ask_again(progress)
-            self._changed[event.job_id] = None
-            if isinstance(event, ev.ToolInvocationStarted) and event.node_id not in progress.sent.requests:
-                self._joined.append(Joined(event.idempotency_key, event.job_id, event.node_id))
+        event, job = envelope.body, progress.job
+        paused, frozen = job.paused is not None, len(job.frozen)
+        if not apply(job, event, envelope.record.offset):
+            return
+        progress.note(event)
+        if isinstance(event, ev.NodeFinished) and not may_stop(event):
+            return  # what it tells of was followed when it was folded
+        if isinstance(event, ev.RetryScheduled):
+            progress.note_pause(event, _time(envelope))
+        if (paused and job.paused is None) or len(job.frozen) < frozen:
+            ready_nodes.ask_again(progress)
+        self._changed[event.job_id] = None
+        if isinstance(event, ev.ToolInvocationStarted) and event.node_id not in progress.sent.requests:
+            self._joined.append(Joined(event.idempotency_key, event.job_id, event.node_id))
 
     def lies(self, job_id: str, offset: int) -> None:
         """Note where a record lies, of whatever kind, that has just been folded: whoever reads the job asks for it."""
@@ -274,8 +278,7 @@ class Partition:
             progress = self.jobs.get(job_id)
             if progress is not None:
                 outputs.extend(self._all(progress, self._decide(progress)))
-                self.watch.follow(progress, now_s)
-                self._count(progress)
+                self._count(progress, moves=self.watch.follow(progress, now_s))
         self._changed.clear()
         outputs.extend(map(Behind, self.behind.news()))
         return outputs
@@ -395,14 +398,18 @@ class Partition:
 
     def _decide(self, progress: JobProgress) -> Iterator[Output]:
         job = progress.job
-        if job.revision >= 0:
+        is_planned = job.revision >= 0
+        if self._held and is_planned:
             yield from self._cancel_held(progress)
+        if self._words and is_planned:
             yield from self._say_held(progress)
         if job.needs_upgrade:
             yield from _pause(progress)
-        elif job.revision >= 0 and job.terminal is None and not progress.sent.end:
+        elif is_planned and job.terminal is None and not progress.sent.end:
             yield from self._go_on(progress)
-        yield from index_lines.update(progress)
+        line = index_lines.update(progress)
+        if line is not None:
+            yield line
         if job.sealed:
             self._forget(progress)
 
@@ -448,8 +455,9 @@ class Partition:
             return None
         return entry.status, entry.paused, entry.frozen, entry.requests, bool(entry.stretches)
 
-    def _count(self, progress: JobProgress) -> None:
-        if is_at_work(progress):
+    def _count(self, progress: JobProgress, *, moves: bool) -> None:
+        """It takes up room of the jobs in flight if it goes on by itself, and not only after a long pause."""
+        if moves and not waits_for_tries(progress):
             self.in_flight.put(progress.job.job_id, progress.job.created.tenant)
         else:
             self.in_flight.drop(progress.job.job_id)

@@ -342,7 +342,7 @@ class JobProgress:
     def _follow_node(self, event: ev.NodeFinished) -> None:
         """A node may end without an invocation: a reference that leads nowhere."""
         self.sent.nodes.add(event.node_id)
-        if event.result_type == Outcome.PERMANENT and not may_go_without(self.job, event.node_id):
+        if may_stop(event) and not may_go_without(self.job, event.node_id):
             self.fail(event.node_id, event.reason or "failed")
 
     def _release(self, node_id: str) -> Sequence[str]:
@@ -353,6 +353,11 @@ class JobProgress:
             if self.missing[successor] == 0:
                 released.append(successor)
         return released
+
+
+def may_stop(event: ev.NodeFinished) -> bool:
+    """Whether the job may stop by a node's end: any other changes nothing that is decided here."""
+    return event.result_type == Outcome.PERMANENT
 
 
 def graph_of(job: JobState) -> Graph:

@@ -18,8 +18,12 @@ def reports(progress: JobProgress) -> Iterator[Output]:
     settled, progress.settled = progress.settled, []
     for node_id in settled:
         report = node_finished(progress, node_id)
-        if report is not None:
-            progress.sent.nodes.add(node_id)
+        if report is None:
+            continue
+        progress.sent.nodes.add(node_id)
+        if progress.entry(node_id).node.compensates is None:
+            yield report
+        else:
             yield Append((*report.facts, *compensation.reported(progress, node_id)))
 
 

@@ -48,14 +48,15 @@ class StuckJobWatch:
     """Reported, and nothing has happened since."""
     _quiet: OrderedDict[str, _Quiet] = field(default_factory=OrderedDict)
 
-    def follow(self, progress: JobProgress, now_s: float) -> None:
-        """Something has happened to a job just now."""
+    def follow(self, progress: JobProgress, now_s: float) -> bool:
+        """Something has happened to a job just now; whether it goes on by itself."""
         job_id = progress.job.job_id
         self.stuck.discard(job_id)
+        self._quiet.pop(job_id, None)
         if _rests(progress):
-            self._quiet.pop(job_id, None)
-        else:
-            self._put_last(job_id, _Quiet(now_s, now_s))
+            return False
+        self._quiet[job_id] = _Quiet(now_s, now_s)
+        return True
 
     def clear(self) -> None:
         """Somebody else has the jobs now."""
@@ -78,10 +79,6 @@ class StuckJobWatch:
             job_id, quiet = self._quiet.popitem(last=False)
             self._quiet[job_id] = _Quiet(quiet.since_s, now_s)
             yield job_id, now_s - quiet.since_s
-
-    def _put_last(self, job_id: str, quiet: _Quiet) -> None:
-        self._quiet[job_id] = quiet
-        self._quiet.move_to_end(job_id)
 
 
 def explained_s(progress: JobProgress) -> float:
@@ -110,12 +107,7 @@ def unstarted(progress: JobProgress) -> list[str]:
     return sorted(node_id for node_id in asked if is_untouched(progress, node_id))
 
 
-def is_at_work(progress: JobProgress) -> bool:
-    """Whether it takes up room of the jobs in flight: it goes on by itself, and not only after a long pause."""
-    return not _rests(progress) and not _waits_for_tries(progress)
-
-
-def _waits_for_tries(progress: JobProgress) -> bool:
+def waits_for_tries(progress: JobProgress) -> bool:
     """Whether all that is left to do is another try, each after a long pause."""
     if not progress.running or not progress.running <= progress.long_pauses:
         return False
