@@ -12,7 +12,7 @@ from aetheris.proofs.findings import ProofReport
 from aetheris.proofs.gate import DeclaredEnd, emergencies, gate_violations, reopenings, signed_words
 from aetheris.proofs.history import History
 from aetheris.proofs.ledger import ledger_proof
-from aetheris.proofs.openings import hidden_in
+from aetheris.proofs.openings import hidden_in, may_hide
 from aetheris.proofs.recomputed_calls import RecomputedCalls
 from aetheris.proofs.records import Fact, RawRecord, Violation, read, violation
 from aetheris.proofs.replay import replay_proof
@@ -36,7 +36,6 @@ class Audit:
         self._late = late
         self._violations: list[Violation] = []
         self._last_offset = -1
-        self._has_refs = False
         self._hidden: set[str] = set()
 
     def add(self, record: RawRecord) -> None:
@@ -50,12 +49,14 @@ class Audit:
         if fact.type == "job_sealed":
             self.lines[fact.at] = line_hash(record.value)
         self.history.add(fact)
-        self._violations.extend(broken)
-        self._has_refs = self._has_refs or "result_ref" in fact.body
-        self._hidden.update(hidden_in(record, fact.body))
-        if record.offset <= self._last_offset:
+        if broken:
+            self._violations.extend(broken)
+        if may_hide(record):
+            self._hidden.update(hidden_in(record, fact.body))
+        if record.offset > self._last_offset:
+            self._last_offset = record.offset
+        else:
             self._violations.append(violation("out_of_order", fact, "its offset is not above the one before it"))
-        self._last_offset = max(self._last_offset, record.offset)
 
     @property
     def ended(self) -> bool:
@@ -75,7 +76,7 @@ class Audit:
     @property
     def is_brief(self) -> bool:
         """Takes a report a few milliseconds at most? (Large results would have to be loaded.)"""
-        return self.chain.count <= _BRIEF and not self._has_refs
+        return self.chain.count <= _BRIEF and not self.history.references
 
     def report(
         self,
@@ -110,12 +111,12 @@ class Audit:
             *plan_violations(self.history),
             *RecomputedCalls(validity, load_blob).violations(),
             *gate_violations(validity, signers),
-            *activation_violations(self.history.facts),
+            *activation_violations(self.history),
             *ledger.violations,
             *replay.violations,
             *outcome.violations,
             *broken,
-            *_checkpoints(self.history.facts, self.chain),
+            *_checkpoints(self.history, self.chain),
         }
         return ProofReport(
             execution_hash=check.execution(count),
@@ -134,7 +135,7 @@ class Audit:
             ended_by_hand=tuple(map(DeclaredEnd, self.history.ended_by_hand)),
             ended=self.ended,
             installation=self.history.authors.installation,
-            unproven=tuple(_unproven(self.history.facts)),
+            unproven=tuple(_unproven(self.history)),
             hidden_values=len(self._hidden),
         )
 
@@ -151,24 +152,23 @@ def violations_in(facts: Sequence[Fact], signers: Sequence[TrustedSigner] | None
         *plan_violations(history),
         *RecomputedCalls(validity).violations(),
         *gate_violations(validity, signers),
-        *activation_violations(history.facts),
+        *activation_violations(history),
         *ledger_proof(validity).violations,
         *replay_proof(validity).violations,
     }
     return tuple(sorted(found))
 
 
-def _unproven(facts: Iterable[Fact]) -> Iterator[Violation]:
+def _unproven(history: History) -> Iterator[Violation]:
     """What is not signed by who may write it: it counts for nothing, and breaks no rule."""
-    for fact in facts:
-        if fact.claims:
-            yield violation("unproven_record", fact, f"{fact.claims} is not signed by who may write it")
+    for fact in history.claimed:
+        yield violation("unproven_record", fact, f"{fact.claims} is not signed by who may write it")
 
 
 def _notes(history: History) -> Iterator[Violation]:
     yield from _other_births(history)
     yield from _untimely(history)
-    yield from activation_notes(history.facts)
+    yield from activation_notes(history)
 
 
 def _other_births(history: History) -> Iterator[Violation]:
@@ -188,10 +188,10 @@ def _untimely(history: History) -> Iterator[Violation]:
         yield violation("certificate_time", fact, said)
 
 
-def _checkpoints(facts: Sequence[Fact], chain: EventChain) -> Iterator[Violation]:
+def _checkpoints(history: History, chain: EventChain) -> Iterator[Violation]:
     """What is said of a checkpoint is the chain's root over what lay below its `as_of`."""
     before: list[int] = []
-    for fact in facts:
+    for fact in history.facts if history.checkpoints else ():
         if fact.type == "state_checkpointed":
             as_of = fact.body.get("as_of")
             held = bisect_right(before, as_of) if isinstance(as_of, int) else 0

@@ -1,9 +1,10 @@
 """A job's chain, over every record in log order: version 1, a hash, and version 2, a tree (docs/verification.md)."""
 
-import hashlib
 from binascii import b2a_base64
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from hashlib import sha256
+from struct import Struct
 
 from aetheris.proofs.merkle import Tree, tree_root
 from aetheris.proofs.records import COVERED, RawRecord, event_type
@@ -12,6 +13,7 @@ VERSION = 2
 """Of the chain, as seals name it: a tree over leaves that cover more than version 1, which stands beside it."""
 _FEW = 4
 _ABSENT, _REPEATED = b"\xff\xff\xff\xff", b"\xff\xff\xff\xfe"
+_length = Struct(">I").pack
 
 
 class ChainHead:
@@ -28,10 +30,7 @@ class ChainHead:
 
     def update(self, record: RawRecord) -> bytes:
         """Append a record; the new root, 32 bytes."""
-        get = record.named.get
-        name, value = event_type(get("ce_type", b"")), b2a_base64(record.value, newline=False)
-        link = b"".join((self.root, b"\n", get("ce_id", b""), b" ", name, b" ", value))
-        self.root = hashlib.sha256(link).digest()
+        self.root = _linked(self.root, record.named, record.value)
         self.count += 1
         return self.root
 
@@ -43,10 +42,9 @@ class ChainHead:
 class EventChain:
     """Both versions over a job's records, and what they were after each record."""
 
-    __slots__ = ("_grown", "_head", "_leaves", "_roots", "_trees")
+    __slots__ = ("_grown", "_leaves", "_roots", "_trees")
 
     def __init__(self) -> None:
-        self._head = ChainHead()
         self._roots: list[bytes] = []
         self._leaves: list[bytes] = []
         self._trees: dict[int, str] = {}
@@ -54,8 +52,10 @@ class EventChain:
 
     def add(self, record: RawRecord) -> None:
         """Append a record."""
-        self._roots.append(self._head.update(record))
-        self._leaves.append(record_leaf(record))
+        roots, named, value = self._roots, record.named, record.value
+        roots.append(_linked(roots[-1] if roots else b"", named, value))
+        is_plain = len(named) == len(record.headers)
+        self._leaves.append(leaf_of(named, sha256(value).digest()) if is_plain else record_leaf(record))
 
     @property
     def leaves(self) -> Sequence[bytes]:
@@ -65,7 +65,7 @@ class EventChain:
     @property
     def count(self) -> int:
         """How many records there are."""
-        return self._head.count
+        return len(self._roots)
 
     def root(self, count: int) -> str:
         """Version 1 over the first `count` records, in hex; empty over none."""
@@ -100,19 +100,24 @@ def record_leaf(record: RawRecord) -> bytes:
     lp is a length, 4 bytes, and the bytes; FFFFFFFF alone stands for a header that is absent, FFFFFFFE for one that
     comes more than once.
     """
-    headers, value_hash = record.named, hashlib.sha256(record.value).digest()
+    headers, value_hash = record.named, sha256(record.value).digest()
     if len(headers) < len(record.headers) and (repeated := record.repeated):
         said = b"".join(_REPEATED if name in repeated else _prefixed(headers.get(name)) for name in COVERED)
-        return hashlib.sha256(b"\0%b\0\0\0\x20%b" % (said, value_hash)).digest()
+        return sha256(b"\0%b\0\0\0\x20%b" % (said, value_hash)).digest()
     return leaf_of(headers, value_hash)
 
 
 def leaf_of(headers: Mapping[str, bytes], value_hash: bytes) -> bytes:
     """The leaf of a record that has each of its headers once, from them and the SHA-256 of its value."""
     get = headers.get
-    event_id, time = _prefixed(get("ce_id")), _prefixed(get("ce_time"))
+    event_id, time = get("ce_id"), get("ce_time")
     kind, source = _kept(get("ce_type")), _kept(get("ce_source"))
-    return hashlib.sha256(b"".join((b"\0", event_id, kind, time, source, b"\0\0\0\x20", value_hash))).digest()
+    if event_id is None or time is None:
+        parts = (b"\0", _prefixed(event_id), kind, _prefixed(time), source, b"\0\0\0\x20", value_hash)
+    else:  # of each record, so without a call for each
+        sizes = _length(len(event_id)), _length(len(time))
+        parts = (b"\0", sizes[0], event_id, kind, sizes[1], time, source, b"\0\0\0\x20", value_hash)
+    return sha256(b"".join(parts)).digest()
 
 
 def event_chain_root(records: Iterable[RawRecord]) -> str:
@@ -128,8 +133,20 @@ def event_tree_root(records: Iterable[RawRecord]) -> str:
     return tree_root([record_leaf(record) for record in records]).hex()
 
 
+def _linked(root: bytes, named: Mapping[str, bytes], value: bytes) -> bytes:
+    """The root of version 1 that follows another."""
+    name, event_id = _name(named.get("ce_type", b"")), named.get("ce_id", b"")
+    return sha256(b"".join((root, b"\n", event_id, name, b2a_base64(value, newline=False)))).digest()
+
+
+@lru_cache(maxsize=256)
+def _name(ce_type: bytes) -> bytes:
+    """A type between what stands before and behind it in a link; there are few."""
+    return b" %b " % event_type(ce_type)
+
+
 def _prefixed(header: bytes | None) -> bytes:
-    return _ABSENT if header is None else len(header).to_bytes(4, "big") + header
+    return _ABSENT if header is None else _length(len(header)) + header
 
 
 @lru_cache(maxsize=256)

@@ -24,7 +24,7 @@ PERMANENT = "permanent_failure"
 class History:
     """Indexes over facts in log order. It judges nothing."""
 
-    def __init__(self, facts: Iterable[Fact] = ()) -> None:
+    def __init__(self, facts: Iterable[Fact] = ()) -> None:  # noqa: PLR0915  a line an index
         self.authors = Authorship()
         self.facts: list[Fact] = []
         self.starts: list[Fact] = []
@@ -40,6 +40,13 @@ class History:
         self.ended_by_hand: list[Fact] = []
         self.returns: dict[InvocationRef, list[int]] = defaultdict(list)
         """Where a try says that its own code has raised and can act no more."""
+        self.claimed: list[Fact] = []
+        """What isn't signed by who may write it: it says nothing."""
+        self.references: list[Fact] = []
+        """What names a large result, that lies elsewhere."""
+        self.checkpoints: list[Fact] = []
+        self.by_policy: list[Fact] = []
+        """What a policy decided."""
         self.unproven: dict[int, Fact] = {}
         """By place, what is said of tries and proved by no word: it is as if nobody had said it."""
         self.closings: dict[str, list[Fact]] = defaultdict(list)
@@ -79,9 +86,13 @@ class History:
     def add(self, fact: Fact) -> None:
         """Take the next fact."""
         self.facts.append(fact)
+        if "result_ref" in fact.body:
+            self.references.append(fact)
         taker = self._TAKERS.get(fact.type)
         if taker is not None:
             taker(self, fact)
+        elif fact.claims:
+            self.claimed.append(fact)
 
     def hash_of(self, fact: Fact, name: str) -> str:
         """As `hash_or_empty` of a field of a record; several rules ask for it, and it is computed once."""
@@ -112,7 +123,16 @@ class History:
         if fact.node and fact.text("wait_type") in NODE_WAITS:
             self.waits[fact.node].append(fact)
 
+    def _allowed(self, fact: Fact) -> None:
+        self.allowances[fact.key].append(fact)
+        self.by_policy.append(fact)
+
+    def _asked(self, fact: Fact) -> None:
+        self.requests[fact.key].append(fact)
+        self.by_policy.append(fact)
+
     def _rejected(self, fact: Fact) -> None:
+        self.by_policy.append(fact)
         self.closings[fact.key].append(fact)
         if fact.node in self.waits:
             self.waits[fact.node].append(fact)
@@ -186,12 +206,13 @@ class History:
         "approval_decided": lambda history, fact: history._answered(fact),
         "approval_voted": lambda history, fact: history.votes[fact.key].append(fact),
         "resolution_voted": lambda history, fact: history.resolution_votes.append(fact),
-        "approval_requested": lambda history, fact: history.requests[fact.key].append(fact),
-        "policy_allowed": lambda history, fact: history.allowances[fact.key].append(fact),
+        "approval_requested": lambda history, fact: history._asked(fact),
+        "policy_allowed": lambda history, fact: history._allowed(fact),
         "command_committed": lambda history, fact: history.commits[fact.key].append(fact),
         "node_finished": lambda history, fact: history.nodes_finished.append(fact),
         "job_waiting": lambda history, fact: history._waits(fact),
         "wait_completed": lambda history, fact: history._waits(fact),
+        "state_checkpointed": lambda history, fact: history.checkpoints.append(fact),
         "job_sealed": lambda history, fact: history.seals.append(fact),
         "job_stopping": lambda history, fact: history.stops.append(fact),
         "job_paused": lambda history, fact: history.pauses.append(fact),

@@ -91,7 +91,12 @@ def commitments_in(part: object) -> Iterator[str]:
 
 def hidden_values_in(record: RawRecord, body: object) -> Iterator[tuple[str, str]]:
     """(its c, its k) of each value that a record hides; `body` is what it says."""
-    return _hidden_values(body) if _MARK in record.value else iter(())
+    return _hidden_values(body) if may_hide(record) else iter(())
+
+
+def may_hide(record: RawRecord) -> bool:
+    """Whether a value may be hidden in it: in most none is, and nobody needs to look."""
+    return _MARK in record.value
 
 
 def fits(opening: Mapping[str, Any]) -> bool:

@@ -250,7 +250,7 @@ class RecomputedCalls:
         return call if edit is not None and edit.at < request.at else self._planned(request, entry, pinned)
 
     def _references(self) -> Iterator[Violation]:
-        for fact in self._validity.history.facts:
+        for fact in self._validity.history.references:
             reference = fact.body.get("result_ref")
             if reference is not None and not (is_blob(reference) and fact.body.get("result") is None):
                 yield violation("bad_reference", fact, "result_ref is no reference, or a result stands beside it")

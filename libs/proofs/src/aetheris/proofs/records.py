@@ -111,7 +111,7 @@ class RawRecord:
         return [name for name in COVERED if names.count(name) > 1]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Fact:
     """What a record says. `at` is its place in the job's history, counted from 0."""
 
@@ -120,24 +120,28 @@ class Fact:
     event_id: str
     type: str
     body: Body
-    time: str = ""
+    time: str
     """When its writer says that it was written; no rule goes by it."""
-    claims: str = ""
+    claims: str
     """The type of what is not proved to be its writer's: it says nothing, and `type` is empty."""
-    job: str = field(init=False)
+    job: str
     """The job that it names."""
-    key: str = field(init=False)
+    key: str
     """The idempotency key that it is about."""
-    invocation_id: str = field(init=False)
+    invocation_id: str
     """The try that it names."""
-    node: str = field(init=False)
+    node: str
     """The node that it is about."""
-    outcome: str = field(init=False)
+    outcome: str
     """How a call ended."""
 
-    def __post_init__(self) -> None:
+    def __init__(  # noqa: PLR0917  as that of any dataclass, but in one call
+        self, at: int, offset: int, event_id: str, kind: str, body: Body, time: str = ""
+    ) -> None:
+        self.at, self.offset, self.event_id, self.type, self.body, self.time = at, offset, event_id, kind, body, time
+        self.claims = ""
         # asked for many times a record, so looked up once; of each record, so without a call for each
-        get = self.body.get
+        get = body.get
         self.job = one if type(one := get("job_id")) is str else ""
         self.key = one if type(one := get("idempotency_key")) is str else ""
         self.invocation_id = one if type(one := get("invocation_id")) is str else ""
@@ -209,7 +213,7 @@ def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
         found.append(violation("unknown_version", fact, f"{kind.name} has a version that can't be judged"))
     else:
         found = _repeated_fields(record.key, get("ce_subject", b""), fact)
-    if kind.is_ambiguous or _is_ambiguous(ce_id):
+    if kind.is_ambiguous or b" " in ce_id or b"\n" in ce_id:
         found.append(
             violation("ambiguous_header", fact, "ce_id or ce_type holds white space, which the chain can't tell")
         )
@@ -248,7 +252,7 @@ def _type(ce_type: bytes) -> _Type:
     name = chained.decode(errors="replace")
     is_readable = name not in EVENT_TYPES or version == READABLE_VERSION
     is_readable = is_readable or (name == "plan_generated" and version == WITH_BODIES)
-    return _Type(chained, name, version, is_readable, _is_ambiguous(ce_type))
+    return _Type(chained, name, version, is_readable, b" " in ce_type or b"\n" in ce_type)
 
 
 def body_of(value: bytes) -> Body | None:
@@ -287,10 +291,6 @@ def nests_deeper(data: bytes, levels: int) -> bool:
             return False
         brackets = brackets.replace(b"()", b"")  # the innermost level of each part
     return bool(brackets)
-
-
-def _is_ambiguous(header: bytes) -> bool:
-    return b" " in header or b"\n" in header
 
 
 def _repeated_fields(key: bytes | None, subject: bytes, fact: Fact) -> list[Violation]:
