@@ -13,6 +13,7 @@ from aetheris.proofs.trust import SEAL, TrustedKey, keyring
 from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.events import JobCreated
 from aetheris.protocol.messages.submission_numbers import SubmissionAnswered, SubmissionNumber
 from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.runtime.base.clock import SystemClock
@@ -62,7 +63,10 @@ def laid(made: Draft, offset: int) -> Record:
 
 
 def job_of(record: Record) -> AuditedJob:
-    job = AuditedJob((record.key or b"").decode(), record.offset, "t", audit=Audit())
+    said = JobCreated.read(record.value)
+    number = said.receipt.model_dump() if said.receipt is not None else None
+    receipt = receipt_hash(said.job_id, said.tenant, said.request_hash, number) if number is not None else None
+    job = AuditedJob(said.job_id, record.offset, "t", receipt=receipt, audit=Audit())
     job.audit.add(raw(record))
     return job
 

@@ -55,6 +55,7 @@ def test_a_job_is_audited_from_its_birth_to_its_seal() -> None:
     assert [job.job_id for job in partition.to_seal()] == [JOB]
     assert take(partition, SEAL, 7)
     assert [*partition.live()] == []
+    assert partition.to_seal() == []
 
 
 @pytest.mark.parametrize("how", ["garbage", "two types", "two times"])
@@ -192,8 +193,7 @@ def test_a_sealed_job_leaves_memory_without_the_collector() -> None:
     history = weakref.ref(job.audit.history)
     gc.disable()
     try:
-        partition.jobs.clear()
-        partition.moved.clear()
+        take(partition, SEAL.model_copy(update={"event_count": 3}), 3)
         del job, report
         assert history() is None
     finally:

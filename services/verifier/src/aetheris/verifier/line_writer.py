@@ -120,7 +120,8 @@ class LogLines:
         if is_unjudged:
             self._answers.could_not_judge(record.offset)
         elif born is not None and name == JobCreated.event_type:
-            self._take_birth(record)
+            if born.receipt is not None:
+                self._answers.add(record.offset, born.receipt, "born")
         elif name == _ANSWERED:
             self._take_answer(record)
 
@@ -200,16 +201,6 @@ class LogLines:
             source=self._source,
             time=self._time(),
         )
-
-    def _take_birth(self, record: Record) -> None:
-        try:
-            created = JobCreated.read(record.value)
-        except ValueError:
-            return
-        if created.receipt is not None:
-            number = created.receipt.model_dump()
-            receipt = receipt_hash(created.job_id, created.tenant, created.request_hash, number)
-            self._answers.add(record.offset, receipt, "born")
 
     def _take_answer(self, record: Record) -> None:
         try:

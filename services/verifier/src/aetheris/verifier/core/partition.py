@@ -8,6 +8,7 @@ from typing import Any, cast
 from aetheris.proofs import Audit, ProofReport, RawRecord, Violation
 from aetheris.proofs.amendments import is_late_fact
 from aetheris.proofs.due_amendments import DueAmendment
+from aetheris.proofs.log_lines import receipt_hash
 from aetheris.proofs.seals import seal_payload
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.sealed import REACH, SealedNames
@@ -39,6 +40,8 @@ class AuditedJob:
     tenant: str
     trace: bool | None = None
     """Whether its submission wants it traced."""
+    receipt: str | None = None
+    """What the log of seals calls the receipt of its submission; None where it has none."""
     audit: Audit = field(default_factory=Audit)
     sealing: bool = False
     large: str | None = None
@@ -125,6 +128,8 @@ class Partition:
         self._rules = rules or PartitionRules()
         self._births = BirthJudge()
         self.jobs: dict[str, AuditedJob] = {}
+        self.ended: dict[str, AuditedJob] = {}
+        """Of these the jobs that have ended, whose seal isn't read yet."""
         self.odd: dict[str, AuditedJob] = {}
         """Jobs that are to be judged at once."""
         self.moved: dict[str, AuditedJob] = {}
@@ -165,12 +170,15 @@ class Partition:
             return None
         if job.large is None and "result_ref" in last.body:
             job.large = _large(last.body)
+        if job.audit.ended:
+            self.ended[job_id] = job
         if event_type in _TELLING and job.is_read:
             self.moved[job_id] = job
             if job.looks_odd(event_type):
                 self.odd[job_id] = job
         if event_type == JobSealed.event_type or (event_type == BirthRepeated.event_type and _is_later(job)):
             del self.jobs[job_id]
+            self.ended.pop(job_id, None)
             self.moved.pop(job_id, None)
             self._forgotten.add(job_id)
             if event_type == JobSealed.event_type and job.is_read and job.came_late():
@@ -223,8 +231,7 @@ class Partition:
 
     def to_seal(self) -> list[AuditedJob]:
         """Jobs that have ended and are not being sealed yet."""
-        ended = (job for job in self.jobs.values() if job.audit.ended and not job.needs_upgrade)
-        return [job for job in ended if not job.sealing and self.knows(job)]
+        return [job for job in self.ended.values() if not job.sealing and not job.needs_upgrade and self.knows(job)]
 
     def knows(self, job: AuditedJob) -> bool:
         """Whether a job is of those whose records are judged here; one under another root, or other rules, waits."""
@@ -298,8 +305,11 @@ def _created(record: Record) -> JobCreated | None:
         return None
 
 
-def _asked(created: JobCreated | None) -> tuple[str, bool | None]:
-    """Of a birth: the tenant, and whether it wants to be traced."""
+def _asked(created: JobCreated | None) -> tuple[str, bool | None, str | None]:
+    """Of a birth: the tenant, whether it wants to be traced, and what its receipt is called."""
     if created is None:
-        return "", None
-    return created.tenant, None if created.options is None else created.options.trace
+        return "", None, None
+    number, receipt = created.receipt, None
+    if number is not None:
+        receipt = receipt_hash(created.job_id, created.tenant, created.request_hash, number.model_dump())
+    return created.tenant, None if created.options is None else created.options.trace, receipt
