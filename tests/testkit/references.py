@@ -3,9 +3,11 @@
 import ast
 import io
 import re
+import sys
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -33,8 +35,7 @@ def in_backticks(text: str) -> set[str]:
 
 def said_in(path: Path) -> set[str]:
     """What the docstrings and comments of a module say in backticks."""
-    texts = (*_docstrings(_tree(path)), *_comments(path.read_text()))
-    return {word for text in texts for word in in_backticks(text)}
+    return set(_source(path).said)
 
 
 class Workspace:
@@ -61,26 +62,25 @@ class Workspace:
         return _NAME.fullmatch(word) is not None and not self.words.issuperset(word.removesuffix("()").split("."))
 
     @cached_property
-    def classes(self) -> dict[str, list[ast.ClassDef]]:
+    def classes(self) -> "dict[str, list[_Class]]":
         """Name → every class of that name."""
-        found: defaultdict[str, list[ast.ClassDef]] = defaultdict(list)
-        for tree in map(_tree, SOURCES):
-            for node in ast.walk(tree):
-                if isinstance(node, ast.ClassDef):
-                    found[node.name].append(node)
+        found: defaultdict[str, list[_Class]] = defaultdict(list)
+        for source in map(_source, SOURCES):
+            for one in source.classes:
+                found[one.name].append(one)
         return dict(found)
 
     @cached_property
     def words(self) -> frozenset[str]:
         """Every module, every identifier, and every word of a string that is no docstring."""
         modules = {part for path in SOURCES for part in (path.stem, path.parent.name)}
-        return frozenset(modules.union(*map(_words, SOURCES)))
+        return frozenset(modules.union(*(_source(path).words for path in SOURCES)))
 
     @cached_property
     def _ours(self) -> frozenset[str]:
         """The same of what is not tests'."""
         return frozenset().union(
-            *(_words(path) for path in SOURCES if path.relative_to(REPOSITORY).parts[0] != "tests")
+            *(_source(path).words for path in SOURCES if path.relative_to(REPOSITORY).parts[0] != "tests")
         )
 
     def _has(self, folder: Path, name: str) -> bool:
@@ -108,18 +108,43 @@ class Workspace:
     def _members(self, name: str) -> set[str]:
         """Of every class of that name, and of what it inherits from."""
         found: set[str] = set()
-        for node in self.classes.get(name, ()):
-            found |= set(_defined(node.body)) | set(_assigned_to_self(node))
-            for base in node.bases:
-                plain = base.value if isinstance(base, ast.Subscript) else base
-                inherited = plain.attr if isinstance(plain, ast.Attribute) else getattr(plain, "id", "")
+        for one in self.classes.get(name, ()):
+            found |= one.members
+            for inherited in one.bases:
                 found |= self._members(inherited) if inherited != name else set()
         return found
 
 
+@dataclass(frozen=True)
+class _Class:
+    name: str
+    members: frozenset[str]
+    bases: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What is asked of a module. Its tree is not kept: those of all modules are hundreds of MiB."""
+
+    said: frozenset[str]
+    words: frozenset[str]
+    names: frozenset[str]
+    classes: tuple[_Class, ...]
+
+
 @cache
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+def _source(path: Path) -> _Source:
+    text = path.read_text()
+    tree = ast.parse(text)
+    said = {word for one in (*_docstrings(tree), *_comments(text)) for word in in_backticks(one)}
+    classes = tuple(_class(node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return _Source(frozenset(said), frozenset(map(sys.intern, _told(tree))), frozenset(_defined(tree.body)), classes)
+
+
+def _class(node: ast.ClassDef) -> _Class:
+    plain = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
+    bases = tuple(base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "") for base in plain)
+    return _Class(node.name, frozenset((*_defined(node.body), *_assigned_to_self(node))), bases)
 
 
 def _docstrings(tree: ast.Module) -> Iterator[str]:
@@ -133,11 +158,6 @@ def _comments(text: str) -> Iterator[str]:
     if _COMMENT.search(text):
         tokens = tokenize.generate_tokens(io.StringIO(text).readline)
         yield from (token.string for token in tokens if token.type == tokenize.COMMENT)
-
-
-@cache
-def _words(path: Path) -> frozenset[str]:
-    return frozenset(_told(_tree(path)))
 
 
 def _told(tree: ast.Module) -> Iterator[str]:
@@ -157,12 +177,7 @@ def _told(tree: ast.Module) -> Iterator[str]:
 
 
 def _defines(path: Path, parts: list[str]) -> bool:
-    return path.exists() and (not parts or ".".join(parts[:2]) in _names(path))
-
-
-@cache
-def _names(path: Path) -> frozenset[str]:
-    return frozenset(_defined(_tree(path).body))
+    return path.exists() and (not parts or ".".join(parts[:2]) in _source(path).names)
 
 
 def _assigned_to_self(node: ast.ClassDef) -> Iterator[str]:
