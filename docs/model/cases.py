@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from case import Case, Constants
-from child_cases import child_ends, children
+from child_cases import child_ends, child_runs, children
 from job_cases import job_ends, jobs
 from writer_cases import births, certs, writers
 
@@ -22,6 +22,7 @@ def all_cases() -> Iterator[Case]:
     yield from births()
     yield from children()
     yield from child_ends()
+    yield from child_runs()
 
 
 _CLAIM: Constants = {

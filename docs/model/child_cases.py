@@ -1,4 +1,4 @@
-"""The cases of durable code: `Child.tla`."""
+"""The cases of durable code: `Child.tla` and `ChildRun.tla`."""
 
 from collections.abc import Iterator
 
@@ -115,4 +115,46 @@ _CHILD_ENDS: list[tuple[str, Constants, tuple[str, ...], str | None]] = [
     ("asleep", _ASLEEP, _ENDING, None),
     ("asleep_not_in_charge", {**_ASLEEP, "ChargeRule": "started"}, ("Overs",), "Overs"),
     ("asleep_edge", {"Acts": ["sleep"], "WakeRule": "edge"}, ("Overs",), "Overs"),
+]
+
+
+_RUN: Constants = {
+    "MaxK": 3,
+    "After": "all",
+    "Strict": True,
+    "AfterOn": "plan",
+    "Tell": "only",
+    "FromLog": "order",
+    "Void": "stops",
+}
+_FOLLOWED = ("FromCommitted", "SameAgain")
+
+
+def child_runs() -> Iterator[Case]:
+    """What a body is told before it is in the log (ChildRun.tla)."""
+    for name, constants, invariants, long in _RUN_HOLDS:
+        yield Case(f"child_run_{name}", "ChildRun", {**_RUN, **constants}, invariants, long=long)
+    for name, violated, constants in _RUN_FAILS:
+        yield Case(f"child_run_{name}", "ChildRun", {**_RUN, **constants}, (violated,), violates=violated)
+
+
+_RUN_HOLDS: list[tuple[str, Constants, tuple[str, ...], bool]] = [
+    ("once", {}, _FOLLOWED, False),
+    ("once_4", {"MaxK": 4}, _FOLLOWED, True),
+    ("last_alone", {"After": "last"}, _FOLLOWED, False),
+    ("told_any", {"Tell": "any"}, ("FromCommitted",), False),
+]
+
+_RUN_FAILS: list[tuple[str, str, Constants]] = [
+    ("nothing", "FromCommitted", {"After": "off"}),
+    ("last_of_several", "FromCommitted", {"After": "last", "Tell": "any"}),
+    ("group_alone", "FromCommitted", {"After": "group"}),
+    ("by_nonce", "FromCommitted", {"Strict": False}),
+    ("checked_at_start", "FromCommitted", {"AfterOn": "start"}),
+    ("void_goes_on", "FromCommitted", {"Void": "goes"}),
+    ("told_any_order", "SameAgain", {"Tell": "any"}),
+    ("log_any_order", "SameAgain", {"FromLog": "any"}),
+    ("reach_whole", "NvWhole", {}),
+    ("reach_other", "NvOther", {}),
+    ("reach_both", "NvBoth", {"Tell": "any"}),
 ]
