@@ -330,3 +330,14 @@ def test_a_job_that_has_not_completed_has_no_result_and_says_why(gateway: Script
     gateway.answers["GET", "/jobs/j1"] = (200, SUMMARY | {"status": "waiting", "why": "a waits for approval"})
     shown = call("result", "j1")
     assert (shown.exit_code, "a waits for approval" in shown.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [("unknown_job", "`aetheris jobs` lists them."), ("unknown_worker", "`aetheris workers`"), ("unknown_subject", "")],
+)
+def test_what_is_not_there_is_told_with_what_lists_such(gateway: ScriptedGateway, code: str, hint: str) -> None:
+    told = {"error": {"code": code, "message": "there is no such thing", "details": {}}}
+    gateway.answers["POST", "/subjects/erase"] = (404, told)
+    shown = call("erase", "--subject", "c-17")
+    assert (shown.exit_code, hint in shown.stderr, "lists them" in shown.stderr) == (4, True, hint != "")

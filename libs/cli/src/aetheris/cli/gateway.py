@@ -12,11 +12,10 @@ from aetheris.cli.token_files import APPROVER
 from aetheris.sdk.client import ApiError, BadRequest, Client, ResourceNotFound, Unauthorized, Unreachable
 from aetheris.sdk.client.calls import trusted
 
-_NEXT_STEPS = {
-    Exit.UNREACHABLE: ". Is it up? `aetheris up`, `aetheris doctor`.",
-    Exit.UNKNOWN_JOB: ". `aetheris jobs` lists them.",
-}
-_ROLE_MISSING = f". Of the folder's tokens `--as {APPROVER}` has every role."
+_LISTED = {"unknown_job": "jobs", "unknown_request": "approvals", "unknown_tool": "tools", "unknown_worker": "workers"}
+"""Code of what is not there → the command that lists what is."""
+_UNREACHABLE = ". Is it up? `aetheris up`, `aetheris doctor`."
+_ROLE_MISSING = f". Of the folder's tokens `--as {APPROVER}` has every role but break_glass."
 
 
 @contextmanager
@@ -33,9 +32,16 @@ def connected(data: Path, who: str | None = None) -> Generator[Client]:
             yield client
         except ApiError as error:
             ends = _exit_of(error)
-            hint = _ROLE_MISSING if error.code == "missing_role" and where.local else _NEXT_STEPS.get(ends, "")
-            message = f"{error.message.rstrip('.')}{hint}"
+            message = f"{error.message.rstrip('.')}{_hint(error.code, ends, here=where.local)}"
             raise CommandError(ends, error.code, message, **error.details) from None
+
+
+def _hint(code: str, ends: Exit, *, here: bool) -> str:
+    if code in _LISTED:
+        return f". `aetheris {_LISTED[code]}` lists them."
+    if code == "missing_role" and here:
+        return _ROLE_MISSING
+    return _UNREACHABLE if ends is Exit.UNREACHABLE else ""
 
 
 def _client(where: Target) -> Client:
