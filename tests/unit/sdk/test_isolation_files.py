@@ -136,11 +136,13 @@ def test_what_lies_where_tools_may_write_stays_open_and_nothing_new_is_lost(pod:
     work = pod / "work"
 
     def act() -> Any:
-        closed = kernel.reads_nothing_of([str(work / "login")])
+        named = [str(work / "login"), str(pod / "secrets" / "plain.key"), str(pod / "secrets" / "kafka" / "user.key")]
+        told = list(kernel.stay_open(named))
+        closed = kernel.reads_nothing_of(named[:1])
         (work / "new").write_text("new")
-        return [sorted(map(str, closed)), read(work / "login"), read(work / "new")]
+        return [told, sorted(map(str, closed)), read(work / "login"), read(work / "new")]
 
-    assert as_nobody(act) == [[], "in work/login", "new"]
+    assert as_nobody(act) == [[str(work / "login")], [], "in work/login", "new"]
 
 
 async def test_a_tool_in_a_process_of_its_own_reads_no_key_of_its_executor(pod: Path) -> None:

@@ -33,7 +33,7 @@ from aetheris.runtime.telemetry.metrics import Metric, Metrics
 from aetheris.runtime.worker.loop import Cadence, Inputs, PartitionWorker
 from aetheris.runtime.worker.unsigned import HeardMessages
 from aetheris.sdk.isolation import kernel
-from aetheris.sdk.isolation.tools import all_tools, imported
+from aetheris.sdk.isolation.tools import all_tools, imported, readable_credentials
 from aetheris.sdk.loader import Toolbox
 from aetheris.sdk.remains import of_the_engine, watch
 from aetheris.sdk.threads import THREADS
@@ -104,6 +104,8 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
     if settings.secrets is not None:
         redact_output(secrets)
     here = imported(settings, ToolsRefused) if toolbox is None else toolbox
+    if readable := readable_credentials(settings):
+        _log.warning("tools in processes of their own can read this service's credentials", files=list(readable))
     name = worker_name(settings)
     async with AsyncExitStack() as closing:
         with of_the_engine():

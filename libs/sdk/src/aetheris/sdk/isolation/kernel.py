@@ -30,6 +30,8 @@ _READ_FILE = 1 << 2
 _REFER = 1 << 13
 """To move files from one folder to another, which a ruleset without it would forbid."""
 _PATH_BENEATH = 1
+_ASKS_VERSION = 1
+_WITH_REFER = 2
 _TO_BECOME_ANOTHER = {"CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7}
 _LIBC = ctypes.CDLL(None, use_errno=True)  # loaded here: nothing may be imported between fork and use
 _IS_LINUX = sys.platform == "linux"
@@ -107,6 +109,15 @@ def reads_nothing_of(files: Collection[str]) -> Collection[Path]:
             if path not in closed | above and not entry.is_symlink():
                 _allow(ruleset, path, _READ_FILE | _REFER if entry.is_dir() else _READ_FILE)
     return closed if _restrict(ruleset) else ()
+
+
+def stay_open(files: Collection[str]) -> Collection[str]:
+    """Which of these files `reads_nothing_of` can't close to a process of this user."""
+    if not _IS_LINUX:
+        return files
+    version = _LIBC.syscall(ctypes.c_long(_CREATE_RULESET), None, ctypes.c_long(0), ctypes.c_long(_ASKS_VERSION))
+    can = version >= _WITH_REFER
+    return [file for file in files if os.access(file, os.R_OK) and not (can and any(_closable(Path(file))))]
 
 
 def _closable(file: Path) -> Iterator[Path]:

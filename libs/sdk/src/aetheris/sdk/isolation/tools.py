@@ -1,13 +1,13 @@
 """Tools that are called in processes of their own, with the checks and bounds of those that are called here."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from aetheris.sdk.context import ProbeContext, ToolContext
-from aetheris.sdk.isolation import said
+from aetheris.sdk.isolation import kernel, said
 from aetheris.sdk.isolation.errors import RaisedElsewhere
 from aetheris.sdk.isolation.frames import BadFrame
 from aetheris.sdk.isolation.hosts import Host, HostFailed, HostSetup, Relay
@@ -68,6 +68,13 @@ def imported(named: NamesTools, refused: type[Exception]) -> Toolbox | None:
         return load(",".join(named.tools), named.tools_folder)
     except ToolboxError as fault:
         raise refused(str(fault)) from None
+
+
+def readable_credentials(named: NamesTools) -> Collection[str]:
+    """The service's files of credentials that tools in processes of their own can read all the same."""
+    if named.tool_isolation == "none" or named.tool_user:
+        return ()
+    return kernel.stay_open([str(one) for one in named.credential_files])
 
 
 @asynccontextmanager
