@@ -1,11 +1,13 @@
 """Who was erased gets into the log of seals once, whoever writes, and by the word of a gateway alone."""
 
 import asyncio
+import hashlib
 import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aetheris.proofs.log_lines import erased_of, erased_payload, read_line, sign_line
@@ -23,8 +25,9 @@ from aetheris.verifier.erasure_lines import ErasureLines
 from aetheris.verifier.keys import SealKeys
 from aetheris.verifier.seallog import SealLog
 
-KEYS = SealKeys(Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate())
-K, OTHER = "a" * 32, "b" * 32
+SEALING = Ed25519PrivateKey.generate()
+KEYS = SealKeys(SEALING, Ed25519PrivateKey.generate())
+K, OTHER, STRANGER = "a" * 32, "b" * 32, Ed25519PrivateKey.generate()
 
 
 def order(pseudonym: str, key: str = ERASURE_KEY) -> Draft:
@@ -134,3 +137,18 @@ async def test_only_who_audits_partition_0_writes_and_who_takes_it_over_goes_on(
         waits.worker.numbers = (0,)
         await log_has(log, 1)
     assert logged(log) == [K]
+
+
+async def test_at_a_start_all_that_ever_were_erased_are_asked_for_in_few_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, count = MemoryLog(1), 2_000
+    persons = [hashlib.sha256(b"%d" % at).hexdigest()[:32] for at in range(count)]
+    await said(log, *map(order, persons), *[line(k, SEALING) for k in persons[:-1]], line(persons[-1], STRANGER))
+    reads: list[object] = []
+    reader = log.reader
+    monkeypatch.setattr(log, "reader", lambda *args: (reads.append(args), reader(*args))[1])
+    async with ErasureAuditor(log, tmp_path):
+        await log_has(log, count + 1)
+    assert logged(log) == persons
+    assert len(reads) < 30, len(reads)

@@ -5,6 +5,7 @@ comes next writes what the one before it has not.
 """
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 
 from aetheris.proofs.log_lines import erased_payload
 from aetheris.protocol.base.ids import derived
+from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.seal_lines import ERASURE_KEY, ErasedSubjectLine, SubjectErasure
@@ -29,6 +31,8 @@ from aetheris.verifier.token_key import KeyAway
 SOURCE = "aetheris/verifier"
 AGAIN_S = 5.0
 """After which what could not be logged, or is another's to log, is looked at again."""
+_AT_ONCE = 500
+"""Erasures that are asked for, and written, together: at a start all that ever were are asked for."""
 _WRITERS = 0
 """The partition whose auditor writes."""
 
@@ -79,24 +83,32 @@ class ErasureLines:
             self._news.set()
 
     async def _write(self) -> None:
-        for pseudonym, erased_at in tuple(self._waiting.items()):
-            is_logged = await self._seals.has_erasure(pseudonym)
-            if is_logged or (self._is_ours() and await self._append(pseudonym, erased_at)):
-                del self._waiting[pseudonym]
+        waiting = tuple(self._waiting.items())
+        for begin in range(0, len(waiting), _AT_ONCE):
+            some = dict(waiting[begin : begin + _AT_ONCE])
+            for pseudonym in await self._seals.logged_erasures(some):
+                del some[pseudonym], self._waiting[pseudonym]
+            if some and self._is_ours():
+                for pseudonym in await self._append(some):
+                    del self._waiting[pseudonym]
 
     def _is_ours(self) -> bool:
         return _WRITERS in self._worker.numbers
 
-    async def _append(self, pseudonym: str, erased_at: str) -> bool:
-        """Whether it is in the log."""
+    async def _append(self, erased: Mapping[str, str]) -> list[str]:
+        """Those that are in the log then; `erased`: pseudonym → when its key was destroyed."""
+        lines = {pseudonym: await self._line(pseudonym, erased_at) for pseudonym, erased_at in erased.items()}
+        refusals = await write_all(self._parts.appender, [(line,) for line in lines.values()])
+        for refusal in refusals:
+            _log.error("an erasure is refused", reason=refusal.why)
+        refused = {line.value for refusal in refusals for line in refusal.group}
+        return [pseudonym for pseudonym, line in lines.items() if line.value not in refused]
+
+    async def _line(self, pseudonym: str, erased_at: str) -> Draft:
         at, salt = self._parts.clock.now().isoformat(), fresh_salt()
         sign = partial(self._keys.sign_line, erased_payload(pseudonym=pseudonym, erased_at=erased_at, at=at, salt=salt))
         signed = await asyncio.to_thread(sign) if self._keys.is_elsewhere else sign()
         line = ErasedSubjectLine.model_validate(signed)
-        said = draft(
+        return draft(
             Topic.JOBS_SEALS, line, key=line.type_name, id=derived(line.type_name, salt), source=SOURCE, time=at
         )
-        refusals = await write_all(self._parts.appender, [(said,)])
-        for refusal in refusals:
-            _log.error("an erasure is refused", reason=refusal.why)
-        return not refusals

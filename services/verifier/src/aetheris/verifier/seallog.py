@@ -4,7 +4,7 @@ Every record is a leaf; one that no trusted key signed says nothing.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -172,15 +172,17 @@ class SealLog:
         await self.checkpoint()
         return [await self._proved(line) for line in await self._erased(pseudonym)]
 
-    async def has_erasure(self, pseudonym: str) -> bool:
-        """Whether a line says that a person was erased.
+    async def logged_erasures(self, pseudonyms: Collection[str]) -> set[str]:
+        """Of these persons those of whom a line says that they were erased: read in a few goes, however many.
 
         Raises:
             SealLogForked, LogError.
         """
         async with self._lock, self._in_time():
             await self._catch_up()
-        return bool(await self._erased(pseudonym))
+        offsets = [offset for pseudonym in pseudonyms for offset in self._lines.of_erased(pseudonym)]
+        found = await self._signed_lines(sorted(offsets))
+        return {erased[0] for _, said in found if (erased := erased_of(said)) is not None} & set(pseudonyms)
 
     async def interim(self, tenant: str, job_id: str) -> list[tuple[str, str]]:
         """(line, tlog-proof) of the newest interim seals of a tenant's job, the newest first.
@@ -201,19 +203,20 @@ class SealLog:
 
     async def _signed_lines(self, offsets: Sequence[int]) -> list[tuple[bytes, Mapping[str, Any]]]:
         """Those of the lines at these offsets that a trusted key has signed, with what they say."""
-        keys, found = keyring(self._keys.trusted, SEAL), list[tuple[bytes, Mapping[str, Any]]]()
+        keys, found = keyring(self._keys.trusted, SEAL), dict[int, tuple[bytes, Mapping[str, Any]]]()
+        wanted, stretches = set(offsets) - self._forged, Stretches()
+        for offset in sorted(wanted):
+            stretches.add(offset)
         async with self._in_time():
-            for offset in dict.fromkeys(offsets):
-                if offset in self._forged:
-                    continue
-                async for records in replay(self._log, PLACE, offset, offset + 1):
-                    said = read_line(records[0].value, keys)
-                    if said is not None:
-                        found.append((records[0].value, said))
-                    else:
-                        self._forged.add(offset)
-                    break
-        return found
+            for begin, end in stretches.told():
+                async for records in replay(self._log, PLACE, begin, end):
+                    for record in (one for one in records if one.offset in wanted):
+                        said = read_line(record.value, keys)
+                        if said is not None:
+                            found[record.offset] = record.value, said
+                        else:
+                            self._forged.add(record.offset)
+        return [found[offset] for offset in dict.fromkeys(offsets) if offset in found]
 
     @asynccontextmanager
     async def _in_time(self) -> AsyncGenerator[None]:
