@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from aetheris.protocol.base.hidden_values import HiddenValue
+from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.base.whole_file import write_whole
 from aetheris.runtime.blobs.store import BlobMissing, FolderBlobs
+from aetheris.runtime.process.settings import SubjectSettings
+from aetheris.runtime.process.subject_store import hiding_of
 from aetheris.runtime.subjects.hidden_store import HiddenStore, SealedValue, blob_path, sealed
 from aetheris.runtime.subjects.kms import (
     FileKms,
@@ -305,3 +308,17 @@ async def test_nothing_that_is_raised_says_whose_it_is(tmp_path: Path) -> None:
     with pytest.raises(SubjectKeyError) as raised:
         await keys.enrolled("acme", ["ann"])
     assert "ann" not in str(raised.value)
+
+
+@pytest.mark.parametrize("place", ["s3://bucket", "s3://bucket/keys", "vault+https://v/keys", "file:///keys"])
+def test_a_bucket_is_no_folder_of_keys_and_none_is_made_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_file_key(tmp_path / "kms")
+    settings = SubjectSettings.model_construct(subject_keys=Path(place), subject_kms=str(tmp_path / "kms"))
+    with pytest.raises(KmsRefused, match="AETHERIS_SUBJECT_KEYS must be a folder"):
+        hiding_of(settings, FolderBlobs(tmp_path / "blobs"), SystemClock())
+    assert [path.name for path in tmp_path.iterdir()] == ["kms"]
+    settings = SubjectSettings.model_construct(subject_keys=Path("kept:here/keys"), subject_kms=str(tmp_path / "kms"))
+    assert hiding_of(settings, FolderBlobs(tmp_path / "blobs"), SystemClock()) is not None

@@ -1,5 +1,6 @@
 """What hides people's values and opens them, as the settings have it (docs/hidden-values.md)."""
 
+import re
 from pathlib import Path
 
 from aetheris.runtime.base.clock import Clock
@@ -11,15 +12,21 @@ from aetheris.runtime.subjects.kms import FileKms, Kms, KmsRefused
 from aetheris.runtime.subjects.subject_keys import SubjectKeys
 from aetheris.runtime.subjects.vault_kms import VaultKms
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+"""What a path begins with that was meant to be none: as a path it would be a folder of this process alone."""
+
 
 def hiding_of(settings: SubjectSettings, blobs: Blobs, clock: Clock) -> HiddenStore | None:
     """None where no store of keys is set: then nothing is hidden, and nothing hidden is opened.
 
     Raises:
-        KmsRefused: the key that wraps them is not set, or can't be used.
+        KmsRefused: they are not in a folder, or the key that wraps them is not set, or can't be used.
     """
     if settings.subject_keys is None:
         return None
+    if _URL.match(str(settings.subject_keys)):
+        rule = "a folder that gateway and executors share, and no bucket: one that keeps versions keeps destroyed keys"
+        raise KmsRefused(f"AETHERIS_SUBJECT_KEYS must be {rule}")
     if settings.subject_kms is None:
         raise KmsRefused("AETHERIS_SUBJECT_KEYS is set, and AETHERIS_SUBJECT_KMS names nothing that wraps its keys")
     return HiddenStore(SubjectKeys(settings.subject_keys, _kms(settings.subject_kms), clock.now), blobs)
