@@ -24,7 +24,8 @@ def tree_root(leaves: Sequence[bytes]) -> bytes:
         # an odd one rises as it is until it has a sibling: so do the unequal subtrees of the definition
         rest = level[-1:] if len(level) % 2 else ()
         pairs = zip(level[::2], level[1::2], strict=False)
-        level = [*(sha256(b"\1" + left + right).digest() for left, right in pairs), *rest]
+        level = [sha256(b"\1" + left + right).digest() for left, right in pairs]
+        level.extend(rest)
     return level[0] if level else EMPTY_ROOT
 
 

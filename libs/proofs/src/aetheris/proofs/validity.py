@@ -187,9 +187,9 @@ class Validity:
             yield "token"
         if not self._plan_in_force(start, planned):
             yield "plan"
-        if self._stopped(start, planned):
+        if self.history.stops and self._stopped(start, planned):
             yield "stopped"
-        if self._paused(at):
+        if self._pauses and self._paused(at):
             yield "paused"
         if self.history.freezes and self._frozen.hold(planned.entry.get("tool"), at):
             yield "frozen"
@@ -198,7 +198,7 @@ class Validity:
         gone = self.history.workers_ended
         if gone and start.worker is not None and gone.get(start.worker, at) < at:
             yield "worker_ended"
-        if self._decision(key, at) not in (None, "approve"):
+        if self.history.decisions and self._decision(key, at) not in (None, "approve"):
             yield "refused"
         if self._node_taken(start):
             yield "node_guard"
@@ -313,8 +313,6 @@ class Validity:
 
     def _stopped(self, start: Fact, planned: Planned) -> bool:
         """By the entry in force, whichever revision the record names: only compensations start behind a stop."""
-        if not self.history.stops:
-            return False
         plans, revision = self.history.plans, planned.revision
         undoes, since = plans.compensates(start.node, revision), plans.since(start.node, revision)
         stops = (stop for stop in self.history.stops if stop.at < start.at)
@@ -391,7 +389,10 @@ class Validity:
         return Planned(revision, plans.node(node, revision), plans.tool_of(node, revision)).irreversible
 
     def _node_taken(self, start: Fact) -> bool:
-        others = [key for key in self.keys_of_node(start.node) if key != start.key]
+        started = self._keys_of_node.get(start.node)
+        if not started:
+            return False
+        others = [key for key in started if key != start.key]
         return any(self._blocks_node(key, start.at) for key in others)
 
     def _blocks_node(self, key: str, at: int) -> bool:
