@@ -48,15 +48,19 @@ def words(name: str) -> CallWords:
     return chain
 
 
+def worded(job: JobState, event: ev.Event) -> ev.Event:
+    """A body's call without a word has the next that the body has."""
+    by = _NAMED.get(event.invocation_id) if isinstance(event, ev.CallPlanned) and event.word is None else None
+    if by is None or not isinstance(event, ev.CallPlanned):
+        return event
+    of = job.bodies.of.get(event.parent) if job.bodies is not None else None
+    name, number = _OF_CALLS.get((of.next_word if of is not None else None) or "", ("", 0))
+    return event.model_copy(update={"word": words(by).word(number if name == by else 0)})
+
+
 def take(job: JobState, event: ev.Event, offset: int = 99) -> bool:
-    """Fold one more; a body's call without a word has the next that the body has."""
-    if isinstance(event, ev.CallPlanned) and event.word is None:
-        by = _NAMED.get(event.invocation_id)
-        of = job.bodies.of.get(event.parent) if job.bodies is not None else None
-        name, number = _OF_CALLS.get((of.next_word if of is not None else None) or "", ("", 0))
-        if by is not None:
-            event = event.model_copy(update={"word": words(by).word(number if name == by else 0)})
-    return apply(job, event, offset)
+    """Fold one more, with a word where it needs one."""
+    return apply(job, worded(job, event), offset)
 
 
 def fold_bodies(*events: ev.Event) -> JobState:

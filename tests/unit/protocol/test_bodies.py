@@ -180,9 +180,37 @@ def test_an_edit_stands_whoever_plans_the_call_again() -> None:
     job = fold(FLOW, body("b1"), call("b1", A, "pay", node="p.x"), edit, reopened("b1"), body("b2", token=2))
     assert take(job, call("b2", A, "pay", node="p.x"))
     assert take(job, done)
+    for event in (reopened("b2"), body("b3", token=3), call("b3", A, "pay", node="p.x")):
+        assert take(job, event)
+    assert not take(job, call("b3", B, "pay", node="p.x"))
     assert take(job, allowed)
-    assert start_is_void(job, first("b2", "t1", A, "pay", node="p.x")) is not None
-    assert take(job, first("b2", "t2", B, "pay", node="p.x"))
+    assert start_is_void(job, first("b3", "t1", A, "pay", node="p.x")) is not None
+    assert take(job, first("b3", "t2", B, "pay", node="p.x"))
+
+
+def test_what_was_refused_is_planned_no_more() -> None:
+    """The body has been told so; another call has another id."""
+    no = about(ev.InvocationRejected, "p.x", args=A, reason=RejectReason.POLICY)
+    job = fold(FLOW, body("b1"), call("b1", A, node="p.x"), no)
+    assert not take(job, call("b1", A, node="p.x"))
+    assert not take(job, call("b1", B, node="p.x"))
+
+
+def test_the_place_of_what_undoes_a_call_is_free() -> None:
+    taken = graph(*GRAPH["nodes"], {"id": "p.x.undo"}, **GRAPH["tools"])
+    job = fold(with_bodies(taken), body("b1"))
+    undo = {"tool": "act", "args": {}}
+    assert not take(job, call("b1", A, node="p.x", compensate_with=undo))
+    assert take(job, call("b1", A, node="p.y", compensate_with=undo))
+
+
+def test_a_body_plans_nothing_of_anothers_whose_name_begins_with_its_own() -> None:
+    two = graph(*GRAPH["nodes"], {"id": "p.a", "kind": "workflow", "tool": "flow"}, **GRAPH["tools"])
+    job = fold(with_bodies(two), body("b1"), call("b1", A, node="p.a.x"))
+    start = started("p.a", "c1", tool="flow").model_copy(update={"plans": words("c1").plans})
+    assert take(job, start)
+    assert not take(job, call("c1", A, node="p.a.x", parent="p.a"))
+    assert take(job, call("c1", A, node="p.a.y", parent="p.a"))
 
 
 def test_an_edit_of_a_call_that_was_planned_otherwise_since_changes_nothing() -> None:

@@ -73,6 +73,8 @@ def outcome_hash(validity: Validity, load_blob: LoadBlob | None = None, upto: in
     found: list[Violation] = []
     for node in history.plans.order(revision):
         finished = last.get(node)
+        if history.plans.is_call(node) and _settling(validity, node, limit) is None:
+            continue  # what code tried in vain, or only planned, is no outcome of it
         result_type = finished.text("result_type") if finished is not None else ""
         try:
             rows.append([node, result_type, _output(validity, node, finished, load_blob, limit)])

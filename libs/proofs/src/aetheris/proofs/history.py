@@ -61,6 +61,10 @@ class History:
         self.confirmations: list[Fact] = []
         """The waits for somebody to accept what could not be confirmed, and their ends."""
         self.allowances: dict[str, list[Fact]] = defaultdict(list)
+        self.decided_nodes: dict[str, list[Fact]] = defaultdict(list)
+        self.calls_planned: list[Fact] = []
+        """What bodies plan."""
+        self.workflows_accepted: list[Fact] = []
         self.commits: dict[str, list[Fact]] = defaultdict(list)
         self.nodes_finished: list[Fact] = []
         self.waits: dict[str, list[Fact]] = defaultdict(list)
@@ -139,6 +143,7 @@ class History:
 
     def _answered(self, fact: Fact) -> None:
         self.decisions[fact.key].append(fact)
+        self.decided_nodes[fact.node].append(fact)
         if fact.text("decision") == "edit":
             self.edits[fact.node].append(fact)
 
@@ -172,7 +177,7 @@ class History:
     def _planned(self, fact: Fact) -> None:
         if self.stops or any(entry.get("compensates") for entry in entries_of(fact)):
             self.late_plans.append(fact)
-        else:
+        elif not self.plans.bodies:  # where nodes have bodies, what follows only undoes
             self.plans.add(fact)
         self.first_plan = self.first_plan or fact
 
@@ -204,6 +209,8 @@ class History:
         "invocation_in_doubt": lambda history, fact: history._in_doubt(fact),
         "worker_ended": lambda history, fact: history._worker_ended(fact),
         "approval_decided": lambda history, fact: history._answered(fact),
+        "call_planned": lambda history, fact: history.calls_planned.append(fact),
+        "workflow_accepted": lambda history, fact: history.workflows_accepted.append(fact),
         "approval_voted": lambda history, fact: history.votes[fact.key].append(fact),
         "resolution_voted": lambda history, fact: history.resolution_votes.append(fact),
         "approval_requested": lambda history, fact: history._asked(fact),

@@ -1,5 +1,6 @@
 """Where a key stands at a position, and what brought it there: the answers of `Validity`."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -62,3 +63,24 @@ class Settlement:
     def succeeded(self) -> bool:
         """Its effect stands."""
         return self.outcome == "success"
+
+
+def is_number(value: object, expected: int) -> bool:
+    """Exactly that integer; true is no 1."""
+    return not isinstance(value, bool) and isinstance(value, int) and value == expected
+
+
+def pause_steps(pauses: Iterable[Fact]) -> list[tuple[int, bool]]:
+    """By place, whether a pause stands behind it: each has the next number, and ends by its own or for good."""
+    steps: list[tuple[int, bool]] = []
+    paused, number = False, 0
+    for fact in pauses:
+        if fact.type == "job_paused":
+            counts = not paused and is_number(fact.body.get("number"), number + 1)
+            paused, number = paused or counts, number + counts
+        elif fact.type == "job_resumed":
+            paused = paused and not is_number(fact.body.get("number"), number)
+        else:
+            return [*steps, (fact.at, False)]
+        steps.append((fact.at, paused))
+    return steps

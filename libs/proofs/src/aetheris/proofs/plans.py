@@ -9,6 +9,8 @@ from aetheris.proofs.canonical import hash_or_empty
 from aetheris.proofs.records import Body, Fact
 from aetheris.proofs.value_references import targets
 
+BODIES = ("workflow", "session")
+"""The kinds of nodes that plan calls themselves."""
 _DEFAULTS: dict[str, Any] = {"kind": "tool", "args": {}, "depends_on": [], "occurrence": 1, "irreversible": False}
 
 
@@ -24,6 +26,9 @@ class Plans:
         self.adopted: frozenset[str] = frozenset()
         """The steps of earlier jobs that it may refer to: JOB/NODE."""
         self.effective: set[int] = set()
+        self.bodies: frozenset[str] = frozenset()
+        """The nodes that plan calls themselves; such stand in the first plan."""
+        self._calls: set[str] = set()
 
     def add(self, fact: Fact) -> None:
         """Take a plan_generated; a repeated revision, a gap, or what is no plan changes nothing."""
@@ -35,6 +40,11 @@ class Plans:
         added = {_text(entry, "id"): _needs(entry) for entry in entries}
         if not self._is_graph(entries, added, self._tools.keys() | _mapping(part.get("tools")).keys()):
             return
+        bodies = [entry for entry in entries if entry.get("kind") in BODIES]
+        said = fact.body.get("bodies") is True
+        if (bodies or said) and not (said and self._may_have(bodies, _mapping(part.get("tools")))):
+            return
+        self.bodies |= {_text(entry, "id") for entry in bodies}
         self._needs |= added
         for entry in entries:
             self._nodes.setdefault(str(entry.get("id")), []).append((revision, entry))
@@ -43,6 +53,29 @@ class Plans:
         self._places.append(fact.at)
         self._orders.clear()
         self.effective.add(fact.at)
+
+    def plan_call(self, name: str, entry: Body) -> None:
+        """A body plans a call, or plans it otherwise; it comes after nothing. No revision comes of it."""
+        self._nodes[name] = [(0, entry)]
+        self._needs[name] = set()
+        self._calls.add(name)
+        self._orders.clear()
+
+    def knows(self, name: str) -> bool:
+        """Whether there is a node of this name."""
+        return name in self._nodes
+
+    def is_call(self, name: str) -> bool:
+        """Whether a body has planned it."""
+        return name in self._calls
+
+    def _may_have(self, bodies: Sequence[Body], tools: Body) -> bool:
+        """They stand in the first plan, and do nothing themselves."""
+        if self._places or not bodies:
+            return False
+        pins = [_mapping(tools.get(_text(entry, "tool"))) for entry in bodies if entry.get("kind") == "workflow"]
+        harmless = all(pin.get("effect_class") == "pure" and pin.get("irreversible") is not True for pin in pins)
+        return harmless and all(entry.get("irreversible") is not True for entry in bodies)
 
     def _is_graph(self, entries: Sequence[Body], added: Mapping[str, set[str]], tools: Set[str]) -> bool:
         """Ids that stand once, tools that are pinned, and needs that the plan then meets, none of them in a circle?"""
@@ -98,7 +131,7 @@ class Plans:
         if not old or not new or not 0 <= named <= forced:
             return False
         return old is new or (
-            _entry_hash(old) == _entry_hash(new)
+            entry_hash(old) == entry_hash(new)
             and hash_or_empty(self.tool_of(node_id, named)) == hash_or_empty(self.tool_of(node_id, forced))
         )
 
@@ -133,7 +166,7 @@ def is_declared(undo: Body, undone: Body) -> bool:
         "compensates": undone.get("id"),
     }
     free = ("depends_on", "retry")
-    return _entry_hash(expected) == _entry_hash({name: value for name, value in undo.items() if name not in free})
+    return entry_hash(expected) == entry_hash({name: value for name, value in undo.items() if name not in free})
 
 
 def entries_of(fact: Fact) -> list[Body]:
@@ -193,7 +226,7 @@ def _version(entries: list[tuple[int, Body]], revision: int) -> tuple[int, Body]
     return entries[index - 1] if index else (-1, {})
 
 
-def _entry_hash(entry: Body) -> str:
+def entry_hash(entry: Body) -> str:
     """Absent and default are one; Python's own equality would take true for 1."""
     return hash_or_empty({**_DEFAULTS, **{name: value for name, value in entry.items() if value is not None}})
 

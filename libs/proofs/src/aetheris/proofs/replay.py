@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from aetheris.proofs.compensation import COMPENSATED, compensation_violations, succeeded
 from aetheris.proofs.history import PERMANENT, RETRYABLE, SUCCESSES, History
-from aetheris.proofs.phases import Settlement
+from aetheris.proofs.phases import Settlement, is_number
 from aetheris.proofs.records import Fact, Violation, violation
-from aetheris.proofs.validity import Validity, is_number, token_of
+from aetheris.proofs.validity import Validity, token_of
 
 DONE = frozenset({"success", "side_effect_committed", "compensated"})
 TOOK_EFFECT = frozenset({"success", "side_effect_committed", "compensatable_failure"})
@@ -102,7 +102,8 @@ def scan(validity: Validity) -> Context:
         elif fact.type in ("approval_requested", "approval_decided"):
             _hear(fact, state)
         elif _closes(fact, state):
-            settled[key] = fact.at
+            if validity.may_settle(fact):
+                settled[key] = fact.at
         else:
             _hand_over(validity, fact, state)
     return Context({key: at for key, at in settled.items() if key in started}, frozenset(started - settled.keys()))
@@ -269,9 +270,14 @@ def _completion(validity: Validity) -> Iterator[Violation]:
     end = history.end
     if end is None or end.type != "job_completed":
         return
-    done = {fact.node for fact in history.nodes_finished if fact.at < end.at and fact.text("result_type") in DONE}
+    told = [fact for fact in history.nodes_finished if fact.at < end.at]
+    done = {fact.node for fact in told if fact.text("result_type") in DONE}
     for node in history.plans.order(history.plans.in_force(end.at)):
-        if node not in done and not _gone_without(validity, node, end):
+        if history.plans.is_call(node):
+            missing = any(True for _ in validity.keys_of_node(node)) and all(fact.node != node for fact in told)
+        else:
+            missing = node not in done and not _gone_without(validity, node, end)
+        if missing:
             yield violation("incomplete", end, f"the job is completed, but node {node} is not done")
             return
 

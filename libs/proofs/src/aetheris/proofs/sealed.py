@@ -9,10 +9,10 @@ from aetheris.proofs.amendments import amends, grown
 from aetheris.proofs.chain import VERSION, EventChain
 from aetheris.proofs.execution import LoadBlob, OutcomeHash, execution_hash, outcome_hash
 from aetheris.proofs.history import TERMINAL
-from aetheris.proofs.phases import Phase
+from aetheris.proofs.phases import Phase, is_number
 from aetheris.proofs.records import Body, Fact, Violation, violation
 from aetheris.proofs.trust import SEAL, TrustedKey, keyring
-from aetheris.proofs.validity import Validity, is_number
+from aetheris.proofs.validity import Validity
 
 AFTER_SEAL = frozenset({"job_sealed", "effect_confirmed", "confirmation_failed"})
 _UNSIGNED = frozenset({"seal_unknown_key", "seal_signature"})

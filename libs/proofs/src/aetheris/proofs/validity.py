@@ -15,7 +15,8 @@ from typing import cast
 
 from aetheris.proofs.frozen_calls import FrozenCalls
 from aetheris.proofs.history import PERMANENT, SUCCESSES, History
-from aetheris.proofs.phases import OPEN, ApprovalToken, Handover, Phase, Planned, Settlement
+from aetheris.proofs.phases import OPEN, ApprovalToken, Handover, Phase, Planned, Settlement, is_number, pause_steps
+from aetheris.proofs.planned_calls import PlannedCalls
 from aetheris.proofs.plans import entries_of, is_declared
 from aetheris.proofs.records import Body, Fact
 
@@ -40,13 +41,17 @@ class Validity:
         self._settlements: dict[str, Settlement] = {}
         self._refuted: dict[str, int] = {}
         self._void: set[tuple[str, str, str]] = set()
-        self._pauses = _pause_steps(history.pauses)
+        self._pauses = pause_steps(history.pauses)
         self._frozen = FrozenCalls(history)
-        for fact in sorted((*history.starts, *history.late_plans), key=lambda fact: fact.at):
-            if fact.type == "plan_generated":
-                self._admit(fact)
-            else:
+        self._calls = PlannedCalls(self) if history.plans.bodies else None
+        of_bodies = self._calls.judged() if self._calls is not None else ()
+        for fact in sorted((*history.starts, *history.late_plans, *of_bodies), key=lambda fact: fact.at):
+            if fact.type == "tool_invocation_started":
                 self._judge(fact)
+            elif fact.type == "plan_generated":
+                self._admit(fact)
+            elif self._calls is not None:
+                self._calls.take(fact)
 
     def void_reasons(self, start: Fact) -> tuple[str, ...]:
         """Why a started record is void, by rule; empty for a valid one."""
@@ -164,6 +169,8 @@ class Validity:
         if reasons:
             self._void.add(_invocation(start))
             return
+        if self._calls is not None:
+            self._calls.begin(start, is_first=not self.valid[start.key])
         self.valid[start.key].append(start)
         self.valid_by_invocation[start.invocation_id].append(start)
         self._keys_of_node[start.node][start.key] = None
@@ -206,7 +213,7 @@ class Validity:
             yield "attempt"
         if body.get("external_key") != f"aetheris:{start.job}:{start.node}:{attempt}":
             yield "external_key"
-        if not self._after_holds(start):
+        if not self.after_holds(start):
             yield "after"
         asking = self.askings(key, at)[-1] if earlier else ApprovalToken()
         if self.history.requests and self._unanswered(start, asking):
@@ -215,6 +222,8 @@ class Validity:
             yield "not_approved"
         if irreversible and self._content_taken(start):
             yield "content_guard"
+        if self._calls is not None:
+            yield from self._calls.broken(start, planned)
 
     def _paused(self, at: int) -> bool:
         before = bisect_left(self._pauses, at, key=lambda step: step[0])
@@ -273,7 +282,13 @@ class Validity:
             self._refuted[key] = index + 1
         return None
 
+    def may_settle(self, fact: Fact) -> bool:
+        """Whether nothing that is asked of bodies keeps a record from settling its key."""
+        return self._calls is None or self._calls.may_settle(fact)
+
     def _settles(self, fact: Fact) -> Settlement | None:
+        if not self.may_settle(fact):
+            return None
         live = self.live(fact.key, fact.at)
         if fact.type == "invocation_rejected":
             return self._rejects(fact, live)
@@ -407,7 +422,8 @@ class Validity:
         settled = self.settlement(key, at)
         return settled is None or settled.succeeded or not settled.sure
 
-    def _after_holds(self, start: Fact) -> bool:
+    def after_holds(self, start: Fact) -> bool:
+        """Whether what a record says that it builds on has settled just so."""
         named = start.body.get("after")
         if named is None:
             return True
@@ -429,6 +445,12 @@ class Validity:
         What a human retries, only by a decision about that retry.
         """
         return self.allowance(start, asking) is not None or self._said_yes(start, asking)
+
+    def repeats(self, start: Fact) -> bool:
+        """Whether a body may make an irreversible call again: a rule lets it, or a human has said yes to just this."""
+        asking = self.askings(start.key, start.at)[-1]
+        said = self.allowance(start, asking)
+        return (said is not None and said.body.get("repeats") == "allow") or self._said_yes(start, asking)
 
     def _unanswered(self, start: Fact, asking: ApprovalToken) -> bool:
         """Whether a human was asked about the call, and has not said yes to just this."""
@@ -456,32 +478,11 @@ def _content(start: Fact) -> tuple[str, str]:
     return start.text("content_key"), str(start.body.get("occurrence", 1))
 
 
-def is_number(value: object, expected: int) -> bool:
-    """Exactly that integer; true is no 1."""
-    return not isinstance(value, bool) and isinstance(value, int) and value == expected
-
-
 def _first_within(facts: Iterable[Fact], asking: ApprovalToken, at: int) -> Fact | None:
     """The first one that carries the token, where it was asked for and before a position."""
     return next(
         (fact for fact in facts if asking.since < fact.at < at and is_number(token_of(fact), asking.token)), None
     )
-
-
-def _pause_steps(pauses: Iterable[Fact]) -> list[tuple[int, bool]]:
-    """By place, whether a pause stands behind it: each has the next number, and ends by its own or for good."""
-    steps: list[tuple[int, bool]] = []
-    paused, number = False, 0
-    for fact in pauses:
-        if fact.type == "job_paused":
-            counts = not paused and is_number(fact.body.get("number"), number + 1)
-            paused, number = paused or counts, number + counts
-        elif fact.type == "job_resumed":
-            paused = paused and not is_number(fact.body.get("number"), number)
-        else:
-            return [*steps, (fact.at, False)]
-        steps.append((fact.at, paused))
-    return steps
 
 
 def token_of(fact: Fact) -> object:

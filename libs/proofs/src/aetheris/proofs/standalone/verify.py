@@ -713,11 +713,64 @@ class Entry:
 
 
 NO_ENTRY = Entry()
+BODIES = ("workflow", "session")  # the kinds of nodes whose bodies, code that runs, plan calls
+MAX_CALLS = 10_000  # of one body
+FIELDS = set(  # of a node
+    "id kind tool args depends_on retry compensate_with compensates occurrence irreversible timeout_s wait form".split()
+)
+
+
+@dataclass
+class Planned:
+    """A call that a body plans: whose it is, what was asked for, and what starts (a human may have edited it)."""
+
+    parent: str
+    by: str  # the body that planned it last
+    asked: str  # the entry's hash
+    key: str
+    args_hash: str
+    entry: Entry
+    weight: int  # in frontiers; 0 where it only reads
+
+
+@dataclass
+class Body:
+    """The code of a node, in the try of it that began last, and what its calls come to."""
+
+    nonce: str = ""
+    call: Any = None  # the node's
+    expected: int = 0  # of what was recorded when it began
+    has_asked: bool = False  # for that
+    word: str = ""  # whose preimage is that of its next call
+    calls: int = 0
+    recorded: int = 0
+    open: list[tuple[Any, int]] = field(default_factory=list[tuple[Any, int]])  # calls that have begun, with weights
+    waived: dict[str, set[str]] = field(default_factory=dict[str, set[str]])  # for the code with this hash
+
+    def frontier(self) -> str:
+        return f"{self.expected % 2**256:064x}"
+
+    def has_open(self) -> bool:
+        """Are there calls that have not settled? What surely failed is recorded no more."""
+        while self.open and self.settled(*self.open[-1]):
+            self.open.pop()
+        return bool(self.open)
+
+    def settled(self, call: Any, weight: int) -> bool:
+        if call.settled and call.outcome != "success" and call.sure:
+            self.recorded -= weight
+        return call.settled is not None
 
 
 def needs(says: dict[str, Any]) -> set[str]:
     """The nodes that a node comes after, or whose results it uses."""
     return {*map(str, listed(says.get("depends_on"))), *references(says.get("args"))}
+
+
+def awaited(says: dict[str, Any]) -> str:
+    """The key of the signal that a node waits for."""
+    key = mapping(says.get("wait")).get("key")
+    return key if isinstance(key, str) else ""
 
 
 def references(part: Any) -> Iterator[str]:
@@ -820,6 +873,9 @@ class Job:
         adopted = continued(self.created, "adopted")
         self.adopted = {f"{one.get('job_id')}/{one.get('node_id')}" for one in adopted}  # what plans may refer to
         self.tools: dict[str, dict[str, Any]] = {}
+        self.bodies: dict[str, Body] = {}  # of each node that has one
+        self.planned_calls: dict[str, Planned] = {}  # by node
+        self.awaited: set[str] = set()  # keys of signals that nodes wait for
         self.calls: dict[str, Call] = defaultdict(Call)
         self.calls_of: dict[str, dict[str, Call]] = defaultdict(dict)  # by node
         self.twins_of: dict[tuple[str, str], dict[str, Call]] = defaultdict(dict)  # irreversible, by what it means
@@ -840,6 +896,7 @@ class Job:
         self.undone_at = math.inf
         self.end: Record | None = None
         self.edits: list[Record] = []
+        self.said_yes: list[Record] = []  # decisions that are no refusal
         self.identity = Identity(self, blobs or {})
         self.accepting: Record | None = None  # who is asked to accept what could not be confirmed
         self.acceptances: list[Record] = []  # votes on that, where several must accept it
@@ -897,8 +954,12 @@ class Job:
         late = self.by_type["job_stopping"] or any(says.get("compensates") for says in entries)
         if late and not (self.may_compensate() and all(map(self.undoes, entries))):
             return
+        if self.bodies and not late:
+            return  # what follows only undoes
         tools = self.tools | {name: mapping(tool) for name, tool in mapping(mapping(part).get("tools")).items()}
         if type(revision) is not int or revision != len(self.plans) or not self.is_graph(entries, tools):
+            return
+        if not self.may_have_bodies(plan, entries, tools):
             return
         self.needs |= {says["id"]: needs(says) for says in entries}
         self.found += broken(
@@ -912,6 +973,182 @@ class Job:
             tool = says.get("tool")
             pinned = self.tools.get(tool, {}) if isinstance(tool, str) else {}
             self.entries[str(says.get("id"))].append(Entry(revision, says, pinned))
+
+    def may_have_bodies(self, plan: Record, entries: list[dict[str, Any]], tools: dict[str, dict[str, Any]]) -> bool:
+        """They stand in the first plan, which says so, and do nothing themselves."""
+        bodies = [says for says in entries if says.get("kind") in BODIES]
+        if not bodies:
+            return plan.body.get("bodies") is not True
+        pins = [tools[says["tool"]] for says in bodies if says.get("kind") == "workflow" and says.get("tool")]
+        workflows = sum(says.get("kind") == "workflow" for says in bodies)
+        harmless = all(pin.get("effect_class") == "pure" and pin.get("irreversible") is not True for pin in pins)
+        harmless = harmless and len(pins) == workflows and all(says.get("irreversible") is not True for says in bodies)
+        if plan.body.get("bodies") is not True or self.plans or not harmless:
+            return False
+        self.bodies = {says["id"]: Body() for says in bodies}
+        self.awaited = {awaited(says) for says in entries} - {""}
+        return True
+
+    # Calls that bodies plan.
+
+    def in_charge(self, node: str, nonce: Any) -> Body | None:
+        body = self.bodies.get(node)
+        if body is None or body.call is None or body.nonce != nonce:
+            return None
+        return body if body.call.state == "started" and not body.call.settled else None
+
+    def call_planned(self, plan: Record, _call: Call) -> None:
+        """A body in charge plans a call, if it has asked for all that was recorded when it began."""
+        parent, word, after = plan.text("parent"), plan.text("word"), plan.body.get("after")
+        body = self.in_charge(parent, plan.body.get("invocation_id"))
+        if body is None or not re.fullmatch("[0-9a-f]{64}", word):
+            return
+        if sha256(b"call1\0" + bytes.fromhex(word)).hex() != body.word:
+            return
+        body.word = word  # said, whatever becomes of this record
+        if self.end or self.by_type["job_stopping"] or plan.body.get("command_id") is not None:
+            return
+        if not (body.has_asked or plan.body.get("frontier") == body.frontier()):
+            return
+        if after is not None and not (isinstance(after, list) and all(self.is_given(mapping(item)) for item in after)):
+            return
+        planned = self.to_plan(plan, parent)
+        if planned and self.takes(plan.node, planned, body):
+            body.has_asked = True
+
+    def to_plan(self, plan: Record, parent: str) -> Planned | None:
+        """What a record plans; None where it could stand in no plan, or is not what it is called."""
+        says, name = mapping(plan.body.get("entry")), plan.node
+        kind, tool, args = says.get("kind", "tool"), says.get("tool"), says.get("args", {})
+        times, undo = says.get("occurrence", 1), says.get("compensate_with")
+        called = [one for one in (tool, mapping(undo).get("tool") if undo is not None else None) if one]
+        if (
+            not FIELDS.issuperset(says)
+            or kind not in ("tool", "llm", "human", "wait", "timer", "time", "random")
+            or says.get("id") != name
+            or not re.fullmatch("[A-Za-z0-9_.-]{1,64}", name)
+            or name.endswith(".undo")
+            or says.get("compensates") is not None
+            or says.get("depends_on")
+            or (kind == "tool") != isinstance(tool, str)
+            or type(times) is not int
+            or times < 1
+            or not all(isinstance(one, str) and self.tools.get(one) for one in called)
+            or not isinstance(args, dict)
+            or any(references(args))
+        ):
+            return None
+        uses = str(tool or kind)
+        try:
+            given = said_once(args)
+            meant = said_once(by_meaning(args))
+        except (ValueError, RecursionError):
+            return None
+        content = sha256(as_bytes(f"{parent}\0{uses}\0") + meant).hex()[:16]
+        named = re.sub("[^A-Za-z0-9_.-]", "-", uses[:30]) + f".{content}.{times}"
+        if not name.startswith(f"{parent}.") and name != named:
+            return None
+        entry = Entry(0, says, self.tools[uses] if kind == "tool" else {})
+        weight = 0 if entry.is_harmless else int.from_bytes(sha256(name.encode()), "big")
+        key = sha256(as_bytes(f"{plan.text('job_id')}\0{name}\0{uses}\0") + given).hex()
+        return Planned(parent, plan.nonce, entry_hash(says), key, sha256(given).hex(), entry, weight)
+
+    def takes(self, node: str, planned: Planned, body: Body) -> bool:
+        """What has begun stays; before, it is planned otherwise while no human has said yes to it."""
+        known, waits = self.planned_calls.get(node), awaited(planned.entry.says)
+        own = awaited(known.entry.says) if known else ""
+        undo = planned.entry.says.get("compensate_with") is not None and self.entry(f"{node}.undo").says
+        is_free = not undo and (waits in ("", own) or waits not in self.awaited)
+        if known is None:
+            if body.calls >= MAX_CALLS or node in self.entries or not is_free:
+                return False
+            body.calls += 1
+        elif known.parent != planned.parent or self.has_begun(node, known):
+            return False
+        elif known.asked == planned.asked:
+            known.by = planned.by
+            return True
+        elif any(yes.node == node for yes in self.said_yes) or node in self.waiting or not is_free:
+            return False
+        self.awaited = self.awaited - {own} | ({waits} - {""})
+        self.planned_calls[node] = planned
+        self.entries[node] = [planned.entry]
+        self.needs[node] = set()
+        return True
+
+    def has_begun(self, node: str, planned: Planned) -> bool:
+        known = self.calls.get(planned.key)
+        return bool(self.calls_of.get(node)) or node in self.waited or (known is not None and known.settled is not None)
+
+    def edit_planned(self, decision: Record) -> None:
+        """A call that has not begun is made with what a human says."""
+        planned, args = self.planned_calls.get(decision.node), decision.body.get("data")
+        if planned is None or planned.key != decision.key or self.has_begun(decision.node, planned):
+            return
+        if not isinstance(args, dict) or any(references(args)):
+            return
+        uses = planned.entry.says.get("tool") or planned.entry.says.get("kind")
+        with suppress(ValueError, RecursionError):
+            given = said_once(args)
+            planned.key = sha256(as_bytes(f"{decision.text('job_id')}\0{decision.node}\0{uses}\0") + given).hex()
+            planned.args_hash = sha256(given).hex()
+
+    def is_as_planned(self, start: Record, call: Call, entry: Entry) -> bool:
+        """Of a body's call: it is that call; the first try is of the body that planned it, and no other has begun."""
+        planned = self.planned_calls.get(start.node)
+        if planned is None:
+            return True
+        uses, times = entry.says.get("tool") or entry.says.get("kind"), entry.says.get("occurrence", 1)
+        named = (start.key, start.text("args_hash"), start.text("tool_name"), start.body.get("occurrence", 1))
+        body, by = self.bodies[planned.parent], start.body.get("parent_invocation")
+        runs = body.call is not None and body.call.state in ("started", "reopened") and not body.call.settled
+        allowed = call.allowed.get(json_hash(start.body.get("tool_version")))
+        repeats = call.asks == 1 and allowed is not None and allowed.body.get("repeats") == "allow"
+        return (
+            named == (planned.key, planned.args_hash, uses, times)
+            and (bool(call.tries) or (by == planned.by == body.nonce and runs))
+            and (not entry.irreversible or times == 1 or repeats or has_yes(call, start))
+        )
+
+    def begins(self, start: Record, call: Call) -> None:
+        """Another body runs, or a call of one is recorded."""
+        body, planned = self.bodies.get(start.node), self.planned_calls.get(start.node)
+        if body is not None:
+            body.open = [one for one in body.open if not body.settled(*one)]
+            waived = body.waived.get(str(mapping(start.body.get("code")).get("hash")), set[str]())
+            gone = sum(self.planned_calls[name].weight for name in waived if self.is_recorded(name))
+            body.nonce, body.call, body.word = start.nonce, call, start.text("plans")
+            body.expected, body.has_asked = body.recorded - gone, False
+        elif planned is not None and len(call.tries) == 1:
+            of = self.bodies[planned.parent]
+            of.recorded += planned.weight
+            of.open.append((call, planned.weight))
+
+    def is_recorded(self, node: str) -> bool:
+        planned, calls = self.planned_calls.get(node), self.calls_of.get(node, {}).values()
+        surely_failed = (one.settled and one.outcome != "success" and one.sure for one in calls)
+        return planned is not None and planned.weight > 0 and not all(surely_failed)
+
+    def may_end(self, end: Record) -> bool:
+        """A body settles when none of its calls is open; by its own word if it is in charge and has asked."""
+        body = self.bodies.get(end.node)
+        if body is None or end.outcome == "retryable_failure":
+            return True
+        if body.has_open():
+            return False
+        if end.type == "invocation_rejected" or end.via not in ("executor", "late", "catch_up"):
+            return True
+        in_charge = self.in_charge(end.node, end.nonce)
+        return in_charge is not None and (body.has_asked or end.body.get("frontier") == body.frontier())
+
+    def workflow_accepted(self, word: Record, call: Call) -> None:
+        """A person lets a code pass by calls that are recorded here."""
+        body, waives = self.bodies.get(word.node), word.body.get("waives")
+        parked = body is not None and body.call is call and call.state == "parked" and not call.settled
+        if body is not None and parked and body.nonce == word.nonce and isinstance(waives, list):
+            held = {name for name in map(str, waives) if self.is_recorded(name)}
+            held = {name for name in held if self.planned_calls[name].parent == word.node}
+            body.waived.setdefault(word.text("code_hash"), set()).update(held)
 
     def is_graph(self, entries: list[dict[str, Any]], tools: dict[str, dict[str, Any]]) -> bool:
         """Do they have ids, each its own, tools that are pinned, and needs that the plan then meets, in no circle?"""
@@ -985,6 +1222,10 @@ class Job:
         if call.decided or not is_number(token(decision), call.asks):
             return
         call.decided = decision
+        if decision.text("decision") != "reject":
+            self.said_yes.append(decision)
+        if decision.text("decision") == "edit":
+            self.edit_planned(decision)
         self.identity.edits[decision.node] += [decision] if decision.text("decision") == "edit" else []
         if call.asked is None:
             self.found += broken(decision, unasked_decision=True)
@@ -1105,6 +1346,7 @@ class Job:
         for tries in (call.tries, self.tries, self.tries_of[start.nonce]):
             tries.append(new)
         self.calls_of[start.node][start.key] = call
+        self.begins(start, call)
         if entry.irreversible:
             self.twins_of[content(start)][start.key] = call
 
@@ -1138,6 +1380,7 @@ class Job:
             and (call.asked is None or has_yes(call, start))
             and (not (entry.irreversible or call.asks > 1) or is_approved(call, start))
             and (not entry.irreversible or all(t.settled and t.outcome != "success" and t.sure for t in twins))
+            and self.is_as_planned(start, call, entry)
         )
 
     def is_given(self, item: dict[str, Any]) -> bool:
@@ -1169,7 +1412,7 @@ class Job:
         for one in tries:
             one.ends.append(report)
         in_charge = report.nonce == call.nonce and bool(tries)
-        if call.settled:
+        if call.settled or not self.may_end(report):
             return
         if report.nonce in call.live and report.succeeded:
             call.settle(report, "success", sure=False)
@@ -1232,7 +1475,13 @@ class Job:
         ended = self.waited.get(rejection.node)
         answered = ended and ended.type == "wait_completed" and ended.key == rejection.key
         overruled = call.said_yes() and rejection.text("reason") in ("approval", "edited", "expired")
-        if not call.settled and call.state in ("none", "reopened") and not answered and not overruled:
+        if (
+            not call.settled
+            and call.state in ("none", "reopened")
+            and not answered
+            and not overruled
+            and self.may_end(rejection)
+        ):
             call.settle(rejection, "rejected", sure=not call.live)
 
     def invocation_parked(self, parked: Record, call: Call) -> None:
@@ -1421,6 +1670,8 @@ class Job:
 
     def is_missing(self, node: str) -> bool:
         """But for a call that a model asked for, and went on without: it surely took no effect, nothing needs it."""
+        if node in self.planned_calls:  # of a body's calls that began the planner has said what came of them
+            return node in self.calls_of and all(record.node != node for record in self.by_type["node_finished"])
         created = next((record.body for record in self.by_type["job_created"]), {})
         by_turns = mapping(created.get("brief")).get("planning", "agent") == "agent"
         asked = (
@@ -1461,7 +1712,7 @@ class Identity:
         self.given = {str(one.get("name")): one.get("result") for one in given}
         self.edits: dict[str, list[Record]] = defaultdict(list)  # node → those that stand
         self.found: set[tuple[str, str, str]] = set()  # key, external key and result that probes have found
-        self.made: dict[tuple[str, int, int], dict[str, tuple[str, str]]] = {}  # what calls_made has found
+        self.made: dict[tuple[str, int | str, int], dict[str, tuple[str, str]]] = {}  # what calls_made has found
         self.made_by_edits: dict[tuple[str, int], tuple[dict[str, Any], int]] = {}  # by key, and of how many edits
 
     def is_another_plan(self, graph: dict[str, Any]) -> bool:
@@ -1481,7 +1732,8 @@ class Identity:
     def calls_made(self, about: Record, entry: Entry) -> dict[str, tuple[str, str]]:
         """By key, the args_hash and content_key of each call that a node may make: the plan's, and those of edits."""
         edits = self.edits.get(about.node, [])
-        known = (about.node, entry.since, len(edits))
+        planned = self.job.planned_calls.get(about.node)
+        known = (about.node, planned.asked if planned else entry.since, len(edits))
         if known not in self.made:
             args = self.arguments(entry.says)
             found = self.call(about, entry, args) if isinstance(args, dict) else {}
@@ -1590,7 +1842,8 @@ HANDLED = {
         "plan_generated approval_requested approval_voted approval_decided resolution_voted policy_allowed "
         "tool_invocation_started tool_invocation_finished command_committed invocation_rejected invocation_parked "
         "invocation_reopened invocation_in_doubt invocation_probed worker_ended job_waiting wait_completed "
-        "node_finished step_compensated job_paused job_resumed job_frozen job_unfrozen cancel_requested"
+        "call_planned workflow_accepted node_finished step_compensated job_paused job_resumed job_frozen job_unfrozen "
+        "cancel_requested"
     ).split()
 } | dict.fromkeys(("job_completed", "job_failed", "job_cancelled"), Job.job_ended)
 
@@ -2074,6 +2327,8 @@ def outcome_hash(job: Job, blobs: dict[str, bytes]) -> tuple[str, list[Finding]]
     found: list[Finding] = []
     for node in in_order(job):
         settled = job.success(node)
+        if node in job.planned_calls and not settled:
+            continue  # what code tried in vain, or only planned, is no outcome of it
         said, output = (last[node].text(name) if node in last else "" for name in ("result_type", "output_hash"))
         if settled:
             try:

@@ -78,14 +78,14 @@ def _goes_on(job: JobState, e: ev.CallPlanned) -> bool:
 
 
 def _may_be_planned(bodies: Bodies, e: ev.CallPlanned, node: Node) -> bool:
-    """A node by itself, with literal arguments, of tools that the first plan has pinned.
+    """A node that needs no other, so that its arguments are literal, of tools that the first plan has pinned.
 
     Raises:
         InvalidPlan: it could stand in no plan.
     """
-    if node.id != e.node_id or node.kind in BODIES or node.compensates is not None or node.depends_on:
+    if node.id != e.node_id or node.kind in BODIES or node.compensates is not None:
         return False
-    if node.references or node.id.endswith(".undo") or any(tool not in bodies.pins for tool in tools_of(node)):
+    if node.id.endswith(".undo") or any(tool not in bodies.pins for tool in tools_of(node)):
         return False
     check_graph((node,))
     return True
@@ -119,7 +119,9 @@ def _replan(job: JobState, bodies: Bodies, known: list[PlanEntry], call: Planned
     entry, node = known[-1], call.planned
     before = entry.call
     keys = [job.keys[key] for key in job.node_keys.get(node.id, ())]
-    if before is None or before.parent != call.parent or any(key.status is not KeyStatus.NONE for key in keys):
+    if before is None or before.parent != call.parent or any(key.invocations for key in keys):
+        return False
+    if before.key in job.keys and job.keys[before.key].status is not KeyStatus.NONE:  # refused, or waited for
         return False
     if node == before.planned:
         taken_over = replace(before, invocation_id=call.invocation_id)
