@@ -123,7 +123,7 @@ def test_what_was_born_of_a_later_version_is_not_born_again(name: str) -> None:
 @pytest.mark.parametrize("name", ["ledger", "executor", "verifier"])
 def test_a_record_of_a_later_version_of_a_job_that_is_forgotten_holds_nothing(name: str) -> None:
     reader = Reader(name)
-    reader.read(planned(graph({"id": "a"})), 5, b"2")
+    reader.read(planned(graph({"id": "a"})), 5, b"3")
     assert mark_of(reader.core) is None
 
 
