@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import BlobRef, DuplicateOf, Via
@@ -43,8 +46,7 @@ OPEN = frozenset({KeyStatus.NONE, KeyStatus.REOPENED})
 IN_FLIGHT = frozenset({KeyStatus.STARTED, KeyStatus.PARKED, KeyStatus.REOPENED})
 
 
-@dataclass(slots=True)
-class StartedInvocation:
+class StartedInvocation(Struct):
     """A validly started invocation."""
 
     external_key: str
@@ -53,11 +55,11 @@ class StartedInvocation:
     offset: int
 
 
-@dataclass(slots=True)
-class KeyState:
+class KeyState(Struct):
     """One idempotency key: st, n, t, x, live, outcome, sure as in docs/guarantees.md.
 
-    What few keys have is a tuple or a frozenset: there is one of these for every step, and empty ones are shared.
+    There is one of these for every step: a dataclass with as many fields takes seven times as long to make. What few
+    keys have is a tuple or a frozenset, whose empty ones are shared.
     """
 
     node_id: str
@@ -66,7 +68,7 @@ class KeyState:
     fencing_token: int = 1
     external_attempt: int = 1
     unresolved: frozenset[str] = frozenset()
-    invocations: dict[str, StartedInvocation] = field(default_factory=dict)
+    invocations: dict[str, StartedInvocation] = msgspec.field(default_factory=dict[str, StartedInvocation])
     outcome: Settled | None = None
     sure: bool = True
     settled_by: str | None = None
