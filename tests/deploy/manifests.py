@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ ADDED = (
 WHOLE = " + ".join(("production", *ADDED))
 WHOLE_S3 = f"{WHOLE} + s3"
 OVERLAYS = ("local", "production", "production-s3", WHOLE, WHOLE_S3)
+ON_S3 = ("production-s3", WHOLE_S3)
+ON_VOLUME = ("local", "production", WHOLE)
 SERVICES = ("gateway", "planner", "ledger", "tool-executor", "prober", "verifier")
 IMAGES = {"prober": "verifier"}
 """Whose image a service runs, by a command of its own, where it has none."""
@@ -69,3 +72,39 @@ def of_kind(overlay: str, *kinds: str) -> list[Manifest]:
 def name(manifest: Manifest) -> str:
     """Its name."""
     return manifest["metadata"]["name"]
+
+
+def workloads(overlay: str) -> Iterator[tuple[str, Manifest, Manifest]]:
+    """(name, pod spec, object) of everything that runs."""
+    for one in of_kind(overlay, "Deployment", "StatefulSet"):
+        yield name(one), one["spec"]["template"]["spec"], one
+
+
+def ours(overlay: str) -> Iterator[tuple[str, Manifest, Manifest]]:
+    """Those that are services of ours."""
+    return (found for found in workloads(overlay) if found[0] in SERVICES)
+
+
+def settings_of(overlay: str) -> Manifest:
+    """What every service is told."""
+    [shared] = [one for one in of_kind(overlay, "ConfigMap") if "AETHERIS_KAFKA" in one["data"]]
+    return shared
+
+
+def env(pod: Manifest) -> dict[str, Any]:
+    """The variables of a pod's container, by name."""
+    return {one["name"]: one for one in pod["containers"][0].get("env", [])}
+
+
+def egress_of(overlay: str, service: str) -> list[Manifest]:
+    """All rules by which a service's pods may reach others."""
+    return [egress for one in of_kind(overlay, "NetworkPolicy") for egress in _ways_out(one["spec"], service)]
+
+
+def _ways_out(policy: Manifest, service: str) -> list[Manifest]:
+    """The rules by which a service's pods may reach others."""
+    selector, own = policy["podSelector"], {"app.kubernetes.io/name": service}
+    chosen = selector.get("matchLabels", {}).items() <= own.items() and all(
+        own.get(one["key"]) in one["values"] for one in selector.get("matchExpressions", [])
+    )
+    return policy.get("egress", []) if chosen else []

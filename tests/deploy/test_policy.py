@@ -2,15 +2,10 @@
 
 import re
 import runpy
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-from typer.testing import CliRunner
 
-from aetheris.cli.app import app
 from aetheris.cli.given import SETTINGS
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.process.settings import load
@@ -18,50 +13,32 @@ from aetheris.runtime.telemetry.metrics import Metric
 from aetheris.verifier.apart import KEYS, OTHERS_KEYS, SUBJECT_KEYS
 from tests.deploy.manifests import (
     DEPLOY,
+    ON_S3,
+    ON_VOLUME,
     OVERLAYS,
     REPOSITORY,
     SERVICES,
     WHOLE,
     WHOLE_S3,
-    Manifest,
+    env,
     kubectl_needed,
     name,
     of_kind,
+    ours,
     rendered,
+    settings_of,
+    workloads,
 )
 
 pytestmark = kubectl_needed
 
-ON_S3 = ("production-s3", WHOLE_S3)
-ON_VOLUME = ("local", "production", WHOLE)
 STOP_S = {"tool-executor": 20}
 """How long a service takes to stop, at most (settings drain_s, tool_drain_s; lifecycle.run): 15 s where not named."""
-
-
-def workloads(overlay: str) -> Iterator[tuple[str, Manifest, Manifest]]:
-    """(name, pod spec, object) of everything that runs."""
-    for one in of_kind(overlay, "Deployment", "StatefulSet"):
-        yield name(one), one["spec"]["template"]["spec"], one
-
-
-def ours(overlay: str) -> Iterator[tuple[str, Manifest, Manifest]]:
-    """Those that are services of ours."""
-    return (found for found in workloads(overlay) if found[0] in SERVICES)
 
 
 WITHOUT_REDIS = {"prober", "verifier"}
 _VALKEY = runpy.run_path(str(DEPLOY / "valkey_users.py"))
 RULES, CA = _VALKEY["RULES"], _VALKEY["CA"]
-
-
-def settings_of(overlay: str) -> Manifest:
-    """What every service is told."""
-    [shared] = [one for one in of_kind(overlay, "ConfigMap") if "AETHERIS_KAFKA" in one["data"]]
-    return shared
-
-
-def env(pod: Manifest) -> dict[str, Any]:
-    return {one["name"]: one for one in pod["containers"][0].get("env", [])}
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -139,39 +116,6 @@ def test_every_mount_has_its_volume(overlay: str) -> None:
         mounts = pod["containers"][0]["volumeMounts"]
         assert {mount["name"] for mount in mounts} <= volumes, service
         assert len(mounts) == len({mount["mountPath"] for mount in mounts})
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_the_network_is_closed_but_for_what_is_named(overlay: str) -> None:
-    policies = {name(one): one["spec"] for one in of_kind(overlay, "NetworkPolicy")}
-    assert policies["nothing"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-    open_to_all = [
-        found
-        for found, spec in policies.items()
-        if any("ipBlock" in to for e in spec.get("egress", []) for to in e.get("to", []))
-    ]
-    whole = overlay in {WHOLE, WHOLE_S3}
-    more = {"s3": overlay in ON_S3, "relay": whole, "openid": whole}
-    assert set(open_to_all) == {"world", *(found for found, is_there in more.items() if is_there)}
-    assert policies["world"]["podSelector"]["matchExpressions"][0]["values"] == ["tool-executor", "prober"]
-
-
-@pytest.mark.parametrize("overlay", ON_VOLUME)
-def test_who_seals_reaches_nobody_but_kafka_names_and_telemetry(overlay: str) -> None:
-    ways = egress_of(overlay, "verifier")
-    ports = {port["port"]: egress.get("to") for egress in ways for port in egress["ports"]}
-    assert ports.keys() == {53, 9092 if overlay == "local" else 9093, 4318}
-    anywhere = {port for port, to in ports.items() if to is None}
-    assert anywhere == ({53, 4318} if overlay == "local" else {53}), "no address is known of a collector of yours"
-
-
-def ways_out(policy: Manifest, service: str) -> list[Manifest]:
-    """The rules by which a service's pods may reach others."""
-    selector, own = policy["podSelector"], {"app.kubernetes.io/name": service}
-    chosen = selector.get("matchLabels", {}).items() <= own.items() and all(
-        own.get(one["key"]) in one["values"] for one in selector.get("matchExpressions", [])
-    )
-    return policy.get("egress", []) if chosen else []
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -347,119 +291,6 @@ def test_who_obeys_signatures_is_told_of_revocations_where_that_is_asked_for() -
             assert env(pod)["AETHERIS_REVOCATIONS"]["value"] == f"{mount['mountPath']}/revocations.json"
     assert told == set(SERVICES) - {"verifier"}
     assert all("AETHERIS_REVOCATIONS" not in env(pod) for _, pod, _ in ours("production"))
-
-
-GIVEN = {
-    "openid": ("AETHERIS_OIDC", "oidc.toml", {"gateway"}),
-    "policy": ("AETHERIS_POLICY", "policy.toml", {"gateway", "ledger"}),
-    "signers": ("AETHERIS_SIGNERS", "allowed_signers", {"gateway", "ledger"}),
-    "limits": ("AETHERIS_LIMITS", "limits.toml", {"gateway"}),
-}
-"""Component → variable, file, and whom it is for: every service that has such a setting."""
-
-
-@pytest.mark.parametrize("component", GIVEN)
-def test_who_goes_by_a_file_is_given_it_where_that_is_asked_for(component: str) -> None:
-    variable, file, services = GIVEN[component]
-    field = variable.removeprefix("AETHERIS_").lower()
-    assert services == {service for service, kind in SETTINGS.items() if field in kind.model_fields}
-    for service, pod, _ in ours(WHOLE):
-        if service not in services:
-            assert variable not in env(pod), service
-            continue
-        [volume] = [one for one in pod["volumes"] if one["name"] == component]
-        [mount] = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == component]
-        assert (volume["configMap"], mount["readOnly"]) == ({"name": f"aetheris-{component}"}, True)
-        assert env(pod)[variable]["value"] == f"{mount['mountPath']}/{file}"
-    assert all(variable not in env(pod) for _, pod, _ in ours("production"))
-
-
-def test_the_gateway_reaches_providers_by_https_and_no_address_of_the_node() -> None:
-    assert not any("ipBlock" in to for egress in egress_of("production", "gateway") for to in egress.get("to", []))
-    [way] = [egress for egress in egress_of(WHOLE, "gateway") if any("ipBlock" in to for to in egress.get("to", []))]
-    assert way["ports"] == [{"port": 443, "protocol": "TCP"}]
-    assert way["to"][0]["ipBlock"] == {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}
-
-
-def test_gateway_and_verifier_speak_https_by_keys_of_their_own_and_who_calls_them_knows_the_ca() -> None:
-    pods = {service: pod for service, pod, _ in workloads(WHOLE)}
-    mounts = {
-        service: {one["name"]: one["mountPath"] for one in pod["containers"][0].get("volumeMounts", [])}
-        for service, pod in pods.items()
-    }
-    speaking = {service for service, pod in pods.items() if "AETHERIS_HTTP_KEY" in env(pod)}
-    assert speaking == {"gateway", "verifier"}
-    for service in speaking:
-        files = [env(pods[service])[name]["value"] for name in ("AETHERIS_HTTP_CERT", "AETHERIS_HTTP_KEY")]
-        assert files == [f"{mounts[service]['https']}/{file}" for file in ("tls.crt", "tls.key")]
-    for service, pod in pods.items():
-        held = [one["secret"] for one in pod.get("volumes", []) if one["name"] == "https"]
-        own = {"secretName": f"aetheris-https-{service}", "defaultMode": 0o440}
-        assert held == ([own] if service in speaking else [])
-    for service in ("gateway", "relay"):
-        [volume] = [one for one in pods[service]["volumes"] if one["name"] == "ca"]
-        assert volume["configMap"] == {"name": "aetheris-ca"}
-        assert env(pods[service])["AETHERIS_CA"]["value"] == f"{mounts[service]['ca']}/ca.crt"
-    assert settings_of(WHOLE)["data"]["AETHERIS_VERIFIER_URL"] == "https://verifier:8080"
-    assert env(pods["relay"])["AETHERIS_URL"]["value"] == "https://gateway:8080"
-
-
-def test_the_relay_alone_reaches_witnesses_and_nobody_reaches_it() -> None:
-    [(_, pod, _)] = [found for found in workloads(WHOLE) if found[0] == "relay"]
-    ways = egress_of(WHOLE, "relay")
-    ports = {port["port"]: egress.get("to", []) for egress in ways for port in egress["ports"]}
-    gateway = [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "gateway"}}}]
-    assert ports.keys() == {53, 443, 8080}
-    assert (ports[8080], ports[443][0]["ipBlock"]["except"]) == (gateway, ["169.254.0.0/16"])
-    assert not any("ipBlock" in to for egress in egress_of(WHOLE, "verifier") for to in egress.get("to", []))
-    assert egress_of(WHOLE, "witness") == []
-    entries = {name(one): one["spec"].get("ingress", []) for one in of_kind(WHOLE, "NetworkPolicy")}
-    assert entries["relay"] == []
-    [[entry], [asker]] = entries["witness"], entries["gateway-relay"]
-    assert entry["from"] == [{"namespaceSelector": {"matchLabels": {"aetheris.io/witness-clients": "true"}}}]
-    assert asker["from"] == [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "relay"}}}]
-    assert "envFrom" not in pod["containers"][0]
-    assert not any("secret" in volume for volume in pod["volumes"]), "it has a token, and no key"
-    assert env(pod).keys() == {"AETHERIS_URL", "AETHERIS_TOKEN", "AETHERIS_CA"}
-
-
-def egress_of(overlay: str, service: str) -> list[Manifest]:
-    """All rules by which a service's pods may reach others."""
-    return [egress for one in of_kind(overlay, "NetworkPolicy") for egress in ways_out(one["spec"], service)]
-
-
-def test_the_verifier_reads_what_the_relay_writes_by_one_policy() -> None:
-    pods = {service: pod for service, pod, _ in workloads(WHOLE)}
-    mounts = {
-        service: {one["name"]: one for one in pods[service]["containers"][0]["volumeMounts"]}
-        for service in ("relay", "verifier")
-    }
-    written, read = mounts["relay"]["witnessed"], mounts["verifier"]["witnessed"]
-    assert (written.get("readOnly", False), read["readOnly"], read["mountPath"]) == (False, True, "/data/witnessed")
-    args = pods["relay"]["containers"][0]["args"]
-    assert args[args.index("--to") + 1] == written["mountPath"]
-    policy = f"{mounts['relay']['witnesses']['mountPath']}/policy"
-    assert args[args.index("--policy") + 1] == policy == env(pods["verifier"])["AETHERIS_SEAL_POLICY"]["value"]
-    for service in mounts:
-        [volume] = [one for one in pods[service]["volumes"] if one["name"] == "witnesses"]
-        assert volume["configMap"] == {"name": "aetheris-witnesses"}
-    assert "AETHERIS_SEAL_POLICY" not in env(next(pod for one, pod, _ in ours("production") if one == "verifier"))
-
-
-def test_the_witness_is_made_where_it_serves_and_its_commands_are_ours() -> None:
-    [(_, witness, _)] = [found for found in workloads(WHOLE) if found[0] == "witness"]
-    [relay] = [pod for one, pod, _ in workloads(WHOLE) if one == "relay"]
-    job = yaml.safe_load((DEPLOY / "components/witness/init.yaml").read_text())
-    init = job["spec"]["template"]["spec"]
-    for part in ("--key", "--state"):
-        made, served = (pod["containers"][0]["args"] for pod in (init, witness))
-        assert made[made.index(part) + 1] == served[served.index(part) + 1]
-    assert init["containers"][0]["volumeMounts"] == witness["containers"][0]["volumeMounts"]
-    assert init["volumes"] == witness["volumes"]
-    for pod in (init, witness, relay):
-        group, command, *given = pod["containers"][0]["args"]
-        told = CliRunner().invoke(app, [group, command, "--help"], terminal_width=200).output
-        assert {one for one in given if one.startswith("--")} <= set(re.findall(r"--[a-z-]+", told))
 
 
 def test_production_holds_no_secret_and_no_dev() -> None:

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 from aetheris.proofs.approver_signatures import Opened, TrustedSigner, given_to, opened, request_id, signed_text
 from aetheris.proofs.history import PERMANENT
+from aetheris.proofs.phases import token_of
 from aetheris.proofs.records import Body, Fact, Violation, violation
-from aetheris.proofs.validity import Validity, token_of
+from aetheris.proofs.validity import Validity
 
 BOUND_TO = ("node_id", "args_hash", "tool_version", "rule")
 """What a decision repeats of its request: it holds for exactly that."""

@@ -1,7 +1,8 @@
 """A job's history, indexed by what its records are about."""
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from aetheris.proofs.authorship import Authorship
@@ -241,3 +242,15 @@ def _ends(waiting: Fact, fact: Fact) -> bool:
         return fact.key == waiting.key
     names = ("wait_type", "correlation_key")
     return all(fact.body.get(name) == waiting.body.get(name) for name in names)
+
+
+def first_after(places: Sequence[int], at: int) -> int | None:
+    """The first of places in a history, in order, that lies behind a position."""
+    index = bisect_right(places, at)
+    return places[index] if index < len(places) else None
+
+
+def any_between(places: Sequence[int], after: int, before: int) -> bool:
+    """Whether one of them lies between two positions."""
+    first = first_after(places, after)
+    return first is not None and first < before

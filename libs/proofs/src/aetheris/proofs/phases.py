@@ -84,3 +84,9 @@ def pause_steps(pauses: Iterable[Fact]) -> list[tuple[int, bool]]:
             return [*steps, (fact.at, False)]
         steps.append((fact.at, paused))
     return steps
+
+
+def token_of(fact: Fact) -> object:
+    """The token that a request or a decision carries; absent is 1."""
+    token = fact.body.get("token")
+    return 1 if token is None else token

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from aetheris.proofs.compensation import COMPENSATED, compensation_violations, succeeded
 from aetheris.proofs.history import PERMANENT, RETRYABLE, SUCCESSES, History
-from aetheris.proofs.phases import Settlement, is_number
+from aetheris.proofs.phases import Settlement, is_number, token_of
 from aetheris.proofs.records import Fact, Violation, violation
-from aetheris.proofs.validity import Validity, token_of
+from aetheris.proofs.validity import Validity
 
 DONE = frozenset({"success", "side_effect_committed", "compensated"})
 TOOK_EFFECT = frozenset({"success", "side_effect_committed", "compensatable_failure"})

@@ -8,14 +8,24 @@ Nothing here is folded. With S the valid starts of a key before a position:
 - its attempt is how many of S ended in such a proof while no other try was live.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
 from aetheris.proofs.frozen_calls import FrozenCalls
-from aetheris.proofs.history import PERMANENT, SUCCESSES, History
-from aetheris.proofs.phases import OPEN, ApprovalToken, Handover, Phase, Planned, Settlement, is_number, pause_steps
+from aetheris.proofs.history import PERMANENT, SUCCESSES, History, any_between, first_after
+from aetheris.proofs.phases import (
+    OPEN,
+    ApprovalToken,
+    Handover,
+    Phase,
+    Planned,
+    Settlement,
+    is_number,
+    pause_steps,
+    token_of,
+)
 from aetheris.proofs.planned_calls import PlannedCalls
 from aetheris.proofs.plans import entries_of, is_declared
 from aetheris.proofs.records import Body, Fact
@@ -78,7 +88,7 @@ class Validity:
         return {
             start.invocation_id
             for start in self.starts_before(key, at)
-            if not (retries and _any_between(retries.get((key, start.invocation_id), ()), start.at, at))
+            if not (retries and any_between(retries.get((key, start.invocation_id), ()), start.at, at))
         }
 
     def handover(self, start: Fact) -> Handover | None:
@@ -233,7 +243,7 @@ class Validity:
         named = (start.key, start.invocation_id)
         if named not in self.history.retries and named not in self.history.reopens:
             return None
-        retry = _first_after(self.history.retries.get(named, []), start.at)
+        retry = first_after(self.history.retries.get(named, []), start.at)
         given_up = (one.at for one in self.history.reopens.get(named, []) if self._gives_up(start, one))
         reopened = next(given_up, None)
         if retry is not None and (reopened is None or retry < reopened):
@@ -246,7 +256,7 @@ class Validity:
         """A person reopens what is parked; others what isn't, or by a probe once the try can act no more."""
         if reopened.at <= start.at:
             return False
-        parked = _first_after(self.history.parks.get((start.key, start.invocation_id), []), start.at)
+        parked = first_after(self.history.parks.get((start.key, start.invocation_id), []), start.at)
         if parked is None or parked > reopened.at:
             return reopened.text("by") != "human"
         ended = self.end_of(start) if reopened.text("by") == "probe" else None
@@ -267,7 +277,7 @@ class Validity:
         if end is not None and end.at < at:
             return Phase.REOPENED
         parks = self.history.parks.get((key, last.invocation_id), ())
-        return Phase.PARKED if _any_between(parks, last.at, at) else Phase.STARTED
+        return Phase.PARKED if any_between(parks, last.at, at) else Phase.STARTED
 
     def _find_settlement(self, key: str, at: int) -> Settlement | None:
         """Candidates before `at`, each judged once: what it depends on lies before it and doesn't change."""
@@ -338,7 +348,7 @@ class Validity:
         starts = self.starts_before(key, at)
         if not starts:
             return None
-        place = _first_after(self.history.parks.get((key, starts[-1].invocation_id), ()), starts[-1].at)
+        place = first_after(self.history.parks.get((key, starts[-1].invocation_id), ()), starts[-1].at)
         end = self.handover(starts[-1])
         if place is None or place >= at or (end is not None and end.at < place):
             return None
@@ -483,19 +493,3 @@ def _first_within(facts: Iterable[Fact], asking: ApprovalToken, at: int) -> Fact
     return next(
         (fact for fact in facts if asking.since < fact.at < at and is_number(token_of(fact), asking.token)), None
     )
-
-
-def token_of(fact: Fact) -> object:
-    """The token that a request or a decision carries; absent is 1."""
-    token = fact.body.get("token")
-    return 1 if token is None else token
-
-
-def _first_after(places: Sequence[int], at: int) -> int | None:
-    index = bisect_right(places, at)
-    return places[index] if index < len(places) else None
-
-
-def _any_between(places: Sequence[int], after: int, before: int) -> bool:
-    first = _first_after(places, after)
-    return first is not None and first < before

@@ -1,0 +1,95 @@
+"""What the components add, where they are asked for: files, keys, the relay, a witness."""
+
+import re
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from aetheris.cli.app import app
+from aetheris.cli.given import SETTINGS
+from tests.deploy.manifests import DEPLOY, WHOLE, env, kubectl_needed, ours, settings_of, workloads
+
+pytestmark = kubectl_needed
+
+
+GIVEN = {
+    "openid": ("AETHERIS_OIDC", "oidc.toml", {"gateway"}),
+    "policy": ("AETHERIS_POLICY", "policy.toml", {"gateway", "ledger"}),
+    "signers": ("AETHERIS_SIGNERS", "allowed_signers", {"gateway", "ledger"}),
+    "limits": ("AETHERIS_LIMITS", "limits.toml", {"gateway"}),
+}
+"""Component → variable, file, and whom it is for: every service that has such a setting."""
+
+
+@pytest.mark.parametrize("component", GIVEN)
+def test_who_goes_by_a_file_is_given_it_where_that_is_asked_for(component: str) -> None:
+    variable, file, services = GIVEN[component]
+    field = variable.removeprefix("AETHERIS_").lower()
+    assert services == {service for service, kind in SETTINGS.items() if field in kind.model_fields}
+    for service, pod, _ in ours(WHOLE):
+        if service not in services:
+            assert variable not in env(pod), service
+            continue
+        [volume] = [one for one in pod["volumes"] if one["name"] == component]
+        [mount] = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == component]
+        assert (volume["configMap"], mount["readOnly"]) == ({"name": f"aetheris-{component}"}, True)
+        assert env(pod)[variable]["value"] == f"{mount['mountPath']}/{file}"
+    assert all(variable not in env(pod) for _, pod, _ in ours("production"))
+
+
+def test_gateway_and_verifier_speak_https_by_keys_of_their_own_and_who_calls_them_knows_the_ca() -> None:
+    pods = {service: pod for service, pod, _ in workloads(WHOLE)}
+    mounts = {
+        service: {one["name"]: one["mountPath"] for one in pod["containers"][0].get("volumeMounts", [])}
+        for service, pod in pods.items()
+    }
+    speaking = {service for service, pod in pods.items() if "AETHERIS_HTTP_KEY" in env(pod)}
+    assert speaking == {"gateway", "verifier"}
+    for service in speaking:
+        files = [env(pods[service])[name]["value"] for name in ("AETHERIS_HTTP_CERT", "AETHERIS_HTTP_KEY")]
+        assert files == [f"{mounts[service]['https']}/{file}" for file in ("tls.crt", "tls.key")]
+    for service, pod in pods.items():
+        held = [one["secret"] for one in pod.get("volumes", []) if one["name"] == "https"]
+        own = {"secretName": f"aetheris-https-{service}", "defaultMode": 0o440}
+        assert held == ([own] if service in speaking else [])
+    for service in ("gateway", "relay"):
+        [volume] = [one for one in pods[service]["volumes"] if one["name"] == "ca"]
+        assert volume["configMap"] == {"name": "aetheris-ca"}
+        assert env(pods[service])["AETHERIS_CA"]["value"] == f"{mounts[service]['ca']}/ca.crt"
+    assert settings_of(WHOLE)["data"]["AETHERIS_VERIFIER_URL"] == "https://verifier:8080"
+    assert env(pods["relay"])["AETHERIS_URL"]["value"] == "https://gateway:8080"
+
+
+def test_the_verifier_reads_what_the_relay_writes_by_one_policy() -> None:
+    pods = {service: pod for service, pod, _ in workloads(WHOLE)}
+    mounts = {
+        service: {one["name"]: one for one in pods[service]["containers"][0]["volumeMounts"]}
+        for service in ("relay", "verifier")
+    }
+    written, read = mounts["relay"]["witnessed"], mounts["verifier"]["witnessed"]
+    assert (written.get("readOnly", False), read["readOnly"], read["mountPath"]) == (False, True, "/data/witnessed")
+    args = pods["relay"]["containers"][0]["args"]
+    assert args[args.index("--to") + 1] == written["mountPath"]
+    policy = f"{mounts['relay']['witnesses']['mountPath']}/policy"
+    assert args[args.index("--policy") + 1] == policy == env(pods["verifier"])["AETHERIS_SEAL_POLICY"]["value"]
+    for service in mounts:
+        [volume] = [one for one in pods[service]["volumes"] if one["name"] == "witnesses"]
+        assert volume["configMap"] == {"name": "aetheris-witnesses"}
+    assert "AETHERIS_SEAL_POLICY" not in env(next(pod for one, pod, _ in ours("production") if one == "verifier"))
+
+
+def test_the_witness_is_made_where_it_serves_and_its_commands_are_ours() -> None:
+    [(_, witness, _)] = [found for found in workloads(WHOLE) if found[0] == "witness"]
+    [relay] = [pod for one, pod, _ in workloads(WHOLE) if one == "relay"]
+    job = yaml.safe_load((DEPLOY / "components/witness/init.yaml").read_text())
+    init = job["spec"]["template"]["spec"]
+    for part in ("--key", "--state"):
+        made, served = (pod["containers"][0]["args"] for pod in (init, witness))
+        assert made[made.index(part) + 1] == served[served.index(part) + 1]
+    assert init["containers"][0]["volumeMounts"] == witness["containers"][0]["volumeMounts"]
+    assert init["volumes"] == witness["volumes"]
+    for pod in (init, witness, relay):
+        group, command, *given = pod["containers"][0]["args"]
+        told = CliRunner().invoke(app, [group, command, "--help"], terminal_width=200).output
+        assert {one for one in given if one.startswith("--")} <= set(re.findall(r"--[a-z-]+", told))

@@ -1,0 +1,69 @@
+"""Who may reach whom, by the manifests."""
+
+import pytest
+
+from tests.deploy.manifests import (
+    ON_S3,
+    ON_VOLUME,
+    OVERLAYS,
+    WHOLE,
+    WHOLE_S3,
+    egress_of,
+    env,
+    kubectl_needed,
+    name,
+    of_kind,
+    workloads,
+)
+
+pytestmark = kubectl_needed
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_network_is_closed_but_for_what_is_named(overlay: str) -> None:
+    policies = {name(one): one["spec"] for one in of_kind(overlay, "NetworkPolicy")}
+    assert policies["nothing"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    open_to_all = [
+        found
+        for found, spec in policies.items()
+        if any("ipBlock" in to for e in spec.get("egress", []) for to in e.get("to", []))
+    ]
+    whole = overlay in {WHOLE, WHOLE_S3}
+    more = {"s3": overlay in ON_S3, "relay": whole, "openid": whole}
+    assert set(open_to_all) == {"world", *(found for found, is_there in more.items() if is_there)}
+    assert policies["world"]["podSelector"]["matchExpressions"][0]["values"] == ["tool-executor", "prober"]
+
+
+@pytest.mark.parametrize("overlay", ON_VOLUME)
+def test_who_seals_reaches_nobody_but_kafka_names_and_telemetry(overlay: str) -> None:
+    ways = egress_of(overlay, "verifier")
+    ports = {port["port"]: egress.get("to") for egress in ways for port in egress["ports"]}
+    assert ports.keys() == {53, 9092 if overlay == "local" else 9093, 4318}
+    anywhere = {port for port, to in ports.items() if to is None}
+    assert anywhere == ({53, 4318} if overlay == "local" else {53}), "no address is known of a collector of yours"
+
+
+def test_the_gateway_reaches_providers_by_https_and_no_address_of_the_node() -> None:
+    assert not any("ipBlock" in to for egress in egress_of("production", "gateway") for to in egress.get("to", []))
+    [way] = [egress for egress in egress_of(WHOLE, "gateway") if any("ipBlock" in to for to in egress.get("to", []))]
+    assert way["ports"] == [{"port": 443, "protocol": "TCP"}]
+    assert way["to"][0]["ipBlock"] == {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}
+
+
+def test_the_relay_alone_reaches_witnesses_and_nobody_reaches_it() -> None:
+    [(_, pod, _)] = [found for found in workloads(WHOLE) if found[0] == "relay"]
+    ways = egress_of(WHOLE, "relay")
+    ports = {port["port"]: egress.get("to", []) for egress in ways for port in egress["ports"]}
+    gateway = [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "gateway"}}}]
+    assert ports.keys() == {53, 443, 8080}
+    assert (ports[8080], ports[443][0]["ipBlock"]["except"]) == (gateway, ["169.254.0.0/16"])
+    assert not any("ipBlock" in to for egress in egress_of(WHOLE, "verifier") for to in egress.get("to", []))
+    assert egress_of(WHOLE, "witness") == []
+    entries = {name(one): one["spec"].get("ingress", []) for one in of_kind(WHOLE, "NetworkPolicy")}
+    assert entries["relay"] == []
+    [[entry], [asker]] = entries["witness"], entries["gateway-relay"]
+    assert entry["from"] == [{"namespaceSelector": {"matchLabels": {"aetheris.io/witness-clients": "true"}}}]
+    assert asker["from"] == [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "relay"}}}]
+    assert "envFrom" not in pod["containers"][0]
+    assert not any("secret" in volume for volume in pod["volumes"]), "it has a token, and no key"
+    assert env(pod).keys() == {"AETHERIS_URL", "AETHERIS_TOKEN", "AETHERIS_CA"}
