@@ -1,5 +1,6 @@
 """Files of a service's credentials, which processes of tools can't open though their user may (docs/tools.md)."""
 
+import asyncio
 import json
 import os
 import pwd
@@ -16,10 +17,12 @@ import pytest
 import aetheris.sdk
 from aetheris.sdk import ToolContext
 from aetheris.sdk.invoke import invoke
-from aetheris.sdk.isolation import kernel
+from aetheris.sdk.isolation import kernel, programs
 from aetheris.sdk.isolation.hosts import HostSetup
+from aetheris.sdk.isolation.programs import argv_of, close_to_programs
 from aetheris.sdk.isolation.tools import isolated_tools
 from aetheris.sdk.outcomes import Succeeded
+from aetheris.sdk.toolkits import shell
 
 NOBODY = "nobody"
 OLDEST = (5, 19)
@@ -159,3 +162,45 @@ async def test_a_tool_in_a_process_of_its_own_reads_no_key_of_its_executor(pod: 
             assert isinstance(came, Succeeded)
             said[closed] = came.result
     assert said == {True: "PermissionError", False: "the key"}
+
+
+def _python() -> str | None:
+    """One that anybody may start."""
+    named = (sys.executable, *(shutil.which(f"python{one}", path=os.defpath) for one in ("3.13", "3.12", "3.11", "3")))
+    return next((one for one in named if one is not None and os.access(one, os.X_OK)), None)
+
+
+def test_a_program_that_is_started_for_a_tool_reads_no_key_of_its_executor(pod: Path) -> None:
+    key, beside = pod / "secrets" / "kafka" / "user.key", pod / "secrets" / "beside"
+    cat, echo = (str(shutil.which(one)) for one in ("cat", "echo"))
+    python = as_nobody(_python)
+    if python is None or as_nobody(lambda: os.access(programs.__file__, os.R_OK)) is not True:
+        pytest.skip("nobody else may run a Python here, or read this folder")
+    env = {"PATH": os.environ["PATH"], "GIVEN": "1"}
+
+    def printed(*argv: str) -> str:
+        return subprocess.run(argv_of(argv, env), env=env, capture_output=True, text=True, check=False).stdout
+
+    async def by_shell(*argv: str) -> str:
+        try:
+            return (await shell.run(ToolContext("key-1", 1, "i", "job-1", "n"), argv)).out.decode()
+        except shell.ProgramFailed:
+            return "failed"
+
+    def act() -> Any:
+        os.environ[shell.SETTING], sys.executable = f"{cat},{echo}", python
+        before = printed("cat", str(key))
+        close_to_programs([key])
+        missing = argv_of(["no-such-program"], env)
+        seen = [printed("cat", str(one)) for one in (key, beside)]
+        told = [asyncio.run(by_shell(*argv)) for argv in ((cat, str(key)), (cat, str(beside)), (echo, "a b", "$c"))]
+        return [before, seen, told, printed("env"), missing]
+
+    found = as_nobody(act)
+    assert found == [
+        "the key",
+        ["", "in secrets/beside"],
+        ["failed", "in secrets/beside", "a b $c\n"],
+        f"PATH={os.environ['PATH']}\nGIVEN=1\n",
+        ["no-such-program"],
+    ]

@@ -33,6 +33,7 @@ from aetheris.runtime.telemetry.metrics import Metric, Metrics
 from aetheris.runtime.worker.loop import Cadence, Inputs, PartitionWorker
 from aetheris.runtime.worker.unsigned import HeardMessages
 from aetheris.sdk.isolation import kernel
+from aetheris.sdk.isolation.programs import close_to_programs
 from aetheris.sdk.isolation.tools import all_tools, imported, readable_credentials
 from aetheris.sdk.loader import Toolbox
 from aetheris.sdk.remains import of_the_engine, watch
@@ -104,6 +105,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
     if settings.secrets is not None:
         redact_output(secrets)
     here = imported(settings, ToolsRefused) if toolbox is None else toolbox
+    close_to_programs(settings.credential_files)
     if readable := readable_credentials(settings):
         _log.warning("tools in processes of their own can read this service's credentials", files=list(readable))
     name = worker_name(settings)

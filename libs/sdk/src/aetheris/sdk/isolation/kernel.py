@@ -89,8 +89,8 @@ def signals_stay_within() -> None:
 def reads_nothing_of(files: Collection[str]) -> Collection[Path]:
     """From here on this process, and what it starts, can't open these files: from Linux 5.19 on.
 
-    For a process that has given up its capabilities. What can be read is listed as it stands now, so a file stays open
-    to it where it could make others beside, which it could not read then: below a folder that it may write to.
+    It gains no privileges from then on. What can be read is listed as it stands now, so a file stays open to it where
+    it could make others beside, which it could not read then: below a folder that it may write to.
 
     Returns:
         What is closed: the files, or the folders that Kubernetes keeps them in, where they are replaced.
@@ -102,6 +102,7 @@ def reads_nothing_of(files: Collection[str]) -> Collection[Path]:
     ruleset = _ruleset(_READ_FILE | _REFER, 0) if closed else -1
     if ruleset < 0:
         return ()
+    _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     above = {folder for place in closed for folder in place.parents}
     for folder in above:
         for entry in os.scandir(folder):

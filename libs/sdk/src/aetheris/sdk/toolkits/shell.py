@@ -24,6 +24,7 @@ from typing import cast
 
 from aetheris.sdk import remains
 from aetheris.sdk.context import ToolContext
+from aetheris.sdk.isolation.programs import argv_of
 from aetheris.sdk.outcomes import Failed
 
 SETTING = "AETHERIS_SHELL_PROGRAMS"
@@ -131,10 +132,11 @@ async def _run(  # noqa: PLR0917  what `run` was given, whole
     remaining_s = ctx.remaining()
     reported, tell = os.pipe()
     locale = "given" if "LC_CTYPE" in env else "own"
+    start = (sys.executable, "-I", "-S", "-c", _START, str(os.getpid()), str(tell), locale, *argv)
     try:
         async with asyncio.timeout(LONGEST_WAIT_S if math.isinf(remaining_s) else remaining_s):
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", "-c", _START, str(os.getpid()), str(tell), locale, *argv),
+                *argv_of(start, env),
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=PIPE,

@@ -17,6 +17,7 @@ from aetheris.runtime.process.runtime import runtime
 from aetheris.runtime.worker.handler import Cadence, Inputs
 from aetheris.runtime.worker.loop import PartitionWorker
 from aetheris.sdk.isolation import kernel
+from aetheris.sdk.isolation.programs import close_to_programs
 from aetheris.sdk.isolation.tools import all_tools, imported, readable_credentials
 from aetheris.sdk.tool_output import ToolOutput
 from aetheris.verifier.prober.handlers import ProberDependencies, ProberPartition
@@ -48,6 +49,7 @@ async def serve(settings: ProberSettings, stop: asyncio.Event) -> None:
     kernel.unreadable()
     keys = record_keys(settings, Party.PROBER)
     here = imported(settings, ToolsRefused)
+    close_to_programs(settings.credential_files)
     if readable := readable_credentials(settings):
         _log.warning("probes in processes of their own can read this service's credentials", files=list(readable))
     output = ToolOutput(_say, partial(known, settings.secrets), reported=settings.tool_output)

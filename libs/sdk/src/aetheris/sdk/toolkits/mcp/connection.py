@@ -23,7 +23,7 @@ from typing import Any, cast
 import httpx2
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client._transport import ReadStream, TransportStreams
-from mcp.client.stdio import stdio_client
+from mcp.client.stdio import get_default_environment, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -41,6 +41,7 @@ from pydantic import TypeAdapter
 
 from aetheris.sdk import remains
 from aetheris.sdk.context import ToolContext
+from aetheris.sdk.isolation.programs import argv_of
 from aetheris.sdk.outcomes import Failed, NotExecuted
 from aetheris.sdk.toolkits.mcp.pins import fingerprint
 from aetheris.sdk.toolkits.mcp.servers import McpServer, SecretName, Setting
@@ -209,7 +210,8 @@ class McpConnection:
     def _process(self) -> StdioServerParameters:
         server = self._server
         env = self._settings(server.env)
-        return StdioServerParameters(command=str(server.command), args=list(server.args), env=env, cwd=server.cwd)
+        command, *args = argv_of((str(server.command), *server.args), get_default_environment() | env)
+        return StdioServerParameters(command=command, args=args, env=env, cwd=server.cwd)
 
     def _http(self) -> httpx2.AsyncClient:
         """Past any proxy; a connection for each request, so that none is written to one that is closed already.
