@@ -216,7 +216,7 @@ class HumanRequests:
         if may_not_answer(question.asked, response.action, question.owner, response.who) is None:
             response, _ = await self._said(row, question, response)  # who may not makes no person's key by it
         votes = verified_votes(seen.state, question.key, state, self._signers, self._clock.now())
-        stands = requests.stands(seen.state, question, replace(state, votes=votes), response)
+        stands = requests.stands(seen.state, question, state.model_copy(update={"votes": votes}), response)
         return question, stands, seen.end - 1
 
     async def _check(self, row: Row, question: requests.Question, response: requests.HumanResponse) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.messages import events as ev
@@ -117,6 +118,10 @@ class KeyState(Struct):
     def last_word(self, by: str) -> tuple[int, ev.ResolutionVoted | None]:
         """Where somebody said last what became of the parked try, and what; -1, None: he has not."""
         return next((said for said in reversed(self.resolutions) if said[1].by == by), (-1, None))
+
+    def model_copy(self, *, update: dict[str, Any]) -> "KeyState":
+        """A copy with other values in some fields."""
+        return replace(self, **update)
 
     @property
     def parked_because(self) -> str | None:

@@ -1,7 +1,7 @@
 """Requests to humans: found in a job, shown, answers checked field by field, and what the log says of an answer."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from aetheris.gateway.core.answers import ObservedEvent, contract_status, ended
@@ -109,7 +109,7 @@ def _asked_about(state: KeyState) -> Iterator[tuple[Requested, KeyState]]:
     if asked is not None:
         yield asked, state
     for requested, decision in state.answered:
-        yield requested, replace(state, requested=requested, decision=decision)
+        yield requested, state.model_copy(update={"requested": requested, "decision": decision})
 
 
 def unknown() -> NotFoundProblem:
