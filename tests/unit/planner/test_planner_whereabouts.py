@@ -101,6 +101,15 @@ def test_records_of_jobs_that_are_not_known_or_whose_line_says_nothing_are_left(
     assert ended.core.decide() == []
 
 
+def test_a_line_that_nobody_can_read_ends_no_planner(ended: Planner) -> None:
+    def unread(_job_id: str) -> None:
+        raise ValueError("no line")
+
+    ended.core.indexed = unread
+    ended.core.lies("strange", 10)
+    assert "strange" not in ended.surroundings.behind
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_whatever_dies_and_when_every_record_lies_where_it_is_said_to(seed: int) -> None:
     """Planners die before and behind what they write; the job's records come among others', and behind its seal."""

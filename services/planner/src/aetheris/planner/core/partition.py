@@ -150,7 +150,10 @@ class Partition:
             self.behind.note(job_id, offset)
 
     def _is_behind(self, job_id: str, offset: int) -> bool:
-        known = self._forgotten.get(job_id) or self.indexed(job_id)
+        try:
+            known = self._forgotten.get(job_id) or self.indexed(job_id)
+        except ValueError:  # a line that nobody can read tells of no seal
+            return False
         return known is not None and bool(known.stretches) and offset >= known.stretches[-1][1]
 
     def needs_upgrade(self, job_id: str, offset: int) -> None:
