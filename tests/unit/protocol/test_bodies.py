@@ -12,6 +12,7 @@ from aetheris.protocol.fold.start import start_is_void
 from aetheris.protocol.fold.state import KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Decision, RejectReason
+from aetheris.protocol.messages.events import Event
 from tests.testkit.body_histories import (
     FLOW,
     GRAPH,
@@ -41,6 +42,12 @@ from tests.testkit.histories import JOB, about, graph, key_of, planned, started
 from tests.testkit.tries import try_of
 
 A, B = {"n": 1}, {"n": 2}
+
+
+def decided(decision: Decision, *, data: dict[str, Any] | None = None) -> Event:
+    """What a human says to the payment p.x with arguments A."""
+    said = {"args_hash": args_hash(A), "tool_version": "1", "rule": "r", "approver": "eve", "data": data}
+    return about(ev.ApprovalDecided, "p.x", args=A, tool="pay", decision=decision, **said)
 
 
 # 1. What a body may plan.
@@ -143,17 +150,7 @@ def test_what_a_human_has_said_yes_to_is_planned_no_more_otherwise() -> None:
         rule="r",
         form={},
     )
-    yes = about(
-        ev.ApprovalDecided,
-        "p.x",
-        args=A,
-        tool="pay",
-        args_hash=args_hash(A),
-        tool_version="1",
-        rule="r",
-        decision=Decision.APPROVE,
-        approver="eve",
-    )
+    yes = decided(Decision.APPROVE)
     job = fold(FLOW, body("b1"), call("b1", A, "pay", node="p.x"), asked_for)
     assert take(job, call("b1", A, "pay", node="p.x"))
     assert take(job, yes)
@@ -163,18 +160,7 @@ def test_what_a_human_has_said_yes_to_is_planned_no_more_otherwise() -> None:
 
 
 def test_an_edit_stands_whoever_plans_the_call_again() -> None:
-    edit = about(
-        ev.ApprovalDecided,
-        "p.x",
-        args=A,
-        tool="pay",
-        args_hash=args_hash(A),
-        tool_version="1",
-        rule="r",
-        decision=Decision.EDIT,
-        approver="eve",
-        data=B,
-    )
+    edit = decided(Decision.EDIT, data=B)
     done = about(ev.InvocationRejected, "p.x", args=A, tool="pay", reason=RejectReason.EDITED)
     allowed = about(ev.PolicyAllowed, "p.x", args=B, tool="pay", args_hash=args_hash(B), tool_version="1", rule="r")
     job = fold(FLOW, body("b1"), call("b1", A, "pay", node="p.x"), edit, reopened("b1"), body("b2", token=2))
