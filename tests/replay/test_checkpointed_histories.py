@@ -29,7 +29,7 @@ from aetheris.testkit.simulation.log import record_of
 from aetheris.testkit.simulation.run import SimulationRun
 from aetheris.testkit.simulation.tape import Tape
 from aetheris.tool_executor.core.partition import Partition as Executor
-from aetheris.tool_executor.core.partition import Worker
+from aetheris.tool_executor.core.tries import Worker
 from aetheris.verifier.core.partition import Partition as Verifier
 
 NOW = Now(1_000.0, datetime(2026, 1, 2, tzinfo=UTC))

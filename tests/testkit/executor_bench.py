@@ -34,7 +34,7 @@ from aetheris.runtime.telemetry.tracer import Telemetry
 from aetheris.sdk import tool
 from aetheris.sdk.loader import Toolbox
 from aetheris.testkit.memory import MemoryLog
-from aetheris.tool_executor.core.partition import Worker
+from aetheris.tool_executor.core.tries import Worker
 from aetheris.tool_executor.core.unread_tries import UnreadTries
 from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.handlers import ExecutorDependencies, ExecutorHandler

@@ -9,7 +9,8 @@ from aetheris.protocol.messages.commands import ToolGrant
 from aetheris.protocol.plan.graph import EffectKind
 from aetheris.protocol.planning.invocation import Invocation
 from aetheris.tool_executor.core.grants import ReceivedGrant
-from aetheris.tool_executor.core.partition import CallRefusal, DeclaredInvocation, Drop, LoadResults, Partition, Worker
+from aetheris.tool_executor.core.partition import Drop, LoadResults, Partition
+from aetheris.tool_executor.core.tries import CallRefusal, DeclaredInvocation, Worker
 from aetheris.tool_executor.core.unread_tries import UnreadTries
 from tests.testkit.histories import JOB, created, graph, key_of, planned
 from tests.testkit.tries import secret_of

@@ -17,7 +17,7 @@ from aetheris.protocol.messages.envelope import Envelope, NeedsUpgrade, decode_e
 from aetheris.protocol.messages.events import Event
 from aetheris.runtime.process.policy_file import load
 from aetheris.tool_executor.core.partition import Partition as Executor
-from aetheris.tool_executor.core.partition import Worker
+from aetheris.tool_executor.core.tries import Worker
 from aetheris.verifier.core.partition import Partition as Verifier
 from tests.testkit.histories import JOB, created, graph, planned, started
 from tests.unit.ledger.test_waits import LIMITS, START

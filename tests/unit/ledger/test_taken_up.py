@@ -7,7 +7,8 @@ import pytest
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry
 from aetheris.tool_executor.core.grants import ReceivedGrant
-from aetheris.tool_executor.core.partition import DeclaredInvocation, Drop, Partition, Worker
+from aetheris.tool_executor.core.partition import Drop, Partition
+from aetheris.tool_executor.core.tries import DeclaredInvocation, Worker
 from aetheris.views.standing import job_status, job_view
 from tests.testkit.histories import JOB, finished, graph, key_of, started
 from tests.testkit.ledgers import BY_LOCK, TTL_S, Ledger, Surroundings

@@ -14,13 +14,8 @@ from aetheris.protocol.messages.event_values import BlobRef, Decision, Outcome
 from aetheris.sdk.outcomes import StateChange, Succeeded
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.grants import ReceivedGrant
-from aetheris.tool_executor.core.partition import (
-    CallRefusal,
-    DeclaredInvocation,
-    Drop,
-    LoadResults,
-    NodeReport,
-)
+from aetheris.tool_executor.core.partition import Drop, LoadResults
+from aetheris.tool_executor.core.tries import CallRefusal, DeclaredInvocation, NodeReport
 from tests.testkit.executor_cores import CoreBench, bench
 from tests.testkit.histories import JOB, about, adopts, created, finished, graph, key_of, planned, sealed, started
 from tests.testkit.tries import secret_of

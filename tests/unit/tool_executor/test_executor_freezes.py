@@ -17,7 +17,8 @@ from aetheris.protocol.plan.graph import EffectKind
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.runtime.log.interface import LogUnreachable
 from aetheris.runtime.log.order_table import OrderTable
-from aetheris.tool_executor.core.partition import Drop, Partition, Worker
+from aetheris.tool_executor.core.partition import Drop, Partition
+from aetheris.tool_executor.core.tries import Worker
 from aetheris.tool_executor.handlers import ExecutorHandler
 from tests.testkit.executor_bench import HandlerBench
 from tests.testkit.histories import TENANT, created, graph, planned

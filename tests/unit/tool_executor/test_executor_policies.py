@@ -11,7 +11,8 @@ from aetheris.protocol.messages.commands import PolicyActivation, PolicyBarrier
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.plan.graph import EffectKind
 from aetheris.protocol.tables.policy_activations import PolicyActivations
-from aetheris.tool_executor.core.partition import EARLIER_POLICY, DeclaredInvocation, Drop, Partition, Worker
+from aetheris.tool_executor.core.partition import EARLIER_POLICY, Drop, Partition
+from aetheris.tool_executor.core.tries import DeclaredInvocation, Worker
 from aetheris.tool_executor.handlers import ExecutorHandler
 from tests.testkit.executor_bench import HandlerBench
 from tests.testkit.histories import created, graph, planned

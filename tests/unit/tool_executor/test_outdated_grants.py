@@ -6,7 +6,8 @@ from structlog.testing import capture_logs
 from aetheris.protocol.messages.commands import ToolGrant
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
 from aetheris.tool_executor import outdated_grants
-from aetheris.tool_executor.core.partition import EARLIER_POLICY, DeclaredInvocation, Drop
+from aetheris.tool_executor.core.partition import EARLIER_POLICY, Drop
+from aetheris.tool_executor.core.tries import DeclaredInvocation
 from aetheris.tool_executor.outdated_grants import OutdatedGrants
 
 DROPPED = Drop(EARLIER_POLICY)

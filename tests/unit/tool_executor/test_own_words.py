@@ -11,7 +11,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Outcome
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.tool_executor.core import reports
-from aetheris.tool_executor.core.partition import CallRefusal
+from aetheris.tool_executor.core.tries import CallRefusal
 from aetheris.tool_executor.core.unread_tries import KEPT, UnreadTries
 from tests.testkit.executor_cores import CoreBench, bench
 from tests.testkit.histories import JOB, about, finished, key_of, sealed, started

@@ -23,7 +23,7 @@ from aetheris.runtime.log.interface import Appender
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.lock import Lock
 from aetheris.testkit.memory import MemoryLog
-from aetheris.tool_executor.core.partition import Worker
+from aetheris.tool_executor.core.tries import Worker
 from aetheris.tool_executor.identity import living
 from aetheris.tool_executor.life_secrets import LifeSecrets
 from tests.testkit.lives import ended_word, incarnation_of, left_word, secret_of_life

@@ -40,7 +40,7 @@ from aetheris.sdk.remains import of_the_engine, watch
 from aetheris.sdk.threads import THREADS
 from aetheris.sdk.tool_output import ToolOutput
 from aetheris.tool_executor import lock
-from aetheris.tool_executor.core.partition import Worker
+from aetheris.tool_executor.core.tries import Worker
 from aetheris.tool_executor.core.unread_tries import UnreadTries
 from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.handlers import ExecutorDependencies, ExecutorHandler, Spawn

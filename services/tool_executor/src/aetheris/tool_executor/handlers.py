@@ -42,16 +42,8 @@ from aetheris.runtime.worker.unjudged import report_unjudged
 from aetheris.runtime.worker.unsigned import HeardMessages, orders_read
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.grants import ReceivedGrant
-from aetheris.tool_executor.core.partition import (
-    DeclaredInvocation,
-    Drop,
-    GrantRun,
-    LoadResults,
-    NodeReport,
-    Partition,
-    ReadBack,
-    Worker,
-)
+from aetheris.tool_executor.core.partition import Drop, LoadResults, Partition, ReadBack
+from aetheris.tool_executor.core.tries import DeclaredInvocation, GrantRun, NodeReport, Worker
 from aetheris.tool_executor.core.unread_tries import UnreadTries
 from aetheris.tool_executor.heartbeat import Heartbeat, Watched
 from aetheris.tool_executor.identity import exit_at_once

@@ -23,7 +23,7 @@ from aetheris.runtime.base.refusal import AGAIN_STATUS, WorkerIdTaken
 from aetheris.runtime.log.interface import Appender, Log
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.lock import Lock
-from aetheris.tool_executor.core.partition import Worker
+from aetheris.tool_executor.core.tries import Worker
 from aetheris.tool_executor.life_secrets import LifeSecrets
 from aetheris.tool_executor.registration import announce
 

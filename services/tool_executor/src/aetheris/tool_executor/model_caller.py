@@ -15,8 +15,8 @@ from aetheris.sdk.loader import Toolbox
 from aetheris.sdk.outcomes import Outcome as Said
 from aetheris.sdk.outcomes import Permanent, Retryable, Succeeded
 from aetheris.sdk.tools import AnyTool
-from aetheris.tool_executor.core.partition import CallRefusal
 from aetheris.tool_executor.core.reports import NOT_EXECUTED
+from aetheris.tool_executor.core.tries import CallRefusal
 
 
 class ModelCaller:

@@ -8,7 +8,8 @@ import structlog
 
 from aetheris.protocol.messages.commands import ToolGrant
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
-from aetheris.tool_executor.core.partition import EARLIER_POLICY, DeclaredInvocation, Drop
+from aetheris.tool_executor.core.partition import EARLIER_POLICY, Drop
+from aetheris.tool_executor.core.tries import DeclaredInvocation
 
 MOST = 10_000
 """Calls that are remembered; the oldest is given up for the next."""

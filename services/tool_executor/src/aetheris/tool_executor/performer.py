@@ -32,7 +32,7 @@ from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
 from aetheris.tool_executor.core import reports
-from aetheris.tool_executor.core.partition import DeclaredInvocation, NodeReport
+from aetheris.tool_executor.core.tries import DeclaredInvocation, NodeReport
 from aetheris.tool_executor.effect_writer import EffectWriter, Keeping
 from aetheris.tool_executor.hidden_calls import HiddenCalls, OpenedCall
 from aetheris.tool_executor.tool_calls import Calls

@@ -25,8 +25,8 @@ from aetheris.sdk.outcomes import Permanent, Retryable, Succeeded
 from aetheris.sdk.schema import BadArguments
 from aetheris.sdk.tool_output import ToolOutput
 from aetheris.sdk.tools import AnyTool
-from aetheris.tool_executor.core.partition import CallRefusal
 from aetheris.tool_executor.core.reports import NOT_EXECUTED
+from aetheris.tool_executor.core.tries import CallRefusal
 from aetheris.tool_executor.secret_store import SecretRefused, Secrets, SecretUnreadable
 
 if TYPE_CHECKING:

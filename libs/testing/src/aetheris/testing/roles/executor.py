@@ -19,13 +19,8 @@ from aetheris.testing.faults import Armed, FaultMoment
 from aetheris.testing.topics import Entry, TopicReader, Topics
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.grants import ReceivedGrant
-from aetheris.tool_executor.core.partition import (
-    DeclaredInvocation,
-    NodeReport,
-    Partition,
-    ReadBack,
-    Worker,
-)
+from aetheris.tool_executor.core.partition import Partition, ReadBack
+from aetheris.tool_executor.core.tries import DeclaredInvocation, NodeReport, Worker
 from aetheris.tool_executor.tool_calls import Calls
 
 UNREAD = (ev.CommandCommitted, ev.StateChanged, ev.NodeFinished)

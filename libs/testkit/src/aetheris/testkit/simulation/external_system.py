@@ -8,7 +8,7 @@ from typing import Any
 from aetheris.protocol.base.canonical import canonical
 from aetheris.protocol.plan.graph import EffectClass
 from aetheris.sdk.outcomes import InDoubt, Outcome, Permanent, Retryable, Succeeded
-from aetheris.tool_executor.core.partition import DeclaredInvocation
+from aetheris.tool_executor.core.tries import DeclaredInvocation
 
 
 class CallFate(Enum):

@@ -7,7 +7,7 @@ from aetheris.protocol.base.words import LifeWord, LifeWords
 from aetheris.protocol.messages.commands import WorkerEntry
 from aetheris.testkit.simulation.log import WholeBatch, again
 from aetheris.testkit.simulation.surroundings import SimulationSurroundings
-from aetheris.tool_executor.core.partition import Worker
+from aetheris.tool_executor.core.tries import Worker
 
 
 def forged_line(around: SimulationSurroundings, workers: Sequence[Worker]) -> WholeBatch:

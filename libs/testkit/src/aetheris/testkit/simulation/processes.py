@@ -16,7 +16,7 @@ from aetheris.testkit.simulation.actors.verifier import SimulatedVerifier
 from aetheris.testkit.simulation.external_system import CallFate, ExternalCall
 from aetheris.testkit.simulation.log import WholeBatch
 from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulationSurroundings
-from aetheris.tool_executor.core.partition import Worker
+from aetheris.tool_executor.core.tries import Worker
 
 WORKERS = 2
 """So many names, each with a folder of its own."""

@@ -30,8 +30,8 @@ from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.scenario import Scenario
 from aetheris.testkit.simulation.surroundings import START
 from aetheris.tool_executor.core.grants import ReceivedGrant
-from aetheris.tool_executor.core.partition import DeclaredInvocation, Worker
 from aetheris.tool_executor.core.partition import Partition as ExecutorPartition
+from aetheris.tool_executor.core.tries import DeclaredInvocation, Worker
 from aetheris.tool_executor.core.unread_tries import UnreadTries
 
 Said = list[tuple[str, ...]]

@@ -2,12 +2,11 @@
 
 import heapq
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.ids import InvalidName
-from aetheris.protocol.base.keys import external_key
 from aetheris.protocol.base.references import UnresolvedReference
 from aetheris.protocol.base.sealed import SealedNames, UnreadCreations
 from aetheris.protocol.base.words import TryWords
@@ -17,9 +16,9 @@ from aetheris.protocol.fold.state import JobState, KeyStatus, PlanEntry, create_
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import FreezeBarrier, PartitionBarrier, PolicyBarrier, ToolGrant
-from aetheris.protocol.messages.event_values import After, BlobRef, Outcome
+from aetheris.protocol.messages.event_values import After, BlobRef
 from aetheris.protocol.messages.events import Event
-from aetheris.protocol.plan.graph import RUNNABLE, EffectKind
+from aetheris.protocol.plan.graph import RUNNABLE
 from aetheris.protocol.planning.invocation import (
     Blobs,
     Invocation,
@@ -36,79 +35,20 @@ from aetheris.protocol.tables.policy_activations import PolicyActivations
 from aetheris.tool_executor.core.grants import ReceivedGrant
 from aetheris.tool_executor.core.partition_freezes import PartitionFreezes
 from aetheris.tool_executor.core.partition_policies import PartitionPolicies
+from aetheris.tool_executor.core.tries import (
+    DeclaredInvocation,
+    Declarer,
+    GrantRun,
+    KindOf,
+    Refuses,
+    Worker,
+)
 from aetheris.tool_executor.core.turns import Turns
 from aetheris.tool_executor.core.unread_tries import UnreadTries
 
 _NOTHING: Mapping[str, Any] = {}
 
 EARLIER_POLICY = "it was granted by an earlier policy"
-
-
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """Who executes: a stable name, and this life of it."""
-
-    worker_id: str
-    incarnation: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallRefusal:
-    """Why a call is not made although it may start: certain to have had no effect."""
-
-    outcome: Outcome
-    error: str
-
-
-Refuses = Callable[[Invocation], CallRefusal | None]
-"""Whether this process can make the call: the pinned tool is loaded, and takes the arguments."""
-
-KindOf = Callable[[Invocation], EffectKind]
-"""What a call's effect is: that of its node, or what its tool says."""
-
-
-@dataclass(slots=True)
-class NodeReport:
-    """What a node of a run came to, known here before it is in the log."""
-
-    invocation_id: str
-    result_hash: str
-    result: Any
-
-
-@dataclass(slots=True)
-class GrantRun:
-    """A grant at work: the place of the node in charge, and what those before it returned."""
-
-    taken: ReceivedGrant
-    trace: bool | None = None
-    """Whether its job's submission wants it traced."""
-    tenant: str = ""
-    """Its job's."""
-    place: int = 0
-    reports: dict[str, NodeReport] = field(default_factory=dict[str, NodeReport])
-
-    @property
-    def following(self) -> str | None:
-        """The node after the one in charge."""
-        nodes = self.taken.grant.nodes
-        return nodes[self.place + 1] if self.place + 1 < len(nodes) else None
-
-
-@dataclass(slots=True)
-class DeclaredInvocation:
-    """One invocation of a call: to be declared by `started`, and run only if that wins."""
-
-    run: GrantRun
-    started: ev.ToolInvocationStarted
-    call: Invocation
-    words: TryWords
-    refusal: CallRefusal | None = None
-
-    @property
-    def invocation_id(self) -> str:
-        """Its invocation_id."""
-        return self.started.invocation_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +91,7 @@ class Partition:
         self.folded = -1
         self._worker = worker
         self._refuses = refuses
-        self._kind_of = kind_of
+        self._declarer = Declarer(worker, kind_of)
         self._freezes = PartitionFreezes(freezes or FreezeOrders())
         self._policies = PartitionPolicies(activations or PolicyActivations())
         self._waiting: list[tuple[int, int, ReceivedGrant]] = []
@@ -262,7 +202,7 @@ class Partition:
             return prepared
         if prepared.key != grant.idempotency_key:
             return Drop("the key is not the one granted")
-        return self._declare(job, self._declared_as(job, prepared, run, secret, grant.token))
+        return self._declare(job, self._declarer.declared(job, prepared, run, secret, grant.token))
 
     def follow(self, run: GrantRun, secret: bytes, blobs: Blobs = _NOTHING) -> DeclaredInvocation | LoadResults | None:
         """The next try of a run; None ends the run. `secret` is fresh.
@@ -284,7 +224,7 @@ class Partition:
         if state is not None and (state.status is not KeyStatus.NONE or state.requested is not None):
             return None  # what a human is asked about, or was, is granted by itself
         run.place += 1
-        return self._declared_as(job, prepared, run, secret, 1)
+        return self._declarer.declared(job, prepared, run, secret, 1)
 
     def claim(self, invocation: DeclaredInvocation) -> None:
         """Its `started` is about to be appended, and awaited from now on."""
@@ -414,40 +354,6 @@ class Partition:
         """Its job; None once that is sealed and forgotten: a repeated job_created does not bring it back."""
         job = self.jobs.get(invocation.started.job_id)
         return job if job is not None and job.creation_offset == invocation.run.taken.grant.birth else None
-
-    def _declared_as(
-        self, job: JobState, call: Invocation, run: GrantRun, secret: bytes, token: int
-    ) -> DeclaredInvocation:
-        words = TryWords.of(secret)
-        return DeclaredInvocation(run, self._started(job, call, run, words.invocation_id, token), call, words)
-
-    def _started(
-        self, job: JobState, call: Invocation, run: GrantRun, invocation_id: str, token: int
-    ) -> ev.ToolInvocationStarted:
-        state = job.keys.get(call.key)
-        attempt_id = state.external_attempt - 1 if state is not None else 0
-        rules = run.taken.grant.rules
-        return ev.ToolInvocationStarted(
-            job_id=job.job_id,
-            caused_by=run.taken.cause,
-            node_id=call.node_id,
-            idempotency_key=call.key,
-            invocation_id=invocation_id,
-            revision=run.taken.grant.revision,
-            token=token,
-            attempt_id=attempt_id,
-            external_key=external_key(job.job_id, call.node_id, attempt_id),
-            kind=self._kind_of(call),
-            tool_name=call.entry.node.tool_name,
-            tool_version=call.entry.tool_version,
-            args_hash=call.args_hash,
-            content_key=call.content_key,
-            occurrence=call.entry.node.occurrence,
-            rule=rules[run.place] if run.place < len(rules) else None,
-            after=call.after,
-            worker_id=self._worker.worker_id,
-            incarnation=self._worker.incarnation,
-        )
 
 
 def _may_act(job: JobState, started: ev.ToolInvocationStarted) -> bool:

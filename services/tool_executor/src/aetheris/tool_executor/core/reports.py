@@ -10,7 +10,7 @@ from aetheris.protocol.messages.event_values import BlobRef, Outcome, Via, chang
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectClass
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
-from aetheris.tool_executor.core.partition import CallRefusal, DeclaredInvocation
+from aetheris.tool_executor.core.tries import CallRefusal, DeclaredInvocation
 
 NOT_EXECUTED = "NotExecuted"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from aetheris.protocol.fold.state import JobState, KeyState, PlanEntry
 from aetheris.testkit.simulation.ablations.ablation import Ablation, always
-from aetheris.tool_executor.core.partition import DeclaredInvocation
+from aetheris.tool_executor.core.tries import DeclaredInvocation
 
 
 def without_birth_in_executor(real: Callable[..., Any]) -> Callable[..., Any]:

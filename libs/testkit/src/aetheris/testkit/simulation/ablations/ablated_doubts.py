@@ -11,7 +11,7 @@ from aetheris.protocol.fold.state import JobState, KeyStatus, PlanEntry
 from aetheris.protocol.fold.workers import LOCK, Ended, Name
 from aetheris.protocol.messages.event_values import Outcome, Via
 from aetheris.testkit.simulation.ablations.ablation import Ablation, always
-from aetheris.tool_executor.core.partition import DeclaredInvocation
+from aetheris.tool_executor.core.tries import DeclaredInvocation
 
 
 def whoever_is_said_to_have_ended(real: Callable[[Name, str], list[str]]) -> Callable[[Name, str], list[str]]:

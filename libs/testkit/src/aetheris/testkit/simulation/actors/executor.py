@@ -26,16 +26,8 @@ from aetheris.testkit.simulation.scenario import Lasting, draw_answer
 from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulatedReader, SimulationSurroundings
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.grants import ReceivedGrant
-from aetheris.tool_executor.core.partition import (
-    CallRefusal,
-    DeclaredInvocation,
-    Drop,
-    LoadResults,
-    NodeReport,
-    Partition,
-    ReadBack,
-    Worker,
-)
+from aetheris.tool_executor.core.partition import Drop, LoadResults, Partition, ReadBack
+from aetheris.tool_executor.core.tries import CallRefusal, DeclaredInvocation, NodeReport, Worker
 from aetheris.tool_executor.core.unread_tries import UnreadTries
 
 ROLE = "executor"
