@@ -53,6 +53,7 @@ from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.policy import Policy
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.runtime.process.policy_file import load
+from tests.testkit.body_histories import with_bodies
 from tests.testkit.histories import JOB, TENANT, about, created, finished, graph, key_of, planned, started
 from tests.testkit.principals import said_by
 
@@ -109,7 +110,8 @@ class Surroundings:
     clock_off_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.log = [created(), planned(self.plan)]
+        bodies = any(node["kind"] == "workflow" for node in self.plan["nodes"])
+        self.log = [created(), with_bodies(self.plan) if bodies else planned(self.plan)]
         self.ids = ["", ""]
 
     def now(self) -> Now:

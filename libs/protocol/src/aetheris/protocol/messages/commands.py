@@ -1,12 +1,10 @@
 """What is asked for: jobs.commands, tools.requests, tools.grants, verifications, and the compacted tables."""
 
 import hashlib
-from abc import ABC, abstractmethod
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from aetheris.protocol.base.canonical import canonical
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.ids import NAME
 from aetheris.protocol.base.principals import RecordedPrincipal
@@ -15,7 +13,7 @@ from aetheris.protocol.base.words import HexDigits, WordsOfLives
 from aetheris.protocol.messages.adoption import Continues
 from aetheris.protocol.messages.event_values import ConfirmationMode
 from aetheris.protocol.messages.job_command import JobCommand
-from aetheris.protocol.messages.message_base import Message
+from aetheris.protocol.messages.message_base import Message, TableLine
 from aetheris.protocol.messages.partition_orders import (
     POLICY_KEY,
     RULES_BARRIER_KEY,
@@ -34,21 +32,14 @@ from aetheris.protocol.messages.partition_orders import (
     RulesBarrier,
     RulesOrder,
 )
+from aetheris.protocol.messages.registry_lines import ModelEntry, RegistryEntry, ToolRelease
 from aetheris.protocol.messages.seal_lines import AnsweredSubmissions, InterimSeals
 from aetheris.protocol.messages.self_named import by_name
 from aetheris.protocol.messages.submission_numbers import SubmissionNumber
 from aetheris.protocol.plan.graph import (
-    DuplicateScope,
-    DuplicateWindow,
-    EffectClass,
     JobOptions,
-    Name,
-    OnInDoubt,
-    SettlesWithin,
-    ToolName,
-    ToolTimeout,
 )
-from aetheris.protocol.plan.prompts import Brief, ModelName
+from aetheris.protocol.plan.prompts import Brief
 
 __all__ = [
     "POLICY_KEY",
@@ -62,15 +53,19 @@ __all__ = [
     "InterimSeals",
     "JobCommand",
     "Message",
+    "ModelEntry",
     "NumberedOrder",
     "PartitionAnswer",
     "PartitionBarrier",
     "PolicyActivation",
     "PolicyAnswer",
     "PolicyBarrier",
+    "RegistryEntry",
     "RulesAnswer",
     "RulesBarrier",
     "RulesOrder",
+    "TableLine",
+    "ToolRelease",
 ]
 
 MAX_OPEN_REQUESTS = 50
@@ -201,6 +196,9 @@ class ToolGrant(Message):
     deadline_s: float
     incarnation: str | None = None
     """The only life of a worker that may take it: another may have come when all was gone, and things have changed."""
+    licence: dict[str, str] | None = None
+    """Of a workflow: the tools, and kinds without one, whose calls its body may start without asking → the rule that
+    allows each of them, whatever its arguments are."""
 
 
 class Verification(Message):
@@ -317,24 +315,6 @@ class WorkerEntry(Message):
     ended: WordsOfLives = ()
 
 
-class TableLine(Message, ABC):
-    """A line of a compacted topic that says itself under which key it lies."""
-
-    @property
-    @abstractmethod
-    def key(self) -> str:
-        """The record key."""
-
-    @classmethod
-    def read(cls, key: str, value: bytes | None) -> Self | None:
-        """What a record says; None where it is no such line, or lies under another's key."""
-        try:
-            line = cls.model_validate_json(value or b"")
-        except ValidationError:
-            return None
-        return line if line.key == key else None
-
-
 class ArchivedJob(TableLine):
     """jobs.archive: the bundle of a sealed job, in the store of blobs; `until` is the offset behind its last record.
 
@@ -375,85 +355,6 @@ class WorkerEnd(TableLine):
     def key(self) -> str:
         """The record key; no worker has a name like it."""
         return f"{self.worker_id}:{self.incarnation}"
-
-
-def _exact(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema is shown to people and models: what has no canonical form can't be.
-
-    Raises:
-        InvalidArgs: it has none.
-    """
-    canonical(schema)
-    return schema
-
-
-class RegistryEntry(TableLine):
-    """tools.registry: what a tool is, under its name@version."""
-
-    type_name: ClassVar[str] = "tool"
-    name: ToolName
-    version: Name
-    description: str = ""
-    schema_: Annotated[dict[str, Any], AfterValidator(_exact)] = Field(alias="schema")
-    schema_hash: str
-    effect_class: EffectClass
-    irreversible: bool = False
-    timeout_s: ToolTimeout = 30.0
-    settles_within_s: SettlesWithin | None = None
-    volatile: tuple[str, ...] = ()
-    on_in_doubt: OnInDoubt | None = None
-    duplicate_scope: DuplicateScope = "job"
-    duplicate_window_s: DuplicateWindow = 86_400.0
-    probe: bool = False
-    verifier: bool = False
-
-    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True, serialize_by_alias=True)
-
-    @property
-    def key(self) -> str:
-        """The record key."""
-        return f"{self.name}@{self.version}"
-
-
-class ModelEntry(TableLine):
-    """tools.registry: a model that jobs may name, beside the tools; `provider_model` is as its provider names it."""
-
-    type_name: ClassVar[str] = "model"
-    name: ModelName
-    provider_model: str
-    priced: bool = False
-
-    @property
-    def key(self) -> str:
-        """The record key; no tool has one like it."""
-        return f"model:{self.name}"
-
-
-class ToolRelease(TableLine):
-    """tools.registry: a person's word that a tool's calls wait no longer in a tenant's jobs, whatever it failed before.
-
-    `below` is where each partition of jobs.events ended when it was said: failures before that count no more.
-    """
-
-    type_name: ClassVar[str] = "tool_release"
-    tenant: str
-    tool: str
-    by: str
-    reason: str
-    at: str
-    below: tuple[int, ...]
-    principal: RecordedPrincipal | None = None
-    activation: int | None = None
-    """By which policy he may say so, as the gateway has it."""
-
-    @property
-    def key(self) -> str:
-        """The record key; no tool, no model and no other tenant's release has one like it."""
-        return f"release:{len(self.tenant)}:{self.tenant}:{self.tool}"
-
-    def below_in(self, partition: int) -> int:
-        """Where a partition of jobs.events ended; 0 for one that there was not."""
-        return self.below[partition] if partition < len(self.below) else 0
 
 
 class LedgerRecord(Message):

@@ -84,8 +84,8 @@ BODIES = frozenset({Kind.WORKFLOW, Kind.SESSION})
 """The kinds whose bodies plan calls themselves: code that an executor runs, or a client."""
 
 
-NO_HOST = "nothing runs one yet"
-"""Why nodes with bodies are refused where jobs are submitted."""
+NO_SESSIONS = "nobody can attach to one yet"
+"""Why sessions are refused where jobs are submitted."""
 
 
 class EffectClass(StrEnum):

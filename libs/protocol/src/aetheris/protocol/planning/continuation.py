@@ -108,6 +108,8 @@ def continues(
         raise NotContinuable("not_continuable", "it never began: what it said of the job that it continues is not so")
     if job.needs_upgrade:
         raise NotContinuable("not_continuable", "it holds records of a newer version than this one")
+    if job.bodies is not None:
+        raise NotContinuable("not_continuable", "it has a workflow, whose code says what is next: submit that again")
     if seal is None:
         raise NotContinuable("not_sealed", "the job is not sealed yet")
     before = job.created.continues

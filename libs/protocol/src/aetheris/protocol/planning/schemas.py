@@ -175,10 +175,13 @@ def pinned(graph: TaskGraph, registry: Mapping[str, RegistryEntry], adopted: Con
     nodes: list[Node] = []
     pins: dict[str, ToolPin] = {}
     for index, node in enumerate(graph.nodes):
-        if node.kind is not Kind.TOOL or node.tool is None:
+        if node.tool is None:
             nodes.append(node)
             continue
         at = f"nodes[{index}]"
+        if node.kind is Kind.WORKFLOW:
+            nodes.append(_workflow(node, node.tool, at, registry, pins))
+            continue
         _check_timeout(node, registry.get(node.tool), at)
         filled: dict[str, Any] = {"args": _pin(node.tool, node.args, at, registry, pins)}
         undo = node.compensate_with
@@ -198,17 +201,38 @@ def _check_timeout(node: Node, entry: RegistryEntry | None, at: str) -> None:
 def _pin(
     tool: str, given: Mapping[str, Any], at: str, registry: Mapping[str, RegistryEntry], pins: dict[str, ToolPin]
 ) -> dict[str, Any]:
-    """Pin the tool of a call; its arguments with the schema's defaults."""
+    """Pin the tool of a call; its arguments as they are recorded."""
     entry = registry.get(tool)
-    if entry is None:
+    if entry is None or entry.kind != "tool":
         raise InvalidPlan(f"{at}.tool", f"no tool {tool} is registered")
+    pins.setdefault(tool, pin_of(entry))
+    return _args(entry, given, at)
+
+
+def _workflow(node: Node, name: str, at: str, registry: Mapping[str, RegistryEntry], pins: dict[str, ToolPin]) -> Node:
+    """Pin a workflow, and every tool that its body may call."""
+    entry = registry.get(name)
+    if entry is None or entry.kind != "workflow":
+        raise InvalidPlan(f"{at}.tool", f"no workflow {name} is registered")
+    if node.irreversible:
+        raise InvalidPlan(f"{at}.irreversible", "a workflow does nothing but by its calls, each of which says it")
+    args = _args(entry, node.args, at)
+    pins[name] = pin_of(entry)
+    for tool in entry.calls:
+        called = registry.get(tool)
+        if called is None or called.kind != "tool":
+            raise InvalidPlan(f"{at}.tool", f"{name} calls {tool}, and no such tool is registered")
+        pins.setdefault(tool, pin_of(called))
+    return node if args == node.args else node.model_copy(update={"args": args})
+
+
+def _args(entry: RegistryEntry, given: Mapping[str, Any], at: str) -> dict[str, Any]:
+    """The arguments of a call, with the schema's defaults."""
     args = with_defaults(entry.schema_, given)
     try:
         check_args(entry.schema_, args)
     except ArgsRefused as error:
         raise InvalidPlan(f"{at}.args{error.field}", error.rule) from None
-    if tool not in pins:
-        pins[tool] = pin_of(entry)
     return args
 
 

@@ -12,7 +12,7 @@ from aetheris.protocol.base.hidden_values import MOST_SUBJECTS, HiddenValue, hid
 from aetheris.protocol.base.references import UnresolvedReference, point, pointer_part, references
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
-from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, Node, hides
+from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, Kind, Node, TaskGraph, hides
 from aetheris.protocol.planning.approvals import fields_in
 from aetheris.protocol.planning.invocation import has_hidden
 from aetheris.protocol.planning.personal_fields import (
@@ -135,6 +135,21 @@ def check_offered(tools: Sequence[str], registry: Mapping[str, RegistryEntry]) -
     for name in tools:
         if _fields(registry[name]):
             raise refusal("tools", f"{name}: {PERSONAL} isn't served there: a model would say the value in the clear")
+
+
+def check_workflows(graph: TaskGraph, registry: Mapping[str, RegistryEntry]) -> None:
+    """Whether workflows may run: what their code gives to tools, and is given, is recorded in the clear.
+
+    Raises:
+        BadRequest.
+    """
+    for index, node in enumerate(graph.nodes):
+        if node.kind is not Kind.WORKFLOW or node.tool is None:
+            continue
+        for name in (node.tool, *registry[node.tool].calls):
+            if _fields(registry[name]):
+                rule = f"{name}: {PERSONAL} isn't served there: code would say the value in the clear"
+                raise refusal(f"plan.nodes[{index}].tool", rule)
 
 
 def check_unmarked(plan: Mapping[str, Any], registry: Mapping[str, RegistryEntry], what: str) -> None:

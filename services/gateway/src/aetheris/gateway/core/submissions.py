@@ -10,7 +10,12 @@ from pydantic import ValidationError
 
 from aetheris.gateway.core import bodies, continuations
 from aetheris.gateway.core.access import missing
-from aetheris.gateway.core.personal_arguments import check_continuable, check_offered, check_unmarked
+from aetheris.gateway.core.personal_arguments import (
+    check_continuable,
+    check_offered,
+    check_unmarked,
+    check_workflows,
+)
 from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem, ForbiddenProblem
 from aetheris.protocol import api
 from aetheris.protocol.base.canonical import canonical, digest
@@ -18,7 +23,7 @@ from aetheris.protocol.base.principals import RecordedPrincipal, Role, speaker
 from aetheris.protocol.base.references import UnresolvedReference
 from aetheris.protocol.messages.adoption import Continues
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, Submit
-from aetheris.protocol.plan.graph import BODIES, MAX_PLAN_BYTES, NO_HOST, InvalidPlan, JobOptions, Kind, TaskGraph
+from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, NO_SESSIONS, InvalidPlan, JobOptions, Kind, TaskGraph
 from aetheris.protocol.plan.prompts import Brief, Limits, check_prompt, first_graph
 from aetheris.protocol.planning import continuation
 from aetheris.protocol.planning.continuation import EndedJob, StepVerdict
@@ -189,7 +194,7 @@ def _offered(wanted: tuple[str, ...] | None, registry: Mapping[str, RegistryEntr
         )
     found: dict[str, None] = {}
     for place, pattern in enumerate(wanted):
-        matching = [name for name in registry if fnmatchcase(name, pattern)]
+        matching = [name for name, one in registry.items() if one.kind == "tool" and fnmatchcase(name, pattern)]
         if not matching:
             raise BadRequestProblem("bad_request", f"tools[{place}]", "matches no registered tool")
         found |= dict.fromkeys(matching)
@@ -214,7 +219,9 @@ def _pinned_plan(
         graph = TaskGraph.model_validate({name: value for name, value in plan.items() if name != "tools"})
         _check_kinds(graph, models)
         adopted = continues.by_name if continues is not None else frozenset[str]()
-        found = graph_json(pinned(graph, registry, adopted))
+        with_pins = pinned(graph, registry, adopted)
+        check_workflows(with_pins, registry)
+        found = graph_json(with_pins)
     except ValidationError as error:
         raise bodies.invalid(error, "plan", "invalid_plan") from None
     except InvalidPlan as error:
@@ -229,8 +236,8 @@ def _check_kinds(graph: TaskGraph, models: Mapping[str, ModelEntry]) -> None:
     for index, node in enumerate(graph.nodes):
         if node.compensates is not None:
             raise InvalidPlan(f"nodes[{index}].compensates", "only the planner undoes a node: see compensate_with")
-        if node.kind in BODIES:
-            raise InvalidPlan(f"nodes[{index}].kind", NO_HOST)
+        if node.kind is Kind.SESSION:
+            raise InvalidPlan(f"nodes[{index}].kind", NO_SESSIONS)
         if node.kind is Kind.LLM:
             check_prompt(node, f"nodes[{index}]")
             if node.args["model"] not in models:

@@ -21,7 +21,7 @@ from aetheris.protocol.fold.state import IN_FLIGHT, JobState, KeyState, KeyStatu
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ToolGrant
 from aetheris.protocol.messages.event_values import Decision, DuplicateOf, RejectReason
-from aetheris.protocol.plan.graph import AWAITED, RUNNABLE, Retry
+from aetheris.protocol.plan.graph import AWAITED, RUNNABLE, Kind, Retry
 from aetheris.protocol.planning.approvals import recorded
 from aetheris.protocol.planning.continuation import done_before
 from aetheris.protocol.planning.invocation import Invocation, NotReady, blobs_needed, invocation
@@ -30,6 +30,8 @@ from aetheris.protocol.tables.freeze_orders import is_frozen
 
 LONGEST_RUN = 200
 """Nodes of a grant."""
+
+_WITHOUT_TOOL = tuple(sorted(kind.value for kind in RUNNABLE - {Kind.TOOL}))
 
 RARER_AT_MOST = 8
 """Lease TTLs between two grants that nobody takes up; a grant waits in the log, so this is for lost ones only."""
@@ -403,7 +405,7 @@ def _grant(
 
     A grant that is given again has the same lease: whoever took up the first one keeps it alive.
     """
-    job = job_key.job
+    job, first = job_key.job, job_key.job.entry(nodes[0])
     message = ToolGrant(
         job_id=job.job_id,
         birth=job.creation_offset,
@@ -417,8 +419,17 @@ def _grant(
         token=job_key.state.fencing_token,
         lease_id=derived("lease", job.job_id, job_key.key, str(job_key.state.fencing_token)),
         deadline_s=context.limits.lease_ttl_s,
+        licence=_licence(job, context) if first is not None and first.node.kind is Kind.WORKFLOW else None,
     )
     return Grant(message, context.limits.lease_ttl_s, parent)
+
+
+def _licence(job: JobState, context: DecisionContext) -> dict[str, str]:
+    """What a body may start without asking: what can be undone, and is allowed whatever its arguments are."""
+    pins = job.bodies.pins if job.bodies is not None else {}
+    undoable = (tool for tool, pin in pins.items() if not pin.irreversible)
+    plain = {tool: context.rules.plain(tool) for tool in (*undoable, *_WITHOUT_TOOL)}
+    return {tool: rule for tool, rule in plain.items() if rule is not None}
 
 
 def _rarer(context: DecisionContext, grants: int) -> float:

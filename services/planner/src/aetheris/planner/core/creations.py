@@ -13,9 +13,9 @@ from aetheris.protocol.messages.commands import Submit
 from aetheris.protocol.messages.event_base import FIRST_RULES
 from aetheris.protocol.messages.events import JobCreated, JobFailed, PlanGenerated
 from aetheris.protocol.plan.graph import (
-    BODIES,
     MAX_PLAN_BYTES,
-    NO_HOST,
+    NO_SESSIONS,
+    EffectClass,
     InvalidPlan,
     JobOptions,
     Kind,
@@ -42,7 +42,7 @@ def creation_group(
     Raises:
         InvalidPlan: naming the field; the gateway lets no such submission through.
     """
-    plan, plan_hash = checked_plan(command)
+    plan, plan_hash, has_bodies = checked_plan(command)
     created = JobCreated(
         job_id=command.job_id,
         caused_by=command_id,
@@ -69,6 +69,7 @@ def creation_group(
         task_graph=plan,
         planner=PLANNER if command.goal is None else BY_MODEL,
         planner_version=PLANNER_VERSION,
+        bodies=True if has_bodies else None,
     )
     facts = (NewEvent(created, (command_id,)), NewEvent(planned, ("0", plan_hash)))
     why = unfounded()
@@ -78,8 +79,10 @@ def creation_group(
     return Append((*facts, NewEvent(end, ("unfounded",))))
 
 
-def checked_plan(command: Submit) -> tuple[dict[str, Any], str]:
-    """The submission's plan, exactly as given, and its hash; that of a goal asks its model, and pins what it may call.
+def checked_plan(command: Submit) -> tuple[dict[str, Any], str, bool]:
+    """The submission's plan, exactly as given, its hash, and whether it has bodies.
+
+    That of a goal asks its model, and pins what it may call.
 
     Raises:
         InvalidPlan: no plan, a bad graph, a tool without its pin, a kind that can't run, or too large.
@@ -104,7 +107,7 @@ def checked_plan(command: Submit) -> tuple[dict[str, Any], str]:
         _check_runnable(graph, command.continues.by_name if command.continues is not None else frozenset())
     else:
         _check_first(command.goal, command.brief, graph, goes_on=command.continues is not None)
-    return plan, hashlib.sha256(canonically).hexdigest()
+    return plan, hashlib.sha256(canonically).hexdigest(), graph.has_bodies
 
 
 def _check_first(goal: str, brief: Brief | None, graph: TaskGraph, *, goes_on: bool) -> None:
@@ -122,10 +125,22 @@ def _check_runnable(graph: TaskGraph, adopted: Container[str]) -> None:
     for index, node in enumerate(graph.nodes):
         if node.compensates is not None:
             raise InvalidPlan(f"nodes[{index}].compensates", "only the planner undoes a node: see compensate_with")
-        if node.kind in BODIES:
-            raise InvalidPlan(f"nodes[{index}].kind", NO_HOST)
+        if node.kind is Kind.SESSION:
+            raise InvalidPlan(f"nodes[{index}].kind", NO_SESSIONS)
         if node.kind is Kind.LLM:
             check_prompt(node, f"nodes[{index}]")
         for tool in tools_of(node):
             if tool not in graph.tools:
                 raise InvalidPlan(f"nodes[{index}].tool", f"{tool} is not pinned")
+    if graph.has_bodies:
+        _check_bodies(graph)
+
+
+def _check_bodies(graph: TaskGraph) -> None:
+    """What the fold asks of a plan with bodies: that they do nothing themselves."""
+    for index, node in enumerate(graph.nodes):
+        if node.kind is not Kind.WORKFLOW or node.tool is None:
+            continue
+        pin = graph.tools[node.tool]
+        if node.irreversible or pin.irreversible or pin.effect_class is not EffectClass.PURE:
+            raise InvalidPlan(f"nodes[{index}].tool", f"{node.tool} is no workflow: it has effects of its own")
