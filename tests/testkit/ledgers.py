@@ -53,7 +53,7 @@ from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.policy import Policy
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.runtime.process.policy_file import load
-from tests.testkit.body_histories import with_bodies
+from tests.testkit.body_histories import with_bodies, worded
 from tests.testkit.histories import JOB, TENANT, about, created, finished, graph, key_of, planned, started
 from tests.testkit.principals import said_by
 
@@ -222,6 +222,14 @@ class Ledger:
         for event in events:
             self.surroundings.log.append(event)
             self.surroundings.ids.append("")
+        self.settle()
+
+    def says(self, *events: Event) -> None:
+        """What bodies say, each call with their word; all of it is read before anything is decided."""
+        for event in events:
+            self.surroundings.log.append(worded(self.job, event))
+            self.surroundings.ids.append("")
+            self._fold()
         self.settle()
 
     def activate(self, number: int, policy: str) -> None:

@@ -134,6 +134,9 @@ class Rule(_Strict):
     approvals: int = Field(default=1, ge=1, le=MOST_APPROVALS, description="How many different ones must say yes")
     signed: bool = Field(default=False, description="Whether each signs what he says with an SSH key of his own")
     self_approval: bool = Field(default=False, description="Whether who submitted the job may decide about its calls")
+    repeats: Literal["allow"] | None = Field(
+        default=None, description="A workflow's code may make the same irreversible call again without anybody's yes"
+    )
     budget: Budget | None = None
     rate: Rate | None = None
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from aetheris.ledger.core import settlement, waits
 from aetheris.ledger.core.approvals import ask_human, policy_facts
+from aetheris.ledger.core.body_starts import is_woken, may_run_first
 from aetheris.ledger.core.budgets import wait_s
 from aetheris.ledger.core.confirmations import hold
 from aetheris.ledger.core.decisions import DuplicateLine, Emit, Facts, Grant, Now
@@ -16,6 +17,7 @@ from aetheris.ledger.core.settlement import JobKey, written
 from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.ids import derived, execution_id
 from aetheris.protocol.base.references import UnresolvedReference
+from aetheris.protocol.fold.bodies import has_open_calls
 from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import IN_FLIGHT, JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
@@ -58,6 +60,8 @@ def adjudicate(
         return TimedDecision((), float("inf"))  # its end hurries it
     if not context.may_judge(job):
         return TimedDecision((), float("inf"))  # the next activation hurries it
+    if not may_run_first(job.state, entry):
+        return TimedDecision((), float("inf"))  # a later body that asks for it plans it anew
     again_s = now.mono_s + context.limits.lease_ttl_s
     try:
         if any(ref.sha256 not in facts.blobs for ref in blobs_needed(job.state, entry)):
@@ -112,12 +116,16 @@ def again(
     effect = caught_up(job_key, facts)
     if effect is not None:
         return TimedDecision((effect,), again_s)
+    hurdle = stopped(job_key) or _hurdle(job_key, _entry(job_key), job_key.started.content_key)
+    if (job_key.state.cancel_requested or hurdle is not None) and has_open_calls(job.state, job_key.state.node_id):
+        return TimedDecision((), float("inf"))  # the last of them to settle hurries it
     if job_key.state.cancel_requested:
         return TimedDecision((settlement.failed(job_key, settlement.CANCELLED),), again_s)
-    hurdle = stopped(job_key) or _hurdle(job_key, _entry(job_key), job_key.started.content_key)
     if hurdle is not None:
         return TimedDecision((settlement.failed(job_key, hurdle.detail),) if hurdle.final else (), again_s)
-    if (free.after_proof or free.paced) and job_key.state.retry_due is None:
+    if free.until is not None and not is_woken(job.state, free.until):
+        return TimedDecision((), float("inf"))  # what it sleeps for hurries it
+    if free.until is None and (free.after_proof or free.paced) and job_key.state.retry_due is None:
         return _schedule(job_key, free, context, now)
     if not context.may_judge(job):
         return TimedDecision((), float("inf"))  # the next activation hurries it
@@ -346,7 +354,7 @@ def _allow(
     approved = job_key.state.decision is not None
     if job_key.state.is_asking:
         return TimedDecision()  # whatever the policy says by now: nothing starts behind an open question
-    if rule.effect is PolicyEffect.APPROVAL and not approved:
+    if (rule.effect is PolicyEffect.APPROVAL or _is_repeat(call.entry, rule)) and not approved:
         asking = ask_human(job_key, call, rule, cost, context=context, now=now, observed=verdict.observed)
         return TimedDecision((asking,), again_s)
     needs_word = call.entry.irreversible or context.rules.plain(call.entry.node.tool_name) is None
@@ -359,6 +367,11 @@ def _allow(
     rules = _run(job_key.job, pending.nodes, rule, context)
     granted = _grant(pending.nodes[: len(rules)], rules, job_key, context, pending.parent)
     return TimedDecision((granted,), now.mono_s + _rarer(context, pending.grants))
+
+
+def _is_repeat(entry: PlanEntry, rule: Rule) -> bool:
+    """Whether code makes an irreversible call again, and nobody has said in advance that it may."""
+    return entry.call is not None and entry.irreversible and entry.node.occurrence > 1 and rule.repeats is None
 
 
 def _wait_for_another(
@@ -471,6 +484,7 @@ def _policy_allows(
         **recorded(deciders),
         observed=verdict.observed or None,
         cost=cost,
+        repeats=verdict.rule.repeats if call.entry.call is not None else None,
         **context.named,
     )
     return settlement.emit(job_key, written(event, job_key.key, version, verdict.rule.name))

@@ -11,6 +11,7 @@ from aetheris.ledger.core import settlement
 from aetheris.ledger.core.decisions import Ask, Decision, Emit, Facts
 from aetheris.ledger.core.live_jobs import CurrentInvocation, DecisionContext, TimedDecision
 from aetheris.ledger.core.settlement import JobKey
+from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import KeyState, KeyStatus, PlanEntry
 from aetheris.protocol.messages.commands import Verification
 from aetheris.protocol.plan.graph import EffectClass, Kind, OnInDoubt
@@ -27,14 +28,26 @@ ANSWER_TIMEOUT_S = 120.0
 
 LONGEST_PAUSE_S = 60.0
 
+DIVERGED = "diverged"
+"""Why a body doubts itself: its code asks for other calls than it has made before."""
+
 LEASE_EXPIRED, WORKER_ENDED = "lease_expired", "worker_ended"
 """Why the ledger itself doubts a try; any other cause is the try's own word."""
 
 
 def doubt(
-    job_key: JobKey, invocation: CurrentInvocation, context: DecisionContext, facts: Facts, now_s: float
+    job_key: JobKey,
+    invocation: CurrentInvocation,
+    context: DecisionContext,
+    facts: Facts,
+    now_s: float,
+    *,
+    takeovers: int | None = None,
 ) -> TimedDecision:
-    """The next rung for a key that is started, or parked."""
+    """The next rung for a key that is started, or parked.
+
+    `takeovers`: of a body, how often it has started since one of its calls settled.
+    """
     entry = job_key.job.entry(job_key.state.node_id, job_key.started.revision)
     if entry is None:
         return TimedDecision()
@@ -43,6 +56,8 @@ def doubt(
         return TimedDecision((), trusted_s)
     again_s = now_s + context.limits.lease_ttl_s
     invocation.doubt_s = now_s if invocation.doubt_s is None else invocation.doubt_s
+    if takeovers is not None:
+        return _of_body(job_key, invocation, entry, takeovers, context=context, now_s=now_s)
     effect = caught_up(job_key, facts)
     if effect is not None:
         return TimedDecision((effect,), again_s)
@@ -94,7 +109,7 @@ def _exhausted(
     """A human, or failure, as configured; a call that only reads needs no human."""
     before = settlement.in_doubt(job_key, _cause(invocation))
     entry = job_key.job.entry(job_key.state.node_id, job_key.started.revision)
-    if entry is not None and entry.effect_class is EffectClass.PURE:
+    if entry is not None and entry.effect_class is EffectClass.PURE and entry.node.kind is not Kind.WORKFLOW:
         return settlement.failed(job_key, reason, *before)
     if job_key.state.cancel_requested:
         return settlement.failed(job_key, settlement.CANCELLED, *before)
@@ -143,6 +158,32 @@ def _timeout_s(entry: PlanEntry) -> float:
     if entry.timeout_s is None:
         return ANSWER_TIMEOUT_S if entry.node.kind is Kind.LLM else UNPINNED_TIMEOUT_S
     return entry.timeout_s
+
+
+def _of_body(
+    job_key: JobKey,
+    invocation: CurrentInvocation,
+    entry: PlanEntry,
+    takeovers: int,
+    *,
+    context: DecisionContext,
+    now_s: float,
+) -> TimedDecision:
+    """Code does nothing but by its calls: it runs again, unless it can't go on, or gets nowhere."""
+    if job_key.state.status is KeyStatus.PARKED:
+        return TimedDecision()
+    reason = None
+    if is_stopped(job_key.job, entry):
+        pass  # reopened, it ends as what never goes on
+    elif invocation.cause == DIVERGED:
+        reason = "its code does not ask for what it has done before"
+    elif takeovers >= _most_invocations(entry, context):
+        reason = f"its code was begun {takeovers} times, and none of its calls has ended meanwhile"
+    if reason is not None:
+        return _give_up(job_key, invocation, context, reason, invocation.evidence, now_s=now_s)
+    evidence = {"cause": _cause(invocation), "effect_class": entry.effect_class.value}
+    free = settlement.reopened(job_key, "policy", (evidence,), *settlement.in_doubt(job_key, _cause(invocation)))
+    return TimedDecision((free,), now_s + context.limits.lease_ttl_s)
 
 
 def _by_class(

@@ -77,7 +77,7 @@ class Invocations:
         elif invocation.cause is not None:
             return
         self._failures.judge(job, event, now)
-        invocation.cause = invocation.cause or event.error_class
+        invocation.cause, invocation.evidence = invocation.cause or event.error_class, event.evidence
         self._due.put_off(invocation, now.mono_s, Item("key", job.state.job_id, event.idempotency_key))
 
     def take_answer(self, job: LiveJob, event: ev.InvocationProbed, now: Now) -> None:

@@ -109,7 +109,7 @@ class Judgement:
             return TimedDecision()
         job_key, context = JobKey(job.state, item.name, job.state.keys[item.name]), self._live_jobs.context
         if isinstance(held, CurrentInvocation):
-            step = doubt(job_key, held, context, facts, now.mono_s)
+            step = doubt(job_key, held, context, facts, now.mono_s, takeovers=_takeovers(job, job_key.state.node_id))
         elif isinstance(held, Waiting):
             step = wait_goes_on(job_key, held, context, now)
         else:
@@ -145,6 +145,12 @@ class Judgement:
             return TimedDecision()
         del job.asked[item.name]
         return TimedDecision((expired(job_key, job_key.state.requested),))
+
+
+def _takeovers(job: LiveJob, node_id: str) -> int | None:
+    """How often a body has started since one of its calls settled; None of what is no body."""
+    bodies = job.state.bodies
+    return job.takeovers.get(node_id, 0) if bodies is not None and node_id in bodies.of else None
 
 
 def _fetch_blobs(job: LiveJob, node_id: str, wanted: ToFetch) -> None:

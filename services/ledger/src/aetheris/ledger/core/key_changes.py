@@ -1,6 +1,7 @@
 """A key goes from one state to another: what is remembered of it, by the state that it comes to."""
 
 from aetheris.ledger.core import confirmations
+from aetheris.ledger.core.body_calls import BodyCalls
 from aetheris.ledger.core.cancellations import Cancellations
 from aetheris.ledger.core.decisions import Now
 from aetheris.ledger.core.doubt import is_reported
@@ -20,6 +21,7 @@ class KeyChanges:
     """Of one partition; `joined` names job and key of what started as a later node of a run, until it is taken."""
 
     def __init__(self, live_jobs: LiveJobs, due: DueTimes, requests: NodeRequests, invocations: Invocations) -> None:
+        self.bodies = BodyCalls(live_jobs, due)
         self._live_jobs = live_jobs
         self._due = due
         self._requests = requests
@@ -52,12 +54,18 @@ class KeyChanges:
         if event.after and self._live_jobs.is_restored:
             self.joined.append((job.state.job_id, key))
         self._invocations.begin(job, key, event, now)
+        self.bodies.started(job, event.node_id)
 
     def _reopen(self, job: LiveJob, key: str, event: Event, now: Now) -> None:
         state = job.state.keys[key]
         after_proof = isinstance(event, ev.ToolInvocationFinished)
         paced = isinstance(event, ev.InvocationReopened) and event.by == "policy" and is_reported(state)
-        job.keys[key] = Reopened(now.mono_s, after_proof, paced)
+        until = event.until if isinstance(event, ev.ToolInvocationFinished) else None
+        if until is not None:
+            self.bodies.slept(job, state.node_id)
+        elif isinstance(event, ev.InvocationReopened) and event.by == "human":
+            self.bodies.retried(job, state.node_id)
+        job.keys[key] = Reopened(now.mono_s, after_proof, paced, until)
         self._due.put(now.mono_s, Item("key", job.state.job_id, key))
 
     def _park(self, job: LiveJob, key: str, over: Held | None, now: Now) -> None:
@@ -77,3 +85,4 @@ class KeyChanges:
         if state.outcome is not Settled.SUCCESS and state.sure:
             job.give_back(key)
         self.lines.settled(job, key)
+        self.bodies.settled(job, state.node_id, now)

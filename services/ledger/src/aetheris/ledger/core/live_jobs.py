@@ -119,6 +119,8 @@ class CurrentInvocation:
     due_s: float
     cause: str | None = None
     """Why it is doubted; None while its lease may still speak for it."""
+    evidence: tuple[Any, ...] = ()
+    """What it has said about that itself."""
     doubt_s: float | None = None
     ended_s: float | None = None
     """When this process had folded that the try can act no more: settles_within counts from here."""
@@ -145,6 +147,8 @@ class Reopened:
     """Its last try reported that it took no effect: the plan's retry decides when, and whether, it goes on."""
     paced: bool = False
     """Its last try reported that it failed, not how: the plan's retry decides when it goes on."""
+    until: tuple[str, ...] | None = None
+    """Its body sleeps until one of these nodes settles; None: it doesn't."""
     scheduled: bool = False
     grants: int = 0
     offered: Offered | None = None
@@ -211,6 +215,8 @@ class LiveJob:
     """Who was asked last to let pass what could not be confirmed."""
     activation: int = 0
     """The highest that a decision about it names."""
+    takeovers: dict[str, int] = field(default_factory=dict)
+    """Node of a body → how often it has started since one of its calls settled."""
     accounts: dict[str, Account] = field(default_factory=dict)
     """Rule → what was charged to it."""
 

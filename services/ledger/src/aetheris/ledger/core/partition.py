@@ -70,7 +70,7 @@ class Partition:
         self._failures = ToolFailures(live_jobs, self._due)
         self._invocations = Invocations(live_jobs, self._due, self._ends, self._offers, self._failures)
         self._changes = KeyChanges(live_jobs, self._due, self._requests, self._invocations)
-        self._cancels, self._lines = self._changes.cancels, self._changes.lines
+        self._cancels, self._lines, self._bodies = self._changes.cancels, self._changes.lines, self._changes.bodies
         self._reactions = Reactions(live_jobs, self._due, self._requests, self._invocations, self._changes)
         self._freezes = self._reactions.freezes
         self._revocations = KeyRevocations(live_jobs)
@@ -272,6 +272,7 @@ class Partition:
             *self._commands.decided(now),
             *self._invocations.findings.decided(),
             *self._cancels.decided(),
+            *self._bodies.decided(),
             *self._judgement.decided(facts, now),
             *self._lines.decided(now),
             *self._outdated.decided(now),
@@ -289,6 +290,7 @@ class Partition:
             or self._lines.unwritten
             or self._outdated.unwritten
             or self._cancels.given_up
+            or self._bodies.over
             or self._offers.left
             or self._freezes.is_due
             or self._policies.is_due

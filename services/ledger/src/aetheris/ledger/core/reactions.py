@@ -26,7 +26,7 @@ class Reactions:
         self._requests = requests
         self._invocations = invocations
         self.freezes = Freezes(live_jobs, due)
-        self._cancels, self._lines = changes.cancels, changes.lines
+        self._cancels, self._lines, self._bodies = changes.cancels, changes.lines, changes.bodies
         self._humans = AskedHumans(live_jobs, due)
         self._waits = NodeWaits(due)
 
@@ -36,6 +36,8 @@ class Reactions:
             job.activation = max(job.activation, event.activation or 0)
             self._live_jobs.activation = max(self._live_jobs.activation, job.activation)
         match event:
+            case ev.CallPlanned():
+                self._bodies.planned(job, event, now)
             case ev.WorkerEnded():
                 self._invocations.end_worker(job, (event.worker_id, event.incarnation), now)
             case ev.InvocationInDoubt():

@@ -8,6 +8,7 @@ from aetheris.ledger.core.live_jobs import LiveJob, LiveJobs, Pending, Reopened,
 from aetheris.ledger.core.quarantine import Quarantine, TenantTool, concerns_tool
 from aetheris.ledger.core.timer_queue import Item
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.plan.graph import Kind
 
 
 class ToolFailures:
@@ -69,8 +70,8 @@ class ToolFailures:
 
 def _tool(job: LiveJob, node_id: str) -> TenantTool | None:
     entry = job.state.entry(node_id)
-    if entry is None or entry.pin is None:
-        return None
+    if entry is None or entry.pin is None or entry.node.kind is Kind.WORKFLOW:
+        return None  # what ails code is not cured by time
     return TenantTool(job.state.created.tenant, entry.node.tool_name)
 
 
