@@ -8,7 +8,7 @@ import time
 
 from aetheris.sdk import ToolContext
 from aetheris.sdk.invoke import invoke
-from aetheris.sdk.isolation.hosts import HostSetup
+from aetheris.sdk.isolation.kept_process import HostSetup
 from aetheris.sdk.isolation.tools import isolated_tools
 from aetheris.sdk.loader import load
 from aetheris.sdk.tools import AnyTool

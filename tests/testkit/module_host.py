@@ -7,7 +7,7 @@ from typing import Any
 
 from aetheris.sdk import ToolContext
 from aetheris.sdk.invoke import invoke
-from aetheris.sdk.isolation.hosts import HostSetup
+from aetheris.sdk.isolation.kept_process import HostSetup
 from aetheris.sdk.isolation.tools import isolated_tools
 from aetheris.sdk.outcomes import Outcome
 from aetheris.sdk.tool_output import ToolOutput

@@ -77,7 +77,7 @@ from pathlib import Path
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.invoke import invoke
 from aetheris.sdk.isolation import kernel
-from aetheris.sdk.isolation.hosts import HostSetup
+from aetheris.sdk.isolation.kept_process import HostSetup
 from aetheris.sdk.isolation.tools import isolated_tools
 
 async def main():

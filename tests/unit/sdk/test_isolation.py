@@ -17,7 +17,7 @@ from aetheris.runtime.process.lock import locked, opened
 from aetheris.sdk import ProbeContext, StateChange, ToolContext
 from aetheris.sdk.invoke import ask_probe, invoke, verify
 from aetheris.sdk.isolation import call_process, kernel
-from aetheris.sdk.isolation.hosts import HostSetup
+from aetheris.sdk.isolation.kept_process import HostSetup
 from aetheris.sdk.isolation.tools import GivenSecrets, isolated_tools
 from aetheris.sdk.loader import Toolbox, ToolboxError, load
 from aetheris.sdk.outcomes import Confirmed, Drifted, Found, InDoubt, NotFound, Outcome, Succeeded, Unknown
@@ -279,7 +279,7 @@ from pathlib import Path
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.inheritance import kept_by_children
 from aetheris.sdk.invoke import invoke
-from aetheris.sdk.isolation.hosts import HostSetup
+from aetheris.sdk.isolation.kept_process import HostSetup
 from aetheris.sdk.isolation.tools import isolated_tools
 from aetheris.runtime.process.lock import locked, opened
 

@@ -18,7 +18,7 @@ import aetheris.sdk
 from aetheris.sdk import ToolContext
 from aetheris.sdk.invoke import invoke
 from aetheris.sdk.isolation import kernel, programs
-from aetheris.sdk.isolation.hosts import HostSetup
+from aetheris.sdk.isolation.kept_process import HostSetup
 from aetheris.sdk.isolation.programs import argv_of, close_to_programs
 from aetheris.sdk.isolation.tools import isolated_tools
 from aetheris.sdk.outcomes import Succeeded

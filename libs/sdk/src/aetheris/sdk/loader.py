@@ -9,8 +9,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
+from aetheris.sdk.places import at_place
 from aetheris.sdk.schema import DeclarationError
 from aetheris.sdk.tools import AnyTool, Tool
+from aetheris.sdk.workflows.declaration import AnyWorkflow, Workflow
 
 GROUP = "aetheris.tools"
 
@@ -73,8 +75,7 @@ def load(modules: str = "", folder: Path | None = None) -> Toolbox:
 
 def examine(modules: str = "", folder: Path | None = None) -> tuple[Toolbox, list[ToolboxError]]:
     """What of `load`'s tools can be loaded, and everything that can't."""
-    if folder is not None and str(folder) not in sys.path:
-        sys.path.append(str(folder))  # behind all else: a file of the folder stands for nothing that is installed
+    _look_in(folder)
     found: dict[str, tuple[str, AnyTool]] = {}
     faults: list[ToolboxError] = []
     for source in sources_of(modules):
@@ -86,10 +87,31 @@ def examine(modules: str = "", folder: Path | None = None) -> tuple[Toolbox, lis
     return Toolbox({key: tool for key, (_, tool) in found.items()}), faults
 
 
+def workflows_in(source: str, folder: Path | None = None) -> list[AnyWorkflow]:
+    """The workflows of one module, which may lie in `folder`.
+
+    Raises:
+        ToolboxError: it can't be imported, or has two of one name and version.
+    """
+    _look_in(folder)
+    holder = _holder(source)
+    held = vars(holder).values() if isinstance(holder, ModuleType) else [holder]
+    found: dict[str, AnyWorkflow] = {}
+    for one in (cast("AnyWorkflow", one) for one in held if isinstance(one, Workflow)):
+        if found.setdefault(one.key, one) is not one:
+            raise ToolboxError(f"{at_place(one.place, source)}: a second workflow {one.key}: give it another name")
+    return list(found.values())
+
+
 def sources_of(modules: str) -> list[str]:
     """The modules of a comma list; without one, those of every entry point of the group."""
     names = [name.strip() for name in modules.split(",") if name.strip()]
     return names or [point.value for point in entry_points(group=GROUP)]
+
+
+def _look_in(folder: Path | None) -> None:
+    if folder is not None and str(folder) not in sys.path:
+        sys.path.append(str(folder))  # behind all else: a file of the folder stands for nothing that is installed
 
 
 def _holder(source: str) -> object:
@@ -134,23 +156,15 @@ def _raisedat_place(error: BaseException) -> tuple[str, int] | None:
     return after[-1] if after else None
 
 
-def at_place(place: tuple[str, int] | None, otherwise: str) -> str:
-    """A file and a line, seen from this folder where it lies below; `otherwise` where none is known."""
-    if place is None:
-        return otherwise
-    path = Path(place[0])
-    here = Path.cwd()
-    return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{place[1]}"
-
-
 def _tools_of(source: str, holder: object) -> list[AnyTool]:
     if isinstance(holder, ModuleType):
         candidates: Iterable[object] = vars(holder).values()
     else:
         candidates = cast("Iterable[object]", holder) if isinstance(holder, list | tuple) else [holder]
-    tools = [cast("AnyTool", one) for one in candidates if isinstance(one, Tool)]
-    if not tools:
-        raise ToolboxError(f"{source}: has no tools (functions under @tool)")
+    held = list(candidates)
+    tools = [cast("AnyTool", one) for one in held if isinstance(one, Tool)]
+    if not tools and not any(isinstance(one, Workflow) for one in held):
+        raise ToolboxError(f"{source}: has no tools (functions under @tool), and no workflows")
     return tools
 
 

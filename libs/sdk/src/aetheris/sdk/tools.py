@@ -24,7 +24,7 @@ from aetheris.sdk.results import check_returned
 from aetheris.sdk.schema import DeclarationError, GivenSchema, Signature, hints_of, signature_of
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 Asking = TypeVar("Asking", bound=Callable[..., Any])
 
 EffectClass = Literal["pure", "idempotent", "probeable", "opaque"]
@@ -37,12 +37,12 @@ LONGEST_DESCRIPTION = 4_000  # characters
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-class Tool(Generic[P, R]):
+class Tool(Generic[P, R_co]):
     """A declared tool; calling it calls the function itself, outside of any job."""
 
     def __init__(
         self,
-        function: Callable[P, R],
+        function: Callable[P, R_co],
         *,
         name: str,
         version: str,
@@ -91,7 +91,7 @@ class Tool(Generic[P, R]):
         if probe is not None:
             self.probe(probe)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         return self.function(*args, **kwargs)
 
     @property
@@ -218,7 +218,7 @@ def tool(
     probe: Callable[..., Any] | None = None,
     kind: EffectKind = "tool",
     isolation: Isolation | None = None,
-) -> Callable[[Callable[P, R]], Tool[P, R]]:
+) -> Callable[[Callable[P, R_co]], Tool[P, R_co]]:
     """Declare a function as a tool; a first parameter of type ToolContext is given, all others are arguments.
 
     Args:
@@ -247,7 +247,7 @@ def tool(
     if callable(name):  # @tool without parentheses
         raise _placed(DeclarationError(f"{_name_of(name)}: write @tool(…), and {_CHOICES}"), name)
 
-    def declare(function: Callable[P, R]) -> Tool[P, R]:
+    def declare(function: Callable[P, R_co]) -> Tool[P, R_co]:
         called = name or function.__name__
         if effect_class is None or (effect_class == "opaque" and irreversible is None):
             raise _placed(DeclarationError(f"{called}@{version}: {_CHOICES}"), function)

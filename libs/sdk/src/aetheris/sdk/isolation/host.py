@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,6 +29,14 @@ _SWEEP_WITHIN_S = 1.0
 _PAUSE_S = 0.001
 
 
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """A module, and the folder that it may lie in."""
+
+    source: str
+    folder: Path | None
+
+
 def main(keeper: int, orders: int, loading: int) -> NoReturn:
     """Load what the executor names, then fork for calls until it hangs up.
 
@@ -35,27 +44,32 @@ def main(keeper: int, orders: int, loading: int) -> NoReturn:
         keeper: the process above.
         orders, loading: descriptors of the two sockets to the executor.
     """
-    kernel.end_with(keeper)
-    kernel.without_capabilities()
-    kernel.signals_stay_within()
-    kernel.unreadable()
-    kernel.adopt_orphans()
     with socket.socket(fileno=loading) as asking:
-        toolbox = _loaded(asking)
+        toolbox = _loaded(asking, asked_to_load(keeper, asking))
     gc.collect()
     gc.freeze()
     gc.disable()  # a call's process doesn't live long, and each page that the collector touches is copied
     _Host(socket.socket(fileno=orders), toolbox).run()
 
 
-def _loaded(asking: socket.socket) -> Toolbox:
+def asked_to_load(keeper: int, asking: socket.socket) -> Loading:
+    """What this process is to load, once it can do no more than what it loads may."""
+    kernel.end_with(keeper)
+    kernel.without_capabilities()
+    kernel.signals_stay_within()
+    kernel.unreadable()
+    kernel.adopt_orphans()
     asked = receive(asking)
     if asked is None:
         os._exit(1)
     kernel.reads_nothing_of(asked["closed"])
     for descriptor in asked["kept"]:
         kept_by_children(descriptor)
-    toolbox, faults = examine(asked["source"], Path(asked["folder"]) if asked["folder"] else None)
+    return Loading(asked["source"], Path(asked["folder"]) if asked["folder"] else None)
+
+
+def _loaded(asking: socket.socket, wanted: Loading) -> Toolbox:
+    toolbox, faults = examine(wanted.source, wanted.folder)
     tools = [{"entry": tool.registry_entry(), "kind": tool.kind} for tool in toolbox]
     asking.sendall(packed({"tools": tools, "faults": [str(fault) for fault in faults]}))
     return toolbox

@@ -3,12 +3,7 @@
 import asyncio
 import json
 import math
-import os
-import pwd
-import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -16,66 +11,19 @@ from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
-from aetheris.sdk import inheritance, remains
 from aetheris.sdk.context import ProbeContext, ToolContext
-from aetheris.sdk.isolation import frames
+from aetheris.sdk.isolation import frames, host, kept_process
 from aetheris.sdk.isolation.call_process import LAST_LINE, MOST_OUTPUT, Request, Role, room_of
 from aetheris.sdk.isolation.errors import RaisedElsewhere
 from aetheris.sdk.isolation.frames import BadFrame
 from aetheris.sdk.isolation.host import LARGEST_ORDER
+from aetheris.sdk.isolation.kept_process import KILL_WITHIN_S, HostFailed, HostSetup, KeptProcess, Started
 from aetheris.sdk.outcomes import NotExecuted
 
-START_WITHIN_S = 60.0
-KILL_WITHIN_S = 2.0
-"""How long a process that is killed, or has said all, is awaited; then its host is ended, and all calls of it."""
 _FULL_PAUSE_S = 0.002
-_ALWAYS_GIVEN = (
-    *("PATH", "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR"),
-    *("PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE", "AETHERIS_SHELL_PROGRAMS", "AETHERIS_LOCK_HELD"),
-)
-"""Variables that hold no credential, and are given where they are set."""
-_START = """
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])
-from aetheris.sdk.isolation.keeper import main
-executor, user, group, *descriptors = map(int, sys.argv[2:])
-main(executor, (user, group), *descriptors)
-"""
 
 Relay = Callable[[int, str, Mapping[str, Any]], None]
 """Hears what a call prints and logs, in the call's own context."""
-
-
-class HostFailed(Exception):
-    """The process of a module's tools can't be started, or can't load them; the message says which and why."""
-
-
-@dataclass(frozen=True, slots=True)
-class HostSetup:
-    """What every process of tools is given, variables by name and a user of the system; and what is closed to it."""
-
-    env: Sequence[str] = ()
-    user: str | None = None
-    closed: Sequence[Path] = ()
-    """Files that they can't read, where Linux can see to that."""
-
-    def environment(self) -> dict[str, str]:
-        """Nothing but what is named."""
-        return {name: os.environ[name] for name in (*_ALWAYS_GIVEN, *self.env) if name in os.environ}
-
-    def identity(self) -> tuple[int, int]:
-        """The user and the group that they run as; -1 and -1: as who starts them.
-
-        Raises:
-            HostFailed: the system doesn't know the user.
-        """
-        if self.user is None:
-            return -1, -1
-        try:
-            found = pwd.getpwnam(self.user)
-        except KeyError:
-            raise HostFailed("AETHERIS_TOOL_USER names no user of this system") from None
-        return found.pw_uid, found.pw_gid
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,44 +57,15 @@ class Host:
         Raises:
             HostFailed: also where it has loaded something else before.
         """
-        identity = self._given.identity()
-        lifeline, their_lifeline = socket.socketpair()
-        orders, their_orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        loading, their_loading = socket.socketpair()
-        try:
-            process = self._spawned(identity, their_lifeline, their_orders, their_loading)
-        except (OSError, subprocess.SubprocessError) as error:
-            for ours in (lifeline, orders, loading):
-                ours.close()
-            raise HostFailed(f"{self._source}: its process can't be started: {type(error).__name__}") from None
-        finally:
-            for one in (their_lifeline, their_orders, their_loading):
-                one.close()
-        remains.know_child(process.pid)
-        life = _Life(process, lifeline, orders)
+        started = kept_process.start(self._source, host.__name__, self._given, socket.SOCK_SEQPACKET)
+        life = _Life(started)
         self._lives = [*(one for one in self._lives if not one.nothing_left), life]
         try:
-            async with asyncio.timeout(START_WITHIN_S):
-                reader, writer = await asyncio.open_unix_connection(sock=loading)
-                asked = {
-                    "source": self._source,
-                    "folder": str(self._folder or ""),
-                    "kept": inheritance.kept(),
-                    "closed": [str(one.absolute()) for one in self._given.closed],
-                }
-                writer.write(frames.packed(asked))
-                loaded = await frames.next_of(reader)
-                writer.close()
-        except (TimeoutError, BadFrame, OSError) as error:
-            life.end()
-            raise HostFailed(f"{self._source}: its process does not load it: {type(error).__name__}") from None
+            tools = await kept_process.load_into(started.loading, self._source, self._folder, self._given, "tools")
         except BaseException:
             life.end()
             raise
-        if loaded is None or loaded.get("faults") or not isinstance(loaded.get("tools"), list):
-            life.end()
-            raise HostFailed(_fault(self._source, loaded))
-        described = json.dumps(loaded["tools"], sort_keys=True)
+        described = json.dumps(tools, sort_keys=True)
         if self._described not in (None, described):
             life.end()
             raise HostFailed(
@@ -154,7 +73,7 @@ class Host:
             )
         self._described = described
         self._life = life
-        return cast("Sequence[Mapping[str, Any]]", loaded["tools"])
+        return tools
 
     async def ask(
         self,
@@ -250,39 +169,16 @@ class Host:
                     raise NotExecuted(f"no process for the tool: {error}") from None
             return cast("_Life", self._life)
 
-    def _spawned(self, identity: tuple[int, int], *passed: socket.socket) -> "subprocess.Popen[Any]":
-        path = json.dumps([str(Path(one).absolute()) for one in sys.path])
-        descriptors = [one.fileno() for one in passed]
-        numbers = (os.getpid(), *identity, *descriptors)
-        return subprocess.Popen(
-            (sys.executable, "-P", "-c", _START, path, *map(str, numbers)),
-            env=self._given.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=descriptors,
-            start_new_session=True,
-        )
 
-
-class _Life:
-    """A host from its start to its end, and to that of all that it has started, which its keeper tells."""
-
-    def __init__(self, keeper: "subprocess.Popen[Any]", lifeline: socket.socket, orders: socket.socket) -> None:
-        self._keeper = keeper
-        self._lifeline = lifeline
-        self._orders = orders
-        self._loop = asyncio.get_running_loop()
+class _Life(KeptProcess):
+    def __init__(self, started: Started) -> None:
+        super().__init__(started.keeper, started.lifeline)
+        self._orders = started.orders
         self._ends: dict[int, asyncio.Future[tuple[bool, str]]] = {}
         self._killed: set[int] = set()
         self._not_begun: set[int] = set()
-        self._gone = asyncio.Event()
-        self.is_over = False
-        self.nothing_left = False
-        """Whether nothing lives that it has started: surely."""
-        for one, read in ((orders, self._read), (lifeline, self._keeper_ended)):
-            one.setblocking(False)
-            self._loop.add_reader(one.fileno(), read)
+        self._orders.setblocking(False)
+        self._loop.add_reader(self._orders.fileno(), self._read)
 
     async def begin(self, number: int) -> socket.socket:
         """Have a process made for a call; the connection to it.
@@ -340,35 +236,16 @@ class _Life:
 
     def end(self) -> None:
         """Have it killed, and all that it has started."""
-        if self.is_over:
-            return
-        self.is_over = True
-        self._loop.remove_reader(self._orders.fileno())
-        self._orders.close()
-        self._lifeline.shutdown(socket.SHUT_WR)
-        self._keeper.send_signal(signal.SIGCONT)  # a tool may have stopped it
-
-    async def over_within(self, within_s: float) -> None:
-        """Wait for the end of all that it has started; no longer than that."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await self._gone.wait()
-        self._let_go()
+        if not self.is_over:
+            self._loop.remove_reader(self._orders.fileno())
+            self._orders.close()
+        super().end()
 
     def _keeper_ended(self) -> None:
-        self.end()
-        self._let_go()
-        self.nothing_left = self._keeper.wait() == 0
-        self._gone.set()
-        remains.forget_child(self._keeper.pid)
+        super()._keeper_ended()
         for ending in self._ends.values():
             if not ending.done():
                 ending.set_result((self.nothing_left, "its module's process has ended"))
-
-    def _let_go(self) -> None:
-        if self._lifeline.fileno() >= 0:
-            self._loop.remove_reader(self._lifeline.fileno())
-            self._lifeline.close()
 
     def _order_kill(self, number: int) -> None:
         try:
@@ -411,10 +288,3 @@ class _Life:
 
 def _fields(ctx: ToolContext | ProbeContext) -> dict[str, Any]:
     return {name: getattr(ctx, name) for name in type(ctx).__slots__}
-
-
-def _fault(source: str, loaded: Mapping[str, Any] | None) -> str:
-    if loaded is None:
-        return f"{source}: its process ended while it was loaded"
-    faults = loaded.get("faults")
-    return str(cast("list[Any]", faults)[0]) if isinstance(faults, list) and faults else f"{source}: has no tools"

@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from aetheris.sdk import loader
-from aetheris.sdk.loader import at_place
+from aetheris.sdk.places import at_place
 
 _OURS = (loader.__file__, importlib.__file__)
 

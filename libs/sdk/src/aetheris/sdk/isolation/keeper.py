@@ -9,25 +9,31 @@ import select
 import signal
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
-from aetheris.sdk.isolation import host, kernel
+from aetheris.sdk.isolation import kernel
 from aetheris.sdk.isolation.frames import packed, receive
 
 _PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.1
 
 
-def main(executor: int, identity: tuple[int, int], lifeline: int, orders: int, loading: int) -> NoReturn:
+Program = Callable[[int, int, int], NoReturn]
+"""What the module's process does: from its keeper's process id, and the descriptors `orders` and `loading`."""
+
+
+def main(program: Program, executor: int, identity: tuple[int, int], descriptors: tuple[int, int, int]) -> NoReturn:
     """Start the module's process, and end all that comes of it when that ends, or the executor hangs up or ends.
 
     Args:
+        program: what the module's process does.
         executor: its process.
         identity: the user and the group that the module's process runs as; -1: as this one.
-        lifeline: descriptor of a socket on which nobody says anything.
-        orders, loading: descriptors of the module's process.
+        descriptors: of a socket on which nobody says anything, the lifeline, and of the two of the module's process.
     """
+    lifeline, orders, loading = descriptors
     user, group = identity
     kernel.end_with(executor, by=signal.SIGTERM)
     kernel.unreadable()
@@ -50,7 +56,7 @@ def main(executor: int, identity: tuple[int, int], lifeline: int, orders: int, l
                 os.setgroups([])
                 os.setgid(group)
                 os.setuid(user)
-            host.main(keeper, orders, loading)
+            program(keeper, orders, loading)
         finally:
             os._exit(1)
     os.close(orders)

@@ -10,7 +10,8 @@ from aetheris.sdk.context import ProbeContext, ToolContext
 from aetheris.sdk.isolation import kernel, said
 from aetheris.sdk.isolation.errors import RaisedElsewhere
 from aetheris.sdk.isolation.frames import BadFrame
-from aetheris.sdk.isolation.hosts import Host, HostFailed, HostSetup, Relay
+from aetheris.sdk.isolation.hosts import Host, Relay
+from aetheris.sdk.isolation.kept_process import HostFailed, HostSetup
 from aetheris.sdk.loader import Toolbox, ToolboxError, load, sources_of
 from aetheris.sdk.outcomes import Answer, Partial, Result, StateChange, Unknown, Verdict
 from aetheris.sdk.schema import DeclarationError, GivenSchema, given_schema

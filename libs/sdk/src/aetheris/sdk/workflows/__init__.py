@@ -1,0 +1,30 @@
+"""Durable workflows in plain Python: code whose calls take effect once, whatever dies (docs/workflows.md)."""
+
+from aetheris.sdk.workflows.declaration import Workflow, workflow
+from aetheris.sdk.workflows.errors import (
+    CallEnded,
+    Misuse,
+    OutcomeUnknown,
+    ToolFailed,
+    WorkflowCancelled,
+    WorkflowControl,
+    WorkflowDiverged,
+    WorkflowSuperseded,
+)
+from aetheris.sdk.workflows.workflow_context import WorkflowContext, own, undo
+
+__all__ = [
+    "CallEnded",
+    "Misuse",
+    "OutcomeUnknown",
+    "ToolFailed",
+    "Workflow",
+    "WorkflowCancelled",
+    "WorkflowContext",
+    "WorkflowControl",
+    "WorkflowDiverged",
+    "WorkflowSuperseded",
+    "own",
+    "undo",
+    "workflow",
+]

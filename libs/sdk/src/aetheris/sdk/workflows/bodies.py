@@ -1,0 +1,85 @@
+"""What goes between a workflow's running code, its body, and who runs it: what it asks for, what it is told."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+@dataclass(frozen=True, slots=True)
+class BodyStart:
+    """A body that is to run from its beginning; what came before it is told as it asks for it."""
+
+    body: str
+    """Its invocation_id."""
+    workflow: str
+    """name@version."""
+    job_id: str
+    node_id: str
+    args: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class CallSettled(BaseModel):
+    """How a call of a body has settled, as its log says."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    node_id: str
+    outcome: str
+    """success, failed or rejected."""
+    sure: bool = True
+    """Of what is no success: whether there is certainly no effect."""
+    result: Any = None
+    reason: str | None = None
+    rejected_by: str | None = None
+    duplicate_of: dict[str, Any] | None = None
+    external_id: str | None = None
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A body makes a call: one that is new, or one that is recorded."""
+
+    body: str
+    node: dict[str, Any]
+    """As in a plan: its arguments are literal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A body has been told all that there is to tell, and does nothing until one of these settles."""
+
+    body: str
+    waits_for: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A body has come to its end."""
+
+    body: str
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class BodyRaised:
+    """A body has ended by an exception; `text` holds nothing that could not be recorded."""
+
+    body: str
+    error_class: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The process of a body has ended, or was silent for too long and was killed."""
+
+    body: str
+    why: str
+    at_fault: bool
+    """Whether it was this body that ran when that happened."""
+
+
+BodySaid = Asked | Idle | Returned | BodyRaised | Lost

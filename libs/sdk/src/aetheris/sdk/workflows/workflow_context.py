@@ -1,0 +1,342 @@
+"""What a workflow's code calls others through: each call is recorded, and is made once (docs/workflows.md)."""
+
+import asyncio
+import hashlib
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any, Concatenate, ParamSpec, TypeVar, get_args, overload
+from uuid import UUID
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from aetheris.protocol.base.references import REF
+from aetheris.protocol.messages.event_values import RejectReason
+from aetheris.protocol.plan.forms import FormField, FormSpec
+from aetheris.protocol.plan.graph import Compensation, Kind, Node, Retry
+from aetheris.protocol.planning.schemas import ArgsRefused, check_args, with_defaults
+from aetheris.sdk.context import ToolContext
+from aetheris.sdk.outcomes import Partial, Result
+from aetheris.sdk.schema import hints_of
+from aetheris.sdk.tools import AnyTool, Tool
+from aetheris.sdk.workflows.body_run import BodyRun
+from aetheris.sdk.workflows.errors import Misuse, ToolFailed
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Duration = timedelta | float
+"""A float: seconds."""
+
+
+class Own:
+    """A place in the result of the call that is undone."""
+
+    __slots__ = ("pointer",)
+
+    def __init__(self, pointer: str) -> None:
+        self.pointer = pointer
+
+
+def own(pointer: str = "") -> Any:
+    """In the arguments of `undo`: what the call that is undone returned, at a JSON Pointer."""
+    return Own(pointer)
+
+
+@dataclass(frozen=True, slots=True)
+class UndoCall:
+    """The call that undoes another; made by `undo`."""
+
+    tool: AnyTool | str
+    args: Mapping[str, Any]
+
+
+@overload
+def undo(tool: Tool[Concatenate[ToolContext, P], Any], /, *args: P.args, **kwargs: P.kwargs) -> UndoCall: ...
+@overload
+def undo(tool: Tool[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> UndoCall: ...
+@overload
+def undo(tool: str, /, **kwargs: Any) -> UndoCall: ...
+def undo(tool: Any, /, *args: Any, **kwargs: Any) -> UndoCall:
+    """The call that undoes one, when its job fails behind it or is cancelled; `own` stands for what that one returned.
+
+    Raises:
+        Misuse: its arguments are not given by name.
+    """
+    _refuse_positional(args)
+    return UndoCall(tool, kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class BodyCalls:
+    """How tools are called from here on; `using` makes one with other options."""
+
+    run: BodyRun = field(repr=False)
+    tools: Mapping[str, AnyTool | None]
+    name: str | None = None
+    undo_call: UndoCall | None = None
+    timeout_s: float | None = None
+    retry: Retry | None = None
+
+    @overload
+    async def call(
+        self,
+        tool: Tool[Concatenate[ToolContext, P], Coroutine[Any, Any, Result | Partial]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Any: ...
+    @overload
+    async def call(
+        self, tool: Tool[Concatenate[ToolContext, P], Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+    @overload
+    async def call(
+        self, tool: Tool[P, Coroutine[Any, Any, Result | Partial]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Any: ...
+    @overload
+    async def call(self, tool: Tool[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def call(
+        self, tool: Tool[Concatenate[ToolContext, P], Result | Partial], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Any: ...
+    @overload
+    async def call(self, tool: Tool[Concatenate[ToolContext, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def call(self, tool: Tool[P, Result | Partial], /, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+    @overload
+    async def call(self, tool: Tool[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def call(self, tool: str, /, **kwargs: Any) -> Any: ...
+    async def call(self, tool: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a tool; arguments go by name. What it returned, of the type that it is declared to return.
+
+        An equal call is another call, as the code says it again; with an id of its own (`using`) it is the same one.
+
+        Raises:
+            ToolFailed: there is no effect of it, and there never will be.
+            OutcomeUnknown: it may have taken effect.
+            Misuse: the workflow doesn't name the tool, or its schema refuses the arguments.
+        """
+        _refuse_positional(args)
+        called, given = _checked(self.tools, tool, kwargs)
+        number = 1
+        if self.name is not None:
+            node_id = self.run.named_id(self.name)
+        else:
+            node_id, number = self.run.content_id(called, given)
+        undoing: Compensation | None = None
+        if self.undo_call is not None:
+            undo_tool, undo_args = _checked(self.tools, self.undo_call.tool, self.undo_call.args, of=node_id)
+            undoing = Compensation(tool=undo_tool, args=undo_args)
+        node = _node(
+            id=node_id,
+            tool=called,
+            args=given,
+            occurrence=number,
+            retry=self.retry,
+            timeout_s=self.timeout_s,
+            compensate_with=undoing,
+        )
+        settled = await self.run.call(node, is_named=self.name is not None)
+        return _returned(self.tools[called] if isinstance(tool, str) else tool, settled.result)
+
+
+class WorkflowContext(BodyCalls):
+    """A workflow's calls, times, waits and questions. Each is recorded; none is made twice."""
+
+    __slots__ = ()
+
+    @property
+    def job_id(self) -> str:
+        """The job that it runs in."""
+        return self.run.start.job_id
+
+    @property
+    def node_id(self) -> str:
+        """Its own node in that job's plan."""
+        return self.run.start.node_id
+
+    def using(
+        self,
+        *,
+        id: str | None = None,  # noqa: A002  what it is called in a plan
+        undo: UndoCall | None = None,
+        timeout: Duration | None = None,
+        retry: Retry | None = None,
+    ) -> BodyCalls:
+        """The same calls with options: `await ctx.using(id="ship").call(ship, order=order_id)`.
+
+        Args:
+            id: names the one call: whatever changes around it, there is one. Other arguments for it are refused.
+            undo: the call that undoes it (see `undo`).
+            timeout: shortens the tool's own.
+            retry: how often it is tried again after a try that surely took no effect.
+        """
+        return BodyCalls(self.run, self.tools, id, undo, _seconds(timeout), retry)
+
+    async def sleep(self, duration: Duration) -> None:
+        """Wait; the time goes on whatever dies. The same as asyncio.sleep of so many seconds."""
+        await asyncio.sleep(_seconds(duration) or 0.0)
+
+    async def now(self) -> datetime:
+        """The time, recorded."""
+        return datetime.fromisoformat((await self._effect(Kind.TIME))["now"])
+
+    async def random(self) -> float:
+        """A number in [0, 1), recorded."""
+        return (await self._effect(Kind.RANDOM))["value"]
+
+    async def uuid(self) -> UUID:
+        """A random one, recorded."""
+        return UUID(hex=(await self._effect(Kind.RANDOM))["hex"], version=4)
+
+    async def llm(self, model: str, prompt: Any, *, system: str | None = None, max_tokens: int | None = None) -> str:
+        """What a model answers, in words.
+
+        Raises:
+            ToolFailed, Misuse.
+        """
+        asked = {"model": model, "prompt": prompt, "system": system, "max_tokens": max_tokens}
+        args = _as_json("llm", {name: value for name, value in asked.items() if value is not None})
+        node_id, number = self.run.content_id(Kind.LLM.value, args)
+        node = _node(id=node_id, kind=Kind.LLM, args=args, occurrence=number)
+        return (await self.run.call(node, is_named=False)).result["text"]
+
+    async def signal(self, key: str, *, within: Duration | None = None) -> Any:
+        """Wait for a signal to the job by its key; its payload. It is the same one, however often it is waited for.
+
+        Raises:
+            TimeoutError: none came in time.
+        """
+        wait = {"key": key, "timeout_s": _seconds(within)}
+        digest = hashlib.sha256(key.encode()).hexdigest()[:16]
+        node_id = self.run.named_id(f"{Kind.WAIT.value}.{digest}")
+        return await self._waited(_node(id=node_id, kind=Kind.WAIT, wait=wait), is_named=True)
+
+    async def approval(
+        self,
+        title: str,
+        *,
+        fields: Sequence[FormField] = (),
+        description: str = "",
+        context: Mapping[str, Any] | None = None,
+        approvers: Sequence[str] | None = None,
+        within: Duration | None = None,
+    ) -> dict[str, Any]:
+        """Ask a person; the answers by field.
+
+        Args:
+            fields: the questions; without one, yes or no.
+            context: what the person is shown beside them.
+            approvers: who may answer; None: whoever may approve in the tenant.
+
+        Raises:
+            ToolFailed: the answer is no.
+            TimeoutError: nobody has answered in time.
+            Misuse: a form can't be asked like that.
+        """
+        try:
+            form = FormSpec(
+                title=title,
+                description=description,
+                fields=tuple(fields),
+                approvers=None if approvers is None else tuple(approvers),
+            )
+        except ValidationError as refused:
+            raise _misuse("the form", refused) from None
+        args = _as_json("the form", context or {})
+        seconds = _seconds(within)
+        asked = {"form": form.model_dump(mode="json", exclude_defaults=True), "args": args, "timeout_s": seconds}
+        wait = {"timeout_s": seconds} if seconds is not None else None
+        node_id = self.run.own_id(Kind.HUMAN, asked)
+        return await self._waited(_node(id=node_id, kind=Kind.HUMAN, args=args, form=form, wait=wait), is_named=False)
+
+    async def _waited(self, node: Node, *, is_named: bool) -> Any:
+        try:
+            return (await self.run.call(node, is_named=is_named)).result
+        except ToolFailed as ended:
+            if ended.rejected_by == RejectReason.EXPIRED:
+                raise TimeoutError(ended.reason) from None
+            raise
+
+    async def _effect(self, kind: Kind) -> Any:
+        node_id, number = self.run.content_id(kind.value, {})
+        return (await self.run.call(_node(id=node_id, kind=kind, occurrence=number), is_named=False)).result
+
+
+def _node(**fields: Any) -> Node:
+    """Raises Misuse: it could stand in no plan."""
+    try:
+        return Node.model_validate(fields)
+    except ValidationError as refused:
+        raise _misuse(f"{fields['id']}", refused) from None
+
+
+def _checked(
+    tools: Mapping[str, AnyTool | None], tool: AnyTool | str, given: Mapping[str, Any], *, of: str | None = None
+) -> tuple[str, dict[str, Any]]:
+    """The tool's name, and the arguments as they are planned.
+
+    Args:
+        of: the call that it undoes.
+
+    Raises:
+        Misuse.
+    """
+    called = tool if isinstance(tool, str) else tool.name
+    if called not in tools:
+        raise Misuse(f"{called}: the workflow doesn't name it among its tools")
+    known = tools[called] if isinstance(tool, str) else tool
+    args = _as_json(called, given, of=of)
+    if known is None:
+        return called, args
+    args = with_defaults(known.schema, args)
+    try:
+        check_args(known.schema, args)
+    except ArgsRefused as refused:
+        raise Misuse(f"{called}: {refused}") from None
+    return called, args
+
+
+def _as_json(called: str, given: Mapping[str, Any], *, of: str | None = None) -> dict[str, Any]:
+    def own_result(value: Any) -> Any:
+        if isinstance(value, Own) and of is not None:
+            return {REF: f"{of}#{value.pointer}"}
+        raise TypeError
+
+    try:
+        return to_jsonable_python(dict(given), fallback=own_result)
+    except (PydanticSerializationError, TypeError, ValueError, RecursionError):
+        raise Misuse(f"{called}: its arguments hold what JSON can't say") from None
+
+
+def _returned(tool: AnyTool | None, result: Any) -> Any:
+    """What a tool returned, of the type that its function is declared to return, where that says one."""
+    kind = hints_of(tool.function, tool.key).get("return", Any) if tool is not None else Any
+    if kind in (Any, None, Result, Partial) or {Result, Partial} & set(get_args(kind)):
+        return result
+    try:
+        return _adapter(kind).validate_python(result)
+    except ValidationError as refused:
+        raise _misuse(f"{tool.key if tool is not None else ''}: its recorded result", refused) from None
+
+
+@lru_cache(maxsize=1_000)
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _misuse(what: str, refused: ValidationError) -> Misuse:
+    first = refused.errors(include_input=False, include_url=False, include_context=False)[0]
+    return Misuse(f"{what}: /{'/'.join(map(str, first['loc']))}: {first['type']}")
+
+
+def _seconds(duration: Duration | None) -> float | None:
+    return duration.total_seconds() if isinstance(duration, timedelta) else duration
+
+
+def _refuse_positional(args: tuple[Any, ...]) -> None:
+    if args:
+        raise Misuse("a tool's arguments are given by name")
