@@ -33,11 +33,13 @@ from aetheris.runtime.telemetry.spans import RecordedSpan
 from aetheris.runtime.telemetry.tracer import Telemetry
 from aetheris.sdk import tool
 from aetheris.sdk.loader import Toolbox
+from aetheris.sdk.tools import AnyTool
 from aetheris.testkit.memory import MemoryLog
 from aetheris.tool_executor.core.tries import Worker
 from aetheris.tool_executor.core.unread_tries import UnreadTries
+from aetheris.tool_executor.dependencies import ExecutorDependencies
 from aetheris.tool_executor.effect_writer import EffectWriter
-from aetheris.tool_executor.handlers import ExecutorDependencies, ExecutorHandler
+from aetheris.tool_executor.handlers import ExecutorHandler
 from aetheris.tool_executor.heartbeat import Heartbeat
 from aetheris.tool_executor.hidden_calls import HiddenCalls
 from aetheris.tool_executor.outdated_grants import OutdatedGrants
@@ -45,6 +47,7 @@ from aetheris.tool_executor.performer import Performer, Scribe
 from aetheris.tool_executor.secret_store import Secrets
 from aetheris.tool_executor.slots import Slots
 from aetheris.tool_executor.tool_calls import Calls
+from aetheris.tool_executor.workflows import Workflows
 from tests.testkit.histories import JOB, created, graph, planned
 
 NOWHERE = Redis("redis://127.0.0.1:9/0")
@@ -90,12 +93,20 @@ class RenewedLeases(Leases):
 class HandlerBench:
     """One handler, its log as a list, and its appender."""
 
-    def __init__(self, folder: Path, sample: float = 0.0, store: EffectStore | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        sample: float = 0.0,
+        store: EffectStore | None = None,
+        *,
+        tools: Sequence[AnyTool] = (act, lose),
+        workflows: Workflows | None = None,
+    ) -> None:
         self.spans: list[RecordedSpan] = []
         self.records: list[Record] = []
         self.tasks: set[asyncio.Task[None]] = set()
         clock, telemetry = SystemClock(), Telemetry("tool_executor", sample, self.spans.append)
-        calls = Calls(Toolbox({one.key: one for one in (act, lose)}), clock, Secrets(()))
+        calls = Calls(Toolbox({one.key: one for one in tools}), clock, Secrets(()))
         scribe = Scribe(clock, telemetry)
         performer = Performer(
             calls=calls,
@@ -133,6 +144,7 @@ class HandlerBench:
             spawn=self._spawn,
             quarantine=self._refuse,
             wake=lambda: None,
+            workflows=workflows or Workflows(),
         )
         self.parts = deps
         self.handler = ExecutorHandler(deps)

@@ -42,8 +42,9 @@ from aetheris.sdk.tool_output import ToolOutput
 from aetheris.tool_executor import lock
 from aetheris.tool_executor.core.tries import Worker
 from aetheris.tool_executor.core.unread_tries import UnreadTries
+from aetheris.tool_executor.dependencies import ExecutorDependencies, Spawn
 from aetheris.tool_executor.effect_writer import EffectWriter
-from aetheris.tool_executor.handlers import ExecutorDependencies, ExecutorHandler, Spawn
+from aetheris.tool_executor.handlers import ExecutorHandler
 from aetheris.tool_executor.heartbeat import Heartbeat
 from aetheris.tool_executor.hidden_calls import HiddenCalls
 from aetheris.tool_executor.identity import living
@@ -56,6 +57,7 @@ from aetheris.tool_executor.secret_store import redact_output, secrets_of
 from aetheris.tool_executor.settings import ExecutorSettings
 from aetheris.tool_executor.slots import Slots
 from aetheris.tool_executor.tool_calls import Calls, report_tool_output
+from aetheris.tool_executor.workflows import Workflows, hosted_workflows
 
 if TYPE_CHECKING:
     from aetheris.tool_executor.model_caller import ModelCaller
@@ -104,6 +106,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
     secrets = secrets_of(settings.secrets)
     if settings.secrets is not None:
         redact_output(secrets)
+    is_named = toolbox is None
     here = imported(settings, ToolsRefused) if toolbox is None else toolbox
     close_to_programs(settings.credential_files)
     if readable := readable_credentials(settings):
@@ -136,14 +139,26 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             is_theirs=heard.line_counts,
         )
         me = await closing.enter_async_context(alive)
-        await register(on.appender, clock, calls.registry())
+        workflows = Workflows()
+        if is_named:
+            hosted = hosted_workflows(settings, settings.workflow_idle_s, imported=here is not None)
+            workflows = await closing.enter_async_context(hosted)
+        await register(on.appender, clock, [*calls.registry(), *workflows.registry()])
         heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock, settings.lease_patience_s)
         async with invocations(settings.tool_drain_s, heartbeat.run(settings.redis)) as spawn:
             if models is not None:
                 closing.push_async_callback(models.close)
                 spawn(models.prepare())
             worker = executor(
-                on, settings, calls, hidden=hidden, heartbeat=heartbeat, me=me, spawn=spawn, revocations=revocations
+                on,
+                settings,
+                calls,
+                hidden=hidden,
+                heartbeat=heartbeat,
+                me=me,
+                spawn=spawn,
+                revocations=revocations,
+                workflows=workflows,
             )
             worker.show(on.health, on.metrics)
             on.metrics.watch(Metric.LEASE_CONFLICTS, lambda: heartbeat.conflicts, grows=True)
@@ -188,6 +203,7 @@ def executor(
     me: Worker,
     spawn: Spawn,
     revocations: Revocations,
+    workflows: Workflows,
 ) -> PartitionWorker:
     """The worker with an executor in each of its partitions."""
     crash = crash_points(os.environ, settings.data)
@@ -233,6 +249,7 @@ def executor(
                 wake=worker.wake,
                 installation=settings.installation,
                 revocations=revocations,
+                workflows=workflows,
             ),
             partition,
         )

@@ -1,16 +1,13 @@
 """One partition of the executor: grants in, facts out (docs/guarantees.md, "Executor")."""
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import structlog
 
 from aetheris.protocol.base.records import Group, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.provenance import Provenance, Standing
-from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
 from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import PartitionBarrier, RulesBarrier, ToolGrant
@@ -23,34 +20,26 @@ from aetheris.protocol.messages.envelope import (
     decode_message,
 )
 from aetheris.protocol.messages.events import Event
+from aetheris.protocol.plan.graph import Kind
 from aetheris.protocol.planning.invocation import Blobs
-from aetheris.protocol.tables.freeze_orders import FreezeOrders
-from aetheris.protocol.tables.policy_activations import PolicyActivations
-from aetheris.protocol.tables.rules_orders import PartitionRules, RulesOrders
+from aetheris.protocol.tables.rules_orders import PartitionRules
 from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.runtime.base.fresh_ids import fresh_secret
 from aetheris.runtime.blobs.store import BlobError
-from aetheris.runtime.log.interface import LogUnreachable, Writer
-from aetheris.runtime.log.order_table import OrderTable
-from aetheris.runtime.process.crash import CrashPoints
-from aetheris.runtime.process.withheld import Withheld, write_all
-from aetheris.runtime.redis.wake_up import WakeUp
-from aetheris.runtime.telemetry.metrics import Metrics
+from aetheris.runtime.log.interface import LogUnreachable
+from aetheris.runtime.process.withheld import write_all
 from aetheris.runtime.telemetry.tracer import Traced
 from aetheris.runtime.worker.handler import PartitionHandler
 from aetheris.runtime.worker.unjudged import report_unjudged
 from aetheris.runtime.worker.unsigned import HeardMessages, orders_read
+from aetheris.tool_executor.body_hosts import BodyHosting
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.grants import ReceivedGrant
 from aetheris.tool_executor.core.partition import Drop, LoadResults, Partition, ReadBack
-from aetheris.tool_executor.core.tries import DeclaredInvocation, GrantRun, NodeReport, Worker
-from aetheris.tool_executor.core.unread_tries import UnreadTries
-from aetheris.tool_executor.heartbeat import Heartbeat, Watched
-from aetheris.tool_executor.identity import exit_at_once
-from aetheris.tool_executor.outdated_grants import OutdatedGrants
-from aetheris.tool_executor.performer import InvocationReport, Performer, Scribe, lasts_s, traced
-from aetheris.tool_executor.slots import Slots
-from aetheris.tool_executor.tool_calls import Calls
+from aetheris.tool_executor.core.tries import DeclaredInvocation, GrantRun, NodeReport
+from aetheris.tool_executor.dependencies import ExecutorDependencies
+from aetheris.tool_executor.heartbeat import Watched
+from aetheris.tool_executor.performer import InvocationReport, lasts_s, traced
 
 _log = structlog.get_logger(__name__)
 
@@ -61,41 +50,6 @@ _FEW = 4
 """Tries at work, up to which somebody may be waiting for just this one."""
 
 _RETRY_PAUSE_S = 0.2
-
-Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
-"""Starts a task that outlives its partition: a running tool isn't cancelled by a rebalance."""
-
-
-@dataclass(frozen=True)
-class ExecutorDependencies:
-    """What the partitions of one executor share."""
-
-    worker: Worker
-    appender: Writer
-    withheld: Withheld
-    calls: Calls
-    performer: Performer
-    scribe: Scribe
-    metrics: Metrics
-    slots: Slots
-    outdated: OutdatedGrants
-    unread_tries: UnreadTries
-    heartbeat: Heartbeat
-    crash: CrashPoints
-    wake_up: WakeUp
-    freezes: OrderTable[FreezeOrders]
-    policies: OrderTable[PolicyActivations]
-    rules: OrderTable[RulesOrders]
-    spawn: Spawn
-    quarantine: Callable[[Record, str], None]
-    wake: Callable[[], None]
-    """Reads the authority at once."""
-    installation: Collection[str] = ()
-    """Key ids of the roots whose jobs count."""
-    revocations: Revocations = NONE_REVOKED
-    """Keys of services that count no more."""
-    stand_down: Callable[[str], None] = exit_at_once
-    """Ends this process: the log says that its incarnation has ended."""
 
 
 class ExecutorHandler(PartitionHandler):
@@ -110,12 +64,14 @@ class ExecutorHandler(PartitionHandler):
         self._appender = Watched(deps.appender, deps.heartbeat, self)
         self._core = Partition(
             deps.worker,
-            deps.calls.refuses,
+            lambda call: (deps.workflows if call.entry.node.kind is Kind.WORKFLOW else deps.calls).refuses(call),
             deps.calls.kind,
             deps.unread_tries,
             freezes=deps.freezes.orders,
             activations=deps.policies.orders,
+            code_of=deps.workflows.code,
         )
+        self._hosting = BodyHosting(deps, self._core, self._appender, self)
         # asked before the log's end is: of what ends while this restores, only the start may be read before `restored`
         self._unended = deps.performer.unended()
         self._verdicts: dict[str, asyncio.Future[bool]] = {}
@@ -155,6 +111,7 @@ class ExecutorHandler(PartitionHandler):
         returned = [reported for record in records if (reported := self._evolve(record)) is not None]
         for reported in returned:
             self._clear(reported)
+        self._hosting.follow()
         self._report_strays()
         if self._unknown_barriers and not self._asking:
             self._asking = True
@@ -181,6 +138,7 @@ class ExecutorHandler(PartitionHandler):
             self._let_go(taken)
         withdrawn: list[DeclaredInvocation] = []
         try:
+            await self._hosting.close()
             if self._declaring:  # its own `started` must lie before what is said of a try
                 await asyncio.wait(self._declaring)
             withdrawn = self._core.withdraw()
@@ -370,6 +328,10 @@ class ExecutorHandler(PartitionHandler):
         """To the run that waits for it; the first of a run has nobody waiting yet."""
         if won:
             self._deps.performer.begin(invocation)
+            if invocation.call_words is not None:
+                self._deps.slots.release(invocation.run.taken.tenant)  # it waits for calls that need some
+                self._hosting.begin(invocation)
+                return
         waiting = self._verdicts.pop(invocation.invocation_id, None)
         if waiting is not None:
             if not waiting.done():
@@ -393,8 +355,11 @@ class ExecutorHandler(PartitionHandler):
             declared = (*report.drafts, *self._declaration(following)) if following is not None else ()
             await self._deps.performer.keep(invocation, report)
             if following is None or self._closing:
-                rung = self._wake_up(_FEW)
-                await self._report(invocation, report)
+                if rung := await self._hosting.told(invocation, report):
+                    self._reported(invocation, report)
+                else:
+                    rung = self._wake_up(_FEW)
+                    await self._report(invocation, report)
                 self._deps.crash.reach("after_append", invocation.started.tool_name)
                 break
             going_on = await self._hand_on(declared, invocation, following)

@@ -175,6 +175,10 @@ class Performer:
             outcome, parent = await self._call_traced(invocation)
         else:
             outcome, parent = await self._call_untraced(invocation)
+        return await self.report(invocation, outcome, parent)
+
+    async def report(self, invocation: DeclaredInvocation, outcome: Said, parent: bytes | None) -> InvocationReport:
+        """What a try has come to, drafted, and its effect on the way to its store."""
         if not isinstance(outcome, Succeeded):
             drafts = self._scribe.write(traced(invocation), [reports.unsuccessful(invocation, outcome)], parent)
             return InvocationReport(drafts, is_end=not isinstance(outcome, InDoubt))

@@ -33,4 +33,9 @@ class ExecutorSettings(ToolSettings, SubjectSettings):
     lease_patience_s: float = Field(
         60.0, gt=0, description="A lease is renewed no longer: after its call's time, or once appends or the loop stand"
     )
+    workflow_idle_s: float = Field(
+        30.0,
+        gt=0,
+        description="A workflow that waits for longer leaves memory, and is begun anew when it can go on",
+    )
     tool_drain_s: float = Field(10.0, gt=0, description="Time that running tools have when the executor stops")

@@ -25,6 +25,8 @@ _NONCE = b"nonce1\0"
 _LIFE = b"worker1\0"
 _CALLS = b"call1\0"
 _DIGITS = 64
+_STRETCH = 64
+"""Words of calls of which one is kept."""
 
 
 class TryWord(IntEnum):
@@ -76,21 +78,35 @@ def _next(value: bytes, _: bytes) -> bytes:
     return sha256(_NONCE + value).digest()
 
 
-@dataclass(frozen=True, slots=True)
 class CallWords:
-    """The words of the calls that a body plans, one for each: nobody knows the next from those that were said."""
+    """The words of the calls that a body plans, one for each: nobody knows the next from those that were said.
 
-    _chain: tuple[bytes, ...] = field(repr=False)
+    Of a long chain only a word in so many is kept, and those between are made again when they are needed.
+    """
+
+    __slots__ = ("_at", "_count", "_kept", "_last", "_stretch")
+
+    def __init__(self, secret: bytes, count: int) -> None:
+        self._count = count
+        self._kept: list[bytes] = []
+        value = secret
+        for place in range(count):
+            if place % _STRETCH == 0:
+                self._kept.append(value)
+            value = _next_of_calls(value, b"")
+        self._last = value
+        self._at = -1
+        self._stretch: tuple[bytes, ...] = ()
 
     @classmethod
     def of(cls, secret: bytes, count: int) -> "CallWords":
         """For so many calls; the chain begins with this secret: SECRET_BYTES random bytes, fresh."""
-        return cls(tuple(accumulate(repeat(b"", count), _next_of_calls, initial=secret)))
+        return cls(secret, count)
 
     @property
     def plans(self) -> str:
         """What the body's start names, 64 hex digits: the end of the chain."""
-        return self._chain[-1].hex()
+        return self._last.hex()
 
     def word(self, number: int) -> str:
         """Of the call of this number, from 0; 64 hex digits.
@@ -98,9 +114,13 @@ class CallWords:
         Raises:
             IndexError: the words are used up.
         """
-        if not 0 <= number < len(self._chain) - 1:
+        if not 0 <= number < self._count:
             raise IndexError("no word is left")
-        return self._chain[-2 - number].hex()
+        at, within = divmod(self._count - 1 - number, _STRETCH)
+        if at != self._at:
+            self._stretch = tuple(accumulate(repeat(b"", _STRETCH - 1), _next_of_calls, initial=self._kept[at]))
+            self._at = at
+        return self._stretch[within].hex()
 
 
 def is_next_word(before: str | None, word: str | None) -> bool:

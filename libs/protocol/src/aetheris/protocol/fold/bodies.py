@@ -74,6 +74,17 @@ def has_open_calls(job: JobState, node_id: str) -> bool:
     return bool(body.unsettled)
 
 
+def expected_calls(job: JobState, node_id: str) -> frozenset[str]:
+    """Right behind the start of a node's body: the calls that it must ask for before anything new."""
+    body = _body(job, node_id)
+    state = job.keys.get(body.key) if body is not None else None
+    if body is None or state is None:
+        return frozenset()
+    code = state.started.code if state.started is not None else None
+    waived = body.waived.get(code.hash, frozenset[str]()) if code is not None else frozenset[str]()
+    return frozenset(one for one in job.entries if one not in waived and _is_recorded(job, one, node_id))
+
+
 def workflow_accepted(job: JobState, e: ev.WorkflowAccepted, offset: int) -> bool:
     """Of a parked body: those calls that are recorded need not be asked for by this code when it starts again."""
     body, state = _body(job, e.node_id), job.keys.get(e.idempotency_key)

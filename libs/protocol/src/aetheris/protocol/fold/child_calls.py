@@ -114,22 +114,33 @@ def _is_free(job: JobState, bodies: Bodies, node: Node) -> bool:
     return node.wait is None or node.wait.key not in bodies.awaited
 
 
-def _replan(job: JobState, bodies: Bodies, known: list[PlanEntry], call: PlannedCall) -> bool:
-    """What has not begun is this body's from here on; changed only while no human has said yes to it."""
-    entry, node = known[-1], call.planned
+def may_replan(job: JobState, entry: PlanEntry, node: Node) -> bool:
+    """Whether a body may plan this under the id of a call that is planned: it has not begun, nor was it refused.
+
+    Other arguments only while no human has said yes, and nothing is waited for.
+    """
     before = entry.call
     keys = [job.keys[key] for key in job.node_keys.get(node.id, ())]
-    if before is None or before.parent != call.parent or any(key.invocations for key in keys):
+    if before is None or any(key.invocations for key in keys):
         return False
-    if before.key in job.keys and job.keys[before.key].status is not KeyStatus.NONE:  # refused, or waited for
+    if before.key in job.keys and job.keys[before.key].status is not KeyStatus.NONE:
+        return False
+    if node == before.planned:
+        return True
+    decided = any(key.decision is not None and key.decision.decision is not Decision.REJECT for key in keys)
+    return not decided and not any(key.waits_for is not None for key in keys)
+
+
+def _replan(job: JobState, bodies: Bodies, known: list[PlanEntry], call: PlannedCall) -> bool:
+    """What has not begun is this body's from here on."""
+    entry, node = known[-1], call.planned
+    before = entry.call
+    if before is None or before.parent != call.parent or not may_replan(job, entry, node):
         return False
     if node == before.planned:
         taken_over = replace(before, invocation_id=call.invocation_id)
         known[-1] = PlanEntry(entry.revision, entry.node, entry.pin, taken_over)
         return True
-    decided = any(key.decision is not None and key.decision.decision is not Decision.REJECT for key in keys)
-    if decided or any(key.waits_for is not None for key in keys):
-        return False
     waited = before.planned.wait.key if before.planned.wait is not None else None
     bodies.awaited.discard(waited or "")
     if not _is_free(job, bodies, node):

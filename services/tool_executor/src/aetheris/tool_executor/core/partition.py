@@ -12,13 +12,13 @@ from aetheris.protocol.base.sealed import SealedNames, UnreadCreations
 from aetheris.protocol.base.words import TryWords
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.start import is_stopped, start_is_void
-from aetheris.protocol.fold.state import JobState, KeyStatus, PlanEntry, create_job
+from aetheris.protocol.fold.state import JobState, KeyStatus, PlanEntry, PlannedCall, create_job
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import FreezeBarrier, PartitionBarrier, PolicyBarrier, ToolGrant
 from aetheris.protocol.messages.event_values import After, BlobRef
 from aetheris.protocol.messages.events import Event
-from aetheris.protocol.plan.graph import RUNNABLE
+from aetheris.protocol.plan.graph import RUNNABLE, Kind, Node
 from aetheris.protocol.planning.invocation import (
     Blobs,
     Invocation,
@@ -32,10 +32,13 @@ from aetheris.protocol.planning.invocation import (
 )
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.protocol.tables.policy_activations import PolicyActivations
+from aetheris.tool_executor.core.body_runs import RunningBody
 from aetheris.tool_executor.core.grants import ReceivedGrant
+from aetheris.tool_executor.core.hosted_bodies import HostedBodies
 from aetheris.tool_executor.core.partition_freezes import PartitionFreezes
 from aetheris.tool_executor.core.partition_policies import PartitionPolicies
 from aetheris.tool_executor.core.tries import (
+    CodeOf,
     DeclaredInvocation,
     Declarer,
     GrantRun,
@@ -46,6 +49,7 @@ from aetheris.tool_executor.core.tries import (
 from aetheris.tool_executor.core.turns import Turns
 from aetheris.tool_executor.core.unread_tries import UnreadTries
 
+_HOSTED = RUNNABLE | {Kind.WORKFLOW}
 _NOTHING: Mapping[str, Any] = {}
 
 EARLIER_POLICY = "it was granted by an earlier policy"
@@ -85,13 +89,15 @@ class Partition:
         *,
         freezes: FreezeOrders | None = None,
         activations: PolicyActivations | None = None,
+        code_of: CodeOf = lambda _: None,
     ) -> None:
-        """`unread`: those of the process, which outlive its partitions."""
+        """`unread`: those of the process, which outlive its partitions; `code_of`: of the workflows that run here."""
         self.jobs: dict[str, JobState] = {}
         self.folded = -1
         self._worker = worker
         self._refuses = refuses
-        self._declarer = Declarer(worker, kind_of)
+        self._declarer = Declarer(worker, kind_of, code_of)
+        self.bodies = HostedBodies()
         self._freezes = PartitionFreezes(freezes or FreezeOrders())
         self._policies = PartitionPolicies(activations or PolicyActivations())
         self._waiting: list[tuple[int, int, ReceivedGrant]] = []
@@ -116,12 +122,15 @@ class Partition:
         if job is None:
             self._take_in(event, offset)
             return None
+        counts = False
         try:
-            apply(job, event, offset)
+            counts = apply(job, event, offset)
         except Exception as error:  # noqa: BLE001 - it concerns this job alone
             self.unjudged.note(job, error)
         if job.sealed:
             self._forget(event.job_id)
+        if job.bodies is not None:
+            self.bodies.follow(job, event, counts=counts)
         return self._read_back(event) if isinstance(event, ev.ToolInvocationStarted) else None
 
     def passed(self, barrier: PartitionBarrier, offset: int) -> bool:
@@ -145,6 +154,7 @@ class Partition:
         job = self.jobs.get(job_id)
         if job is not None:
             job.needs_upgrade = True
+            self.bodies.look(job)
         elif is_birth and job_id not in self._forgotten:
             self._unread.add(job_id, offset)
 
@@ -226,6 +236,23 @@ class Partition:
         run.place += 1
         return self._declarer.declared(job, prepared, run, secret, 1)
 
+    def plan_call(
+        self, body: RunningBody, node: Node, secret: bytes, *, may_start: bool
+    ) -> tuple[ev.CallPlanned, DeclaredInvocation | None]:
+        """A body's next record, and the call's first try where nobody else need judge it; `secret` is fresh.
+
+        The try is claimed: it is to be declared right behind the record. Without one, the ledger grants the call.
+
+        Raises:
+            IndexError: the body has planned as many as it can.
+        """
+        job = self.jobs[body.invocation.started.job_id]
+        planned = body.planned(job, node)
+        first = self._first_try(job, body, node, secret) if may_start else None
+        if first is not None:
+            self.claim(first)
+        return planned, first
+
     def claim(self, invocation: DeclaredInvocation) -> None:
         """Its `started` is about to be appended, and awaited from now on."""
         self._declared[invocation.invocation_id] = invocation
@@ -290,6 +317,7 @@ class Partition:
     def _forget(self, job_id: str) -> None:
         """A sealed job costs nothing but its name, for a while: a repeat of its birth may still arrive."""
         del self.jobs[job_id]
+        self.bodies.job_is_over(job_id)
         self._forgotten.add(job_id)
 
     def _in_force(self, grant: ToolGrant, node_id: str) -> JobState | Drop:
@@ -314,7 +342,7 @@ class Partition:
     def _prepare(self, job: JobState, run: GrantRun, node_id: str, blobs: Blobs) -> Invocation | LoadResults | Drop:
         """The call of a node, from the run's own results and the fold's."""
         entry = job.entry(node_id)
-        if entry is None or entry.node.kind not in RUNNABLE:
+        if entry is None or entry.node.kind not in _HOSTED:
             return Drop("no such node, or of a kind that is not executed here")
         used = uses(entry)
         for needed in (*entry.node.depends_on, *used):
@@ -328,6 +356,27 @@ class Partition:
             return call_with(job, entry, results, _after(run, used))
         except (NotReady, UnresolvedReference, InvalidArgs, InvalidName) as error:
             return Drop(type(error).__name__)
+
+    def _first_try(self, job: JobState, body: RunningBody, node: Node, secret: bytes) -> DeclaredInvocation | None:
+        """Of a call that is allowed whatever its arguments are, can be undone, and of which nothing is recorded."""
+        taken = body.invocation.run.taken
+        rule = body.licence.get(node.tool_name) if node.kind in RUNNABLE else None
+        pins = job.bodies.pins if job.bodies is not None else {}
+        entry = PlanEntry(job.revision, node, pins.get(node.tool or ""))
+        if rule is None or entry.irreversible or job.node_keys.get(node.id) or job.paused is not None:
+            return None
+        if not (self._freezes.may_begin(job, node.tool) and self._policies.lets(taken.grant.activation)):
+            return None
+        try:
+            call = call_with(job, entry, {})
+        except (UnresolvedReference, InvalidArgs, InvalidName):
+            return None
+        entry.call = PlannedCall(body.parent, body.invocation_id, node, call.key, call.args_hash)
+        if self._refuses(call) is not None:
+            return None
+        own = {"nodes": (node.id,), "rules": (rule,), "idempotency_key": call.key, "token": 1, "licence": None}
+        run = GrantRun(replace(taken, grant=taken.grant.model_copy(update=own)), job.trace, job.created.tenant)
+        return self._declarer.declared(job, call, run, secret, 1)
 
     def _declare(self, job: JobState, invocation: DeclaredInvocation) -> DeclaredInvocation | Drop:
         void = start_is_void(job, invocation.started)
@@ -348,7 +397,10 @@ class Partition:
         del self._declared[event.invocation_id]
         self._claimed.discard((event.idempotency_key, event.token))
         job = self._created(invocation)
-        return ReadBack(invocation, job is not None and _in_charge(job, invocation))
+        won = job is not None and _in_charge(job, invocation)
+        if won and job is not None and invocation.call_words is not None:
+            self.bodies.started(job, invocation)
+        return ReadBack(invocation, won)
 
     def _created(self, invocation: DeclaredInvocation) -> JobState | None:
         """Its job; None once that is sealed and forgotten: a repeated job_created does not bring it back."""

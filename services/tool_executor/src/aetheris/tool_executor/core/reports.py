@@ -1,6 +1,6 @@
 """What a try reports, as events, each with its word: refused, ended, in doubt (docs/events.md); pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aetheris.protocol.base import recordable
@@ -13,6 +13,10 @@ from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.tool_executor.core.tries import CallRefusal, DeclaredInvocation
 
 NOT_EXECUTED = "NotExecuted"
+BODY_LOST = "body_lost"
+"""The error class of a body whose process has died, or was ended because it said nothing."""
+DIVERGED = "diverged"
+"""The error class of a body that has not asked for what is recorded."""
 
 
 def succeeded(
@@ -32,6 +36,7 @@ def succeeded(
         output_hash=output_hash,
         external_id=None if outcome.external_id is None else recordable.name(outcome.external_id),
         usage=dict(outcome.usage) if outcome.usage is not None else None,
+        frontier=invocation.frontier,
         word=invocation.words.word(TryWord.EFFECT),
     )
     committed = ev.CommandCommitted(
@@ -94,6 +99,27 @@ def in_doubt(invocation: DeclaredInvocation, error_class: str, *, returned: bool
     )
 
 
+def stopped(invocation: DeclaredInvocation, reason: str, until: tuple[str, ...] = ()) -> ev.ToolInvocationFinished:
+    """A body goes on no more; its try took no effect, whatever calls did. It begins anew when one of these settles.
+
+    Without any: at once.
+    """
+    said = _failed(invocation.started, invocation.words, Outcome.RETRYABLE, reason)
+    return said.model_copy(update={"until": until})
+
+
+def body_lost(invocation: DeclaredInvocation, reason: str) -> ev.InvocationInDoubt:
+    """A body is gone, and may be lost again at the same place: how often it begins anew is for the ledger to say."""
+    said = in_doubt(invocation, BODY_LOST, returned=False)
+    return said.model_copy(update={"evidence": ({"why": recordable.text(reason)},)})
+
+
+def diverged(invocation: DeclaredInvocation, evidence: Mapping[str, Any]) -> ev.InvocationInDoubt:
+    """A body has not asked for what is recorded, or for something else under its id: a human decides."""
+    said = in_doubt(invocation, DIVERGED, returned=True)
+    return said.model_copy(update={"evidence": (dict(evidence),)})
+
+
 def lost(invocation: DeclaredInvocation, error_class: str, *, returned: bool = False) -> Event:
     """What it came to is not known: to be tried again where it only read, else in doubt."""
     if invocation.call.entry.effect_class is EffectClass.PURE:
@@ -107,7 +133,10 @@ def unsuccessful(invocation: DeclaredInvocation, outcome: Retryable | Permanent 
         case Retryable(reason):
             return _failed(invocation.started, invocation.words, Outcome.RETRYABLE, reason)
         case Permanent(reason):
-            return _failed(invocation.started, invocation.words, Outcome.PERMANENT, reason)
+            failed = _failed(invocation.started, invocation.words, Outcome.PERMANENT, reason)
+            return (
+                failed if invocation.frontier is None else failed.model_copy(update={"frontier": invocation.frontier})
+            )
         case InDoubt(error_class, returned):
             return lost(invocation, error_class, returned=returned)
 
@@ -122,6 +151,8 @@ def cause_of(events: Sequence[Event]) -> Sequence[str]:
         return (first.invocation_id, first.via, first.outcome)
     if isinstance(first, ev.ToolInvocationStarted | ev.InvocationInDoubt):
         return (first.invocation_id, "executor")
+    if isinstance(first, ev.CallPlanned):
+        return (first.invocation_id, first.node_id)
     raise TypeError(f"{first.event_type} is no try's first event")
 
 

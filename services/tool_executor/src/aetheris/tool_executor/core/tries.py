@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from aetheris.protocol.base.keys import external_key
-from aetheris.protocol.base.words import TryWords
+from aetheris.protocol.base.words import CallWords, TryWords
+from aetheris.protocol.fold.child_calls import MAX_CHILDREN
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.event_values import Outcome
-from aetheris.protocol.plan.graph import EffectKind
+from aetheris.protocol.messages.event_values import CodeVersion, Outcome
+from aetheris.protocol.plan.graph import EffectKind, Kind
 from aetheris.protocol.planning.invocation import Invocation
 from aetheris.tool_executor.core.grants import ReceivedGrant
 
@@ -35,6 +37,13 @@ Refuses = Callable[[Invocation], CallRefusal | None]
 
 KindOf = Callable[[Invocation], EffectKind]
 """What a call's effect is: that of its node, or what its tool says."""
+
+
+CodeOf = Callable[[Invocation], CodeVersion | None]
+"""The code that runs here as a workflow's body; None where there is none."""
+
+FIRST_CALLS = 1_000
+"""Calls that the first body of a node can plan; then it begins anew, as one of those that can plan all."""
 
 
 @dataclass(slots=True)
@@ -74,6 +83,12 @@ class DeclaredInvocation:
     call: Invocation
     words: TryWords
     refusal: CallRefusal | None = None
+    call_words: CallWords | None = None
+    """Of a body: those of the calls that it plans."""
+    recorded_code: CodeVersion | None = None
+    """Of a body: the code of the one before it."""
+    frontier: str | None = None
+    """Of a body that has planned nothing: what its end says of what it has asked for."""
 
     @property
     def invocation_id(self) -> str:
@@ -84,14 +99,28 @@ class DeclaredInvocation:
 class Declarer:
     """Writes `started` in a worker's name."""
 
-    def __init__(self, worker: Worker, kind_of: KindOf) -> None:
+    def __init__(self, worker: Worker, kind_of: KindOf, code_of: CodeOf) -> None:
         self._worker = worker
         self._kind_of = kind_of
+        self._code_of = code_of
 
     def declared(self, job: JobState, call: Invocation, run: GrantRun, secret: bytes, token: int) -> DeclaredInvocation:
         """A try of a call, to be claimed when it is declared; `secret` is fresh."""
+        if call.entry.node.kind is Kind.WORKFLOW:
+            return self._body(job, call, run, secret, token)
         words = TryWords.of(secret)
         return DeclaredInvocation(run, self._started(job, call, run, words.invocation_id, token), call, words)
+
+    def _body(self, job: JobState, call: Invocation, run: GrantRun, secret: bytes, token: int) -> DeclaredInvocation:
+        """A try of a node with a body: its own words say nothing of those of its calls."""
+        state = job.keys.get(call.key)
+        before = state.started if state is not None else None
+        words = TryWords.of(sha256(b"body\0" + secret).digest())
+        calls = CallWords.of(sha256(b"calls\0" + secret).digest(), FIRST_CALLS if before is None else MAX_CHILDREN)
+        started = self._started(job, call, run, words.invocation_id, token)
+        started = started.model_copy(update={"code": self._code_of(call), "plans": calls.plans})
+        code = None if before is None else before.code
+        return DeclaredInvocation(run, started, call, words, call_words=calls, recorded_code=code)
 
     def _started(
         self, job: JobState, call: Invocation, run: GrantRun, invocation_id: str, token: int
@@ -110,7 +139,7 @@ class Declarer:
             token=token,
             attempt_id=attempt_id,
             external_key=external_key(job.job_id, call.node_id, attempt_id),
-            kind=self._kind_of(call),
+            kind=EffectKind.TOOL if call.entry.node.kind is Kind.WORKFLOW else self._kind_of(call),
             tool_name=call.entry.node.tool_name,
             tool_version=call.entry.tool_version,
             args_hash=call.args_hash,

@@ -1,0 +1,363 @@
+"""The bodies of one partition's workflows, run: what they plan is appended, what the log says is told to them."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from aetheris.protocol.base.records import Group
+from aetheris.protocol.fold.state import JobState, KeyStatus
+from aetheris.protocol.messages.event_values import After
+from aetheris.protocol.plan.graph import Node
+from aetheris.runtime.base.fresh_ids import fresh_secret
+from aetheris.runtime.blobs.store import BlobError
+from aetheris.runtime.log.interface import Writer
+from aetheris.runtime.process.withheld import write_all
+from aetheris.sdk.outcomes import Permanent, Succeeded
+from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, BodyStart, CallSettled, Idle, Lost, Returned
+from aetheris.tool_executor.core import reports
+from aetheris.tool_executor.core.body_runs import BodyOutcome, RunningBody, Stop, settlement
+from aetheris.tool_executor.core.partition import Partition
+from aetheris.tool_executor.core.tries import DeclaredInvocation
+from aetheris.tool_executor.dependencies import ExecutorDependencies
+from aetheris.tool_executor.performer import InvocationReport, traced
+from aetheris.tool_executor.workflows import RunsBodies
+
+_log = structlog.get_logger(__name__)
+
+TOGETHER_S = 0.002
+"""So long what a call has come to waits for what its body plans next, which goes into the same append."""
+_BLOB_PAUSE_S = 1.0
+_MOST_ENDS = 100
+"""So often an end is written that was void because a call had begun before it."""
+
+
+@dataclass(slots=True)
+class _Deferred:
+    """A call's report of which its body was told, and which is not appended yet."""
+
+    group: Group
+    written: asyncio.Future[bool]
+
+
+class BodyHosting:
+    """The bodies that run here, of one partition."""
+
+    def __init__(self, deps: ExecutorDependencies, core: Partition, appender: Writer, place: object) -> None:
+        """`place`: the partition, as the heartbeat knows it."""
+        self.deps = deps
+        self.core = core
+        self.appender = appender
+        self.place = place
+        self.closing = False
+        self._bodies: dict[str, _HostedBody] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, invocation: DeclaredInvocation) -> None:
+        """Its `started` has won: its code runs from here on."""
+        body = _HostedBody(self, invocation)
+        self._bodies[invocation.invocation_id] = body
+        task = self.deps.spawn(self._run(body, invocation))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def follow(self) -> None:
+        """Something was read: whoever it concerns looks at it."""
+        for run in self.core.bodies.moved():
+            body = self._bodies.get(run.invocation_id)
+            if body is not None:
+                body.wake.set()
+
+    async def told(self, invocation: DeclaredInvocation, report: InvocationReport) -> bool:
+        """Whether a call's report was appended here, together with what its body has planned upon it."""
+        job = self.core.jobs.get(invocation.started.job_id)
+        run = self.core.bodies.of_call(job, invocation.started.node_id) if job is not None else None
+        body = self._bodies.get(run.invocation_id) if run is not None else None
+        if body is None or run is None or report.node_report is None or self.closing:
+            return False
+        if not run.may_be_told_early(invocation.started.node_id):
+            return False
+        return await body.tell_early(invocation, report)
+
+    async def close(self) -> None:
+        """The partition is given back: each body stops, says so, and is begun anew elsewhere."""
+        self.closing = True
+        for body in self._bodies.values():
+            body.revoke()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _run(self, body: "_HostedBody", invocation: DeclaredInvocation) -> None:
+        try:
+            await body.work()
+        finally:
+            started = invocation.started
+            self.deps.workflows.listen(invocation.invocation_id, None)
+            self.core.bodies.forget(invocation)
+            del self._bodies[invocation.invocation_id]
+            self.deps.performer.ended(invocation, InvocationReport(()))
+            self.deps.heartbeat.let_go(started.idempotency_key, invocation.run.taken.grant.lease_id)
+
+
+class _HostedBody:
+    """One body: everything that it does outside goes through its one task."""
+
+    def __init__(self, hosting: BodyHosting, invocation: DeclaredInvocation) -> None:
+        self.wake = asyncio.Event()
+        self._hosting = hosting
+        self._deps = hosting.deps
+        self._core = hosting.core
+        self._invocation = invocation
+        self._host: RunsBodies = hosting.deps.workflows.host_of(invocation.call)
+        self._run: RunningBody | None = None
+        self._deferred: list[_Deferred] = []
+        self._is_due = False
+        """Whether what is deferred waits no longer."""
+        self._is_end_written = False
+        """And not read back."""
+        self._falling_asleep: asyncio.TimerHandle | None = None
+        self._runs_there = True
+        """Whether its code may still run."""
+
+    def revoke(self) -> None:
+        """It must stop, and be begun anew elsewhere."""
+        if self._run is not None:
+            self._run.ends(BodyOutcome(stop=Stop.REVOKED))
+        self.wake.set()
+
+    async def work(self) -> None:
+        """Until what it came to is in the log, or nobody wants to know any more."""
+        job = self._job
+        if job is None:
+            return
+        run, history = self._core.bodies.begin(job, self._invocation)
+        self._run = run
+        if self._hosting.closing:
+            run.ends(BodyOutcome(stop=Stop.REVOKED))
+        if run.over is None:
+            await self._begin(job, history)
+        is_over = False
+        while not is_over:
+            if run.over is None:
+                await self._tell(run)
+                await self._append(run)
+            is_over = await self._ended(run)
+            if not is_over and not self.wake.is_set():
+                await self.wake.wait()
+            self.wake.clear()
+
+    async def tell_early(self, invocation: DeclaredInvocation, report: InvocationReport) -> bool:
+        """The one thing that it waits for has come to this; the log is told with what follows from it, or soon."""
+        run, logged = self._run, report.node_report
+        if run is None or logged is None:
+            return False
+        node_id = invocation.started.node_id
+        run.told_early(node_id, After(invocation_id=logged.invocation_id, result_hash=logged.result_hash))
+        loop = asyncio.get_running_loop()
+        one = _Deferred(report.drafts, loop.create_future())
+        self._deferred.append(one)
+        loop.call_later(TOGETHER_S, self._wait_no_longer)
+        external_id = report.outcome.external_id if report.outcome is not None else None
+        settled = CallSettled(
+            node_id=node_id, outcome="success", sure=False, result=logged.result, external_id=external_id
+        )
+        self._host.settled(run.invocation_id, [settled])
+        return await one.written
+
+    def _wait_no_longer(self) -> None:
+        self._is_due = True
+        self.wake.set()
+
+    @property
+    def _job(self) -> JobState | None:
+        return self._core.jobs.get(self._invocation.started.job_id)
+
+    async def _begin(self, job: JobState, history: Sequence[str]) -> None:
+        started = self._invocation.started
+        start = BodyStart(
+            body=started.invocation_id,
+            workflow=f"{started.tool_name}@{started.tool_version}",
+            job_id=started.job_id,
+            node_id=started.node_id,
+            args=self._invocation.call.args,
+        )
+        settled = [await self._settlement(job, node_id) for node_id in history]
+        self._deps.workflows.listen(started.invocation_id, self._heard)
+        try:
+            await self._host.begin(start, settled)
+        except Exception as error:  # noqa: BLE001 - a body that can't begin here may begin elsewhere
+            _log.warning("a body can't begin", job_id=started.job_id, error=type(error).__name__)
+            self._ends(BodyOutcome(stop=Stop.LOST))
+
+    def _heard(self, said: BodySaid) -> None:
+        """In the loop, in the order in which the body says it."""
+        run, job = self._run, self._job
+        if run is None or job is None:
+            return
+        if self._falling_asleep is not None:
+            self._falling_asleep.cancel()
+        match said:
+            case Asked(node=node):
+                run.asks(job, node)
+            case Idle(waits_for=awaited):
+                run.idles(awaited)
+                loop = asyncio.get_running_loop()
+                self._falling_asleep = loop.call_later(self._deps.workflows.idle_s, self._fall_asleep)
+            case Returned(result=result):
+                self._runs_there = False
+                run.ends(BodyOutcome(result=result))
+            case BodyRaised(error_class=error_class, text=text):
+                self._runs_there = False
+                run.ends(BodyOutcome(error=f"{error_class}: {text}" if text else error_class))
+            case Lost(why=why, at_fault=at_fault):
+                self._runs_there = False
+                _log.warning("a body is lost", job_id=job.job_id, node_id=run.parent, why=why, at_fault=at_fault)
+                run.ends(BodyOutcome(stop=Stop.LOST, reason=why))
+        self.wake.set()
+
+    def _fall_asleep(self) -> None:
+        if self._run is not None:
+            self._run.sleeps()
+        self.wake.set()
+
+    def _ends(self, outcome: BodyOutcome) -> None:
+        if self._run is not None:
+            self._run.ends(outcome)
+        self.wake.set()
+
+    async def _tell(self, run: RunningBody) -> None:
+        """What has settled, in the order of the log."""
+        while run.news and run.over is None:
+            job = self._job
+            if job is None:
+                return
+            names, run.news = run.news, []
+            self._host.settled(run.invocation_id, [await self._settlement(job, name) for name in names])
+
+    async def _settlement(self, job: JobState, node_id: str) -> CallSettled:
+        state = self._core.bodies.state(job, node_id)
+        result = state.result
+        while state.result_ref is not None:
+            try:
+                result = (await self._deps.performer.load([state.result_ref]))[state.result_ref.sha256]
+                break
+            except BlobError as error:
+                _log.warning("a body waits for a large result", job_id=job.job_id, error=type(error).__name__)
+                await asyncio.sleep(_BLOB_PAUSE_S)
+        return CallSettled.model_validate(settlement(node_id, state, result))
+
+    async def _append(self, run: RunningBody) -> None:
+        """What it plans now, behind what it was told and the log was not."""
+        nodes = run.due()
+        if not nodes and not (self._deferred and self._is_due):
+            return
+        deferred, self._deferred, self._is_due = self._deferred, [], False
+        planned = self._planned(run, nodes)
+        groups = [*(one.group for one in deferred), *(group for _, group, _ in planned)]
+        refusals = await write_all(self._hosting.appender, groups)
+        refused = [one.group for one in refusals]
+        for one in deferred:
+            one.written.set_result(one.group not in refused)
+        for node, group, first in planned:
+            if group in refused:
+                self._take_back(first)
+                run.ends(BodyOutcome(error=f"CallRefused: {node.id}: its record can't be written"))
+
+    def _planned(self, run: RunningBody, nodes: Sequence[Node]) -> list[tuple[Node, Group, DeclaredInvocation | None]]:
+        found: list[tuple[Node, Group, DeclaredInvocation | None]] = []
+        tenant = self._invocation.run.taken.tenant
+        for node in nodes:
+            may_start = self._deps.slots.may_take(tenant) and not self._hosting.closing
+            try:
+                event, first = self._core.plan_call(run, node, fresh_secret(), may_start=may_start)
+            except IndexError:  # its words are used up; the next body has more
+                run.ends(BodyOutcome(stop=Stop.REVOKED, reason="it has planned as many calls as one body can"))
+                break
+            group = self._deps.scribe.write(traced(self._invocation), [event])
+            if first is not None:
+                self._deps.crash.reach("before_started", first.started.tool_name)
+                self._deps.slots.take(tenant)
+                grant = first.run.taken.grant
+                self._deps.heartbeat.hold(grant.idempotency_key, grant.lease_id, self._hosting.place)
+                group = (*group, *self._deps.scribe.write(traced(first), [first.started]))
+            found.append((node, group, first))
+        return found
+
+    def _take_back(self, first: DeclaredInvocation | None) -> None:
+        if first is not None:
+            self._core.unclaim(first)
+            self._deps.slots.release(first.run.taken.tenant)
+            self._deps.heartbeat.let_go(first.started.idempotency_key, first.run.taken.grant.lease_id)
+
+    async def _ended(self, run: RunningBody) -> bool:
+        """Whether it has come to an end, and that is in the log."""
+        outcome, job = run.over, self._job
+        if outcome is None:
+            return False
+        if self._runs_there:
+            self._runs_there = False
+            self._host.stop(run.invocation_id, _WORDS.get(outcome.stop, "revoked"))
+        await self._flush()
+        if job is None:
+            return True
+        if not run.may_report(job):
+            return False
+        if outcome.stop is not None:
+            await self._write_stop(outcome)
+            return True
+        if run.end_is_read:
+            if job.keys[self._invocation.started.idempotency_key].status is KeyStatus.SETTLED:
+                return True
+            run.look(job)  # it was void: a call has begun, or another body has
+            run.end_is_read, self._is_end_written = False, False
+            self.wake.set()
+        elif run.ends_written >= _MOST_ENDS:
+            run.ends(BodyOutcome(stop=Stop.LOST, reason="its end does not count"))
+            self.wake.set()
+        elif not self._is_end_written:
+            run.ends_written, self._is_end_written = run.ends_written + 1, True
+            await self._write_end(run, outcome)
+        return False
+
+    async def _flush(self) -> None:
+        """What it was told is told to the log, whatever became of it."""
+        deferred, self._deferred = self._deferred, []
+        if deferred:
+            refused = [one.group for one in await write_all(self._hosting.appender, [one.group for one in deferred])]
+            for one in deferred:
+                one.written.set_result(one.group not in refused)
+
+    async def _write_stop(self, outcome: BodyOutcome) -> None:
+        if outcome.stop is Stop.DIVERGED:
+            event = reports.diverged(self._invocation, outcome.evidence or {})
+        elif outcome.stop is Stop.LOST:
+            event = reports.body_lost(self._invocation, outcome.reason or "it was told what the log does not say")
+        else:
+            reason = outcome.reason or f"its body was stopped: {outcome.stop}"
+            event = reports.stopped(self._invocation, reason, outcome.until)
+        group = self._deps.scribe.write(traced(self._invocation), [event])
+        with self._deps.heartbeat.appending(self._hosting.place):
+            await self._deps.withheld.append([group])
+
+    async def _write_end(self, run: RunningBody, outcome: BodyOutcome) -> None:
+        self._invocation.frontier = run.end_frontier
+        said = Succeeded(outcome.result) if outcome.error is None else Permanent(outcome.error)
+        report = await self._deps.performer.report(self._invocation, said, None)
+        await self._deps.performer.keep(self._invocation, report)
+        if await write_all(self._hosting.appender, [report.drafts]):
+            brief = await self._deps.performer.brief(self._invocation, report)
+            if brief is not None and not await write_all(self._hosting.appender, [brief.drafts]):
+                return
+            run.ends(BodyOutcome(stop=Stop.LOST, reason="its end can't be written"))
+
+
+_WORDS: Mapping[Stop | None, Any] = {
+    Stop.CANCELLED: "cancelled",
+    Stop.SUPERSEDED: "superseded",
+    Stop.REVOKED: "revoked",
+    Stop.ASLEEP: "revoked",
+    Stop.LOST: "revoked",
+    Stop.DIVERGED: "diverged",
+}

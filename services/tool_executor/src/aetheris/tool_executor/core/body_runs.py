@@ -1,0 +1,268 @@
+"""One body as its executor keeps to the rules: what it has asked for, was told, and may plan next; pure.
+
+(docs/guarantees.md, "Calls of a body".) What a body says is its code's word, and nothing of it is believed: what the
+fold would not count is not planned, and what it does not count stops the body.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from pydantic import ValidationError
+
+from aetheris.protocol.base.child_ids import frontier, weight
+from aetheris.protocol.fold.bodies import body_in_charge, has_open_calls
+from aetheris.protocol.fold.child_calls import may_replan
+from aetheris.protocol.fold.start import is_stopped
+from aetheris.protocol.fold.state import JobState, KeyState, Settled
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.event_values import After, CodeVersion
+from aetheris.protocol.plan.graph import Node
+from aetheris.tool_executor.core.tries import DeclaredInvocation
+
+
+class Stop(StrEnum):
+    """Why a body must not go on, although its code would."""
+
+    CANCELLED = "cancelled"
+    SUPERSEDED = "superseded"
+    REVOKED = "revoked"
+    DIVERGED = "diverged"
+    ASLEEP = "asleep"
+    """It has waited for long: it is begun anew when one of the calls that it waits for has settled."""
+    LOST = "lost"
+    """Its process has died, or it was told what the log does not say: it begins anew from the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyOutcome:
+    """How a body ended: by itself, with a result or an error, or it was stopped."""
+
+    result: Any = None
+    error: str | None = None
+    stop: Stop | None = None
+    reason: str | None = None
+    """Of a stop, for people."""
+    until: tuple[str, ...] = ()
+    """Of one that sleeps: the calls that it waits for."""
+    evidence: Mapping[str, Any] | None = None
+    """Of one that has diverged: what of its calls, and which code."""
+
+
+@dataclass(slots=True)
+class _Told:
+    """Results that the body was told and that were not read back: (invocation_id, result_hash) by node."""
+
+    early: dict[str, After] = field(default_factory=dict[str, After])
+    all: set[str] = field(default_factory=set[str])
+
+
+class RunningBody:
+    """A body that runs: the try of its node, and what must be asked for first."""
+
+    def __init__(
+        self, invocation: DeclaredInvocation, expected: Iterable[str], recorded_code: CodeVersion | None
+    ) -> None:
+        """`expected`: as the fold has it right behind its start; `recorded_code`: what ran before, if anything did."""
+        self.invocation = invocation
+        self.licence: Mapping[str, str] = invocation.run.taken.grant.licence or {}
+        self.over: BodyOutcome | None = None
+        self.news: list[str] = []
+        """Calls that have settled in the log, in its order, and that the body is to be told."""
+        self.end_is_read = False
+        """Whether what it came to has come back in the log, counted or not."""
+        self.ends_written = 0
+        """How often that was written: it is void while a call of it is under way."""
+        self._expected = frozenset(expected)
+        self._unasked = set(self._expected)
+        self._recorded_code = recorded_code
+        self._asked: dict[str, Node] = {}
+        self._wanted: dict[str, Node] = {}
+        self._awaited: frozenset[str] = frozenset()
+        self._planned: dict[str, Node] = {}
+        """What it has planned, and was not read back."""
+        self._words = 0
+        self._told = _Told()
+
+    @property
+    def parent(self) -> str:
+        """Its node."""
+        return self.invocation.started.node_id
+
+    @property
+    def invocation_id(self) -> str:
+        """Its name."""
+        return self.invocation.invocation_id
+
+    @property
+    def frontier(self) -> str:
+        """What it says of having asked for what was recorded."""
+        return frontier(sum(map(weight, self._expected)))
+
+    def asks(self, job: JobState, said: Mapping[str, Any]) -> None:
+        """The body makes a call: a node of a plan; whether it is recorded already, is found out here."""
+        if self.over is not None:
+            return
+        self._awaited = frozenset()
+        try:
+            node = Node.model_validate(said)
+        except ValidationError:
+            self._end(BodyOutcome(error="InvalidCall: it is no node of a plan"))
+            return
+        before = self._asked.setdefault(node.id, node)
+        if before != node:
+            self._diverge(changed=node.id)
+        elif node.id not in self._wanted and node.id not in self._planned:
+            self._unasked.discard(node.id)
+            self._compare(job, node)
+
+    def idles(self, awaited: Iterable[str]) -> None:
+        """It waits for these; nothing that it was told is left to think about."""
+        if self.over is not None:
+            return
+        self._awaited = frozenset(awaited)
+        if self._wanted and self._unasked and not self.news:
+            self._diverge()
+
+    def sleeps(self) -> None:
+        """It has waited for long enough, if it still only waits, and the log has all that it has said."""
+        is_still = not (self._wanted or self._planned or self.news or self._told.early)
+        if self._awaited and is_still and self.over is None:
+            self._end(BodyOutcome(stop=Stop.ASLEEP, until=tuple(sorted(self._awaited))))
+
+    def ends(self, end: BodyOutcome) -> None:
+        """Its code has ended; not before it has asked for what is recorded."""
+        if self._unasked and end.stop is None and self.over is None:
+            self._diverge()
+        else:
+            self._end(end)
+
+    def due(self) -> list[Node]:
+        """What it may plan now, in the order in which it asked; each is given once."""
+        if self._unasked or self.over is not None:
+            return []
+        found = list(self._wanted.values())
+        self._planned |= self._wanted
+        self._wanted = {}
+        return found
+
+    def planned(self, job: JobState, node: Node) -> ev.CallPlanned:
+        """The record by which it plans a call; built on all that it was told and that was not read back.
+
+        Raises:
+            IndexError: it has planned as many as a body can.
+        """
+        words = self.invocation.call_words
+        if words is None:
+            raise IndexError("it has no words")
+        event = ev.CallPlanned(
+            job_id=job.job_id,
+            node_id=node.id,
+            parent=self.parent,
+            invocation_id=self.invocation_id,
+            entry={"kind": node.kind.value} | node.model_dump(mode="json", exclude_defaults=True),
+            word=words.word(self._words),
+            after=tuple(self._told.early.values()),
+            frontier=self.frontier if self._words == 0 else None,
+        )
+        self._words += 1
+        return event
+
+    @property
+    def end_frontier(self) -> str | None:
+        """What its end must say, where it has planned nothing."""
+        return self.frontier if self._words == 0 else None
+
+    def may_be_told_early(self, node_id: str) -> bool:
+        """Whether a result may reach it before the log has it: it waits for nothing else."""
+        return self.over is None and self._awaited == frozenset((node_id,)) and node_id not in self._told.all
+
+    def told_early(self, node_id: str, after: After) -> None:
+        """It is told what is not in the log yet."""
+        self._told.all.add(node_id)
+        self._told.early[node_id] = after
+        self._awaited = frozenset()
+
+    def settled(self, node_id: str, state: KeyState) -> bool:
+        """A call of its node has settled in the log; whether the body is to be told."""
+        early = self._told.early.pop(node_id, None)
+        if early is not None:
+            said = (state.outcome, state.settled_by, state.result_hash, state.partial)
+            if said != (Settled.SUCCESS, early.invocation_id, early.result_hash, False):
+                self._end(BodyOutcome(stop=Stop.LOST))
+            return False
+        if node_id in self._told.all:
+            return False
+        self._told.all.add(node_id)
+        return True
+
+    def read_back(self, job: JobState, event: ev.CallPlanned, *, counts: bool) -> None:
+        """Its own record has come back in the log."""
+        self._planned.pop(event.node_id, None)
+        if not counts:
+            self.look(job)
+            self._end(
+                BodyOutcome(stop=Stop.LOST) if event.after else BodyOutcome(error=f"CallRefused: {event.node_id}")
+            )
+
+    def look(self, job: JobState) -> None:
+        """Whether it may still go on, as the log stands."""
+        entry = job.entry(self.parent)
+        if job.terminal is not None or entry is None or is_stopped(job, entry):
+            self._end(BodyOutcome(stop=Stop.CANCELLED))
+        elif body_in_charge(job, self.parent, self.invocation_id) is None:
+            self._end(BodyOutcome(stop=Stop.SUPERSEDED))
+        elif job.needs_upgrade:
+            self._end(BodyOutcome(stop=Stop.REVOKED))
+
+    def may_report(self, job: JobState) -> bool:
+        """Whether its end may be written: what it was told is in the log, and none of its calls is under way."""
+        if self.over is None:
+            return False
+        return self.over.stop is not None or not (self._told.early or has_open_calls(job, self.parent))
+
+    def _compare(self, job: JobState, node: Node) -> None:
+        """With what is recorded under this id."""
+        entry = job.entry(node.id)
+        if entry is None:
+            self._wanted[node.id] = node
+        elif entry.call is None or entry.call.parent != self.parent:
+            self._end(BodyOutcome(error=f"CallRefused: {node.id} is another node's"))
+        elif may_replan(job, entry, node):
+            self._wanted[node.id] = node
+        elif entry.call.planned != node:
+            self._diverge(changed=node.id)
+
+    def _diverge(self, changed: str | None = None) -> None:
+        code = self.invocation.started.code
+        evidence: dict[str, Any] = {
+            "unasked": sorted(self._unasked),
+            "held": sorted(self._wanted),
+            "changed": changed,
+            "recorded_code": None if self._recorded_code is None else self._recorded_code.model_dump(mode="json"),
+            "code": None if code is None else code.model_dump(mode="json"),
+        }
+        self._end(
+            BodyOutcome(stop=Stop.DIVERGED, evidence={name: one for name, one in evidence.items() if one is not None})
+        )
+
+    def _end(self, end: BodyOutcome) -> None:
+        """The first word stands, but that a stop goes before what its code has come to."""
+        if self.over is None or (self.over.stop is None and end.stop is not None):
+            self.over = end
+
+
+def settlement(node_id: str, state: KeyState, result: Any) -> dict[str, Any]:
+    """How a call ended, as its body is told; `result`: loaded, where it is large."""
+    return {
+        "node_id": node_id,
+        "outcome": None if state.outcome is None else state.outcome.value,
+        "sure": state.sure,
+        "result": result,
+        "reason": state.reason,
+        "rejected_by": state.rejected_by,
+        "duplicate_of": None if state.duplicate_of is None else state.duplicate_of.model_dump(mode="json"),
+        "external_id": state.external_id,
+        "partial": state.partial,
+    }
