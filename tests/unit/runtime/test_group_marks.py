@@ -37,12 +37,14 @@ class TellingAdmin:
         return {at: OffsetAndMetadata(told[at.partition], "") for at in partitions if at.partition in told}
 
 
-async def marks(monkeypatch: pytest.MonkeyPatch, told: Mapping[str, Mapping[int, int]]) -> dict[str, dict[int, int]]:
+async def marks(
+    monkeypatch: pytest.MonkeyPatch, told: Mapping[str, Mapping[int, int]], prefix: str = ""
+) -> dict[str, dict[int, int]]:
     def telling(*_of: Any) -> TellingAdmin:
         return TellingAdmin(told)
 
     monkeypatch.setattr(admin, "Admin", telling)
-    return await admin.marks("", TOPIC, 2)
+    return await admin.marks("", TOPIC, 2, prefix=prefix)
 
 
 async def test_a_group_that_has_committed_nothing_there_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,3 +58,9 @@ async def test_a_group_of_which_the_brokers_do_not_tell_ends_the_question(
 ) -> None:
     with pytest.raises(LogUnreachable, match="billing"):
         await marks(monkeypatch, {"ours": {0: 7, 1: 9}, "billing": known})
+
+
+async def test_a_group_of_another_installation_is_not_taken_for_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"acme.ours": {0: 7, 1: 9}, "ours": {0: 100, 1: 100}}
+    found = await marks(monkeypatch, told, "acme")
+    assert found == {"ours": {0: 7, 1: 9}, "other group ours": {0: 100, 1: 100}}

@@ -61,6 +61,8 @@ class AppendingBroker(KafkaConnection):
 class ProducersBrokers:
     """ProducersBrokers, as the appender asks for them, and what was sent to them."""
 
+    prefix = ""
+
     def __init__(self, *codes: int | Exception) -> None:
         self.codes = list(codes)
         self.producers = 0

@@ -47,6 +47,8 @@ class FetchedBroker(KafkaConnection):
 class Brokers:
     """One broker after the other: each connection is made to the next."""
 
+    prefix = ""
+
     def __init__(self, *brokers: FetchedBroker) -> None:
         self.left = list(brokers)
         self.leaderless: set[tuple[str, int]] = set()

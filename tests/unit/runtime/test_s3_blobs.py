@@ -72,6 +72,16 @@ async def test_what_is_gone_and_what_was_changed_is_told_apart(blobs: Blobs, s3:
         blobs.read("../secret")
 
 
+async def test_each_installation_has_a_folder_of_its_own(blobs: Blobs, s3: S3, place: str) -> None:
+    acme, other = (blobs_at(f"s3://{BUCKET}/{place}", Path("nowhere"), prefix) for prefix in ("acme", "other"))
+    name = await acme.put(b"large")
+    assert await acme.get(name) == b"large"
+    for others in (blobs, other):
+        with pytest.raises(BlobMissing):
+            await others.get(name)
+    assert s3.keys(place) == [f"{place}/installations/acme/{name.sha256[:2]}/{name.sha256}"]
+
+
 @pytest.mark.parametrize("folder", ["archive", "hidden"])
 async def test_who_may_write_below_one_folder_alone_keeps_what_goes_there_and_nothing_else(
     s3: S3, monkeypatch: pytest.MonkeyPatch, place: str, blobs: Blobs, folder: str

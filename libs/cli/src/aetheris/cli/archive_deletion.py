@@ -122,18 +122,19 @@ async def delete(bootstrap: str, data: Path, keys: Sequence[TrustedKey], *, dry:
     Raises:
         CommandError, LogUnreachable: no broker answers, or one refuses.
     """
-    tls = tls_context(load(RuntimeSettings))
+    settings = load(RuntimeSettings)
+    tls, prefix = tls_context(settings), settings.prefix
     async with reachable(bootstrap, within_s=None) as log:
         index, lines = Table(log, Topic.JOBS_INDEX, JobLines()), Table(log, Topic.JOBS_ARCHIVE, ArchiveLines())
         await asyncio.gather(index.load(), lines.load())
         blobs = store(data)
         archived = ArchivedRecords(JobArchive(blobs, lines.get), index, blobs, keys)
         numbers = range(await log.partitions(Topic.JOBS_EVENTS))
-        marks = await admin.marks(bootstrap, Topic.JOBS_EVENTS, len(numbers), tls=tls)
+        marks = await admin.marks(bootstrap, Topic.JOBS_EVENTS, len(numbers), tls=tls, prefix=prefix)
         found = [await judged(log, number, marks, archived) for number in numbers]
         wanted = {(str(Topic.JOBS_EVENTS), one.partition): one.until for one in found if one.until > one.begin}
         if wanted and not dry:
-            await admin.delete_below(bootstrap, wanted, tls=tls)
+            await admin.delete_below(bootstrap, wanted, tls=tls, prefix=prefix)
         return found
 
 

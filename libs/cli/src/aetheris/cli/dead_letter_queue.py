@@ -115,7 +115,8 @@ async def reachable(bootstrap: str, within_s: float | None = WITHIN_S) -> AsyncG
     Raises:
         CommandError: no broker answers, or not in time.
     """
-    log = KafkaLog(bootstrap, tls=tls_context(load(RuntimeSettings)))
+    settings = load(RuntimeSettings)
+    log = KafkaLog(bootstrap, tls=tls_context(settings), prefix=settings.prefix)
     try:
         async with asyncio.timeout(within_s):
             async with asyncio.timeout(WITHIN_S):

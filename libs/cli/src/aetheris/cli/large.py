@@ -10,6 +10,7 @@ from typing import Any
 
 from aetheris.cli.console import CommandError, Exit
 from aetheris.proofs.execution import LoadBlob
+from aetheris.runtime.base.prefix import check_prefix
 from aetheris.runtime.blobs.location import blobs_at
 from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, Blobs, BlobsUnreachable
 
@@ -62,12 +63,15 @@ def _asked(sha256: str) -> Generator[None]:
 
 def store(data: Path) -> Blobs:
     """The store itself; raises CommandError where what names it is none."""
-    return _store(os.environ.get(_SETTING, ""), data)
+    return _store(os.environ.get(_SETTING, ""), data, os.environ.get("AETHERIS_PREFIX", ""))
 
 
 @cache
-def _store(url: str, data: Path) -> Blobs:
+def _store(url: str, data: Path, prefix: str) -> Blobs:
+    setting = "AETHERIS_PREFIX"
     try:
-        return blobs_at(url, data)
+        check_prefix(prefix)
+        setting = _SETTING
+        return blobs_at(url, data, prefix)
     except ValueError as error:
-        raise CommandError(Exit.BAD_INPUT, "invalid_setting", f"{_SETTING}: {error}", field=_SETTING) from None
+        raise CommandError(Exit.BAD_INPUT, "invalid_setting", f"{setting}: {error}", field=setting) from None

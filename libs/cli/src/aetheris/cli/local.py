@@ -80,6 +80,7 @@ def kafka(data: Path) -> str:
 
     Raises:
         NotRunningError: neither is there.
+        InstallationMixed: what runs there has another AETHERIS_PREFIX.
     """
     outside = os.environ.get("AETHERIS_KAFKA")
     if outside:
@@ -87,6 +88,9 @@ def kafka(data: Path) -> str:
     state = State.load(data.resolve())
     if state is None or state.pid is None or not state.kafka:
         raise NotRunningError(f"No Kafka runs on {data}", "Start it with `aetheris up`, or set AETHERIS_KAFKA.")
+    from aetheris.runtime.process import installation  # noqa: PLC0415  settings, which who checks a file doesn't need
+
+    installation.claim(data.resolve(), os.environ.get("AETHERIS_PREFIX", ""))
     return state.kafka
 
 

@@ -14,6 +14,7 @@ from faststream.kafka.subscriber.usecase import DefaultSubscriber
 
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic as Topics
+from aetheris.runtime.base.prefix import in_kafka
 from aetheris.sdk.received import GROUPS, Received, received
 
 _Raw = ConsumerRecord[bytes, bytes]
@@ -25,7 +26,7 @@ class FactsMissing(Exception):
     """The log no longer has what this group has not seen: a gap is an error, never a jump."""
 
 
-def job_events(broker: KafkaBroker, group: str, types: Collection[str] = ()) -> DefaultSubscriber:
+def job_events(broker: KafkaBroker, group: str, types: Collection[str] = (), prefix: str = "") -> DefaultSubscriber:
     """A subscriber to the facts of all jobs, each job's in log order; its handlers take a `Received`.
 
     At least once: what was handled without an error is noted in Kafka under the group's name, which begins with
@@ -35,11 +36,15 @@ def job_events(broker: KafkaBroker, group: str, types: Collection[str] = ()) -> 
 
     Args:
         types: only these event types; empty: all.
+        prefix: the installation's AETHERIS_PREFIX; it stands before the group's name, too.
+
+    Raises:
+        ValueError: it is no prefix.
     """
-    places = _Places()
+    places, before = _Places(), in_kafka(prefix)
     subscriber = broker.subscriber(
-        Topic(Topics.JOBS_EVENTS, declare=False),
-        group_id=GROUPS + group,
+        Topic(before + Topics.JOBS_EVENTS, declare=False),
+        group_id=before + GROUPS + group,
         auto_offset_reset="earliest",
         listener=places,
         ack_policy=AckPolicy.NACK_ON_ERROR,
@@ -128,4 +133,6 @@ def _as_text(headers: Sequence[tuple[str, bytes]]) -> Sequence[tuple[str, bytes]
 
 async def _decode(message: KafkaMessage) -> Received:
     raw: Any = message.raw_message
-    return received(Record(raw.topic, raw.partition, raw.offset, raw.timestamp, raw.key, tuple(raw.headers), raw.value))
+    return received(
+        Record(Topics.JOBS_EVENTS, raw.partition, raw.offset, raw.timestamp, raw.key, tuple(raw.headers), raw.value)
+    )

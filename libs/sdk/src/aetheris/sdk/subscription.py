@@ -258,6 +258,7 @@ async def subscribe(
     types: Collection[str] = (),
     jobs: Collection[str] = (),
     tls: SSLContext | None = None,
+    prefix: str = "",
 ) -> AsyncGenerator[Subscription]:
     """A subscription to aetheris.jobs.events.v1 that is connected.
 
@@ -268,13 +269,14 @@ async def subscribe(
         member: this process's stable name within the group. While another process reads under it this one is refused;
             the place of one that was killed is free when its session has ended, 6 s after its last word.
         tls: who the brokers are, and who we are.
+        prefix: the installation's AETHERIS_PREFIX; it stands before the group's name, too.
         types, jobs: only these event types and job ids; empty: all.
 
     Raises:
         LogUnreachable: no broker answers.
         MemberTaken: another process reads as this member of this group, also after three sessions.
     """
-    log: Log = KafkaLog(kafka, tls=tls) if isinstance(kafka, str) else kafka
+    log: Log = KafkaLog(kafka, tls=tls, prefix=prefix) if isinstance(kafka, str) else kafka
     place = _Place(group, member) if group is not None else None
     subscription = Subscription(log, start, place, types, jobs)
     try:

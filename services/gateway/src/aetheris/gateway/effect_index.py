@@ -24,9 +24,6 @@ from aetheris.runtime.log.replay import replay
 from aetheris.runtime.redis.client import Redis
 from aetheris.runtime.redis.resp import Command
 
-_KNOWN = "aetheris:gateway:effects:known"
-_IDS, _TIMES = ("aetheris:gateway:effects:ids:", "aetheris:gateway:effects:times:")
-"""Without the tenant."""
 _LIST = "effects"
 _CREATED, _FINISHED = b"io.aetheris.job_created.v1", b"io.aetheris.tool_invocation_finished.v1"
 _NAMED = b'"external_id"'
@@ -99,6 +96,10 @@ class EffectIndex:
     ) -> None:
         self._log = log
         self._redis = redis
+        names = redis.named("aetheris:gateway:effects:")
+        self._known = f"{names}known"
+        self._ids, self._times = f"{names}ids:", f"{names}times:"
+        """Without the tenant."""
         self._jobs = jobs
         self._clock = clock
         self._patience_s = patience_s
@@ -114,7 +115,7 @@ class EffectIndex:
             Unavailable: the log is still being read.
             RedisUnavailable, LogError.
         """
-        name, ids = _name_of(external_id), _IDS + of_tenant(tenant)
+        name, ids = _name_of(external_id), self._ids + of_tenant(tenant)
         members = await self._ask(("ZRANGE", ids, f"[{name}|", f"[{name}}}", "BYLEX", "LIMIT", 0, _PORTION))
         return [_found(member) for member in members]
 
@@ -129,7 +130,7 @@ class EffectIndex:
             RedisUnavailable, LogError.
         """
         below = f"({place_at(cursor, tenant, _LIST)}" if cursor is not None else "+"
-        times, least = _TIMES + of_tenant(tenant), f"[{max(since_ms, self._least_ms()):015d}"
+        times, least = self._times + of_tenant(tenant), f"[{max(since_ms, self._least_ms()):015d}"
         members = await self._ask(("ZRANGE", times, below, least, "BYLEX", "REV", "LIMIT", 0, limit + 1))
         taken = members[:limit]
         more = len(members) > limit
@@ -144,7 +145,7 @@ class EffectIndex:
     async def _ask(self, command: Command) -> list[bytes]:
         """What Redis says, once it knows everything that the log had when this was called."""
         ends = await self._up_to_date()
-        members, flat = await self._redis.pipeline([command, ("HGETALL", _KNOWN)])
+        members, flat = await self._redis.pipeline([command, ("HGETALL", self._known)])
         known = _positions(flat)
         if any(known.get(partition, 0) < end for partition, end in ends.items()):
             raise _indexing()  # lost between the two
@@ -167,7 +168,7 @@ class EffectIndex:
         """Read what is not known yet; up to where everything is known then, by partition."""
         places = [(str(Topic.JOBS_EVENTS), number) for number in range(await self._log.partitions(Topic.JOBS_EVENTS))]
         begins, ends = await self._log.beginning_offsets(places), await self._log.end_offsets(places)
-        (flat,) = await self._redis.pipeline([("HGETALL", _KNOWN)])
+        (flat,) = await self._redis.pipeline([("HGETALL", self._known)])
         known = _positions(flat)
         for place, end in ends.items():
             if known.get(place[1], begins[place]) < end:
@@ -213,14 +214,21 @@ class EffectIndex:
         return max(0, round(self._clock.now().timestamp() * 1000) - self._found_for_ms)
 
     async def _put(self, partition: int, known: int | None, upto: int, spots: Sequence[Spot]) -> int:
-        lines = [part for tenant, spot in await self._owned(spots) for part in _lines(tenant, spot)]
+        lines = [part for tenant, spot in await self._owned(spots) for part in self._lines(tenant, spot)]
         expected = "" if known is None else str(known)
         bounds = (f"{self._least_ms():015d}", self._found_for_ms, _SWEPT + 2 * len(spots))
-        script = ("EVAL", _PUT, 1, _KNOWN, partition, expected, upto, *bounds, *lines)
+        script = ("EVAL", _PUT, 1, self._known, partition, expected, upto, *bounds, *lines)
         (done,) = await self._redis.pipeline([script], _PUT_DEADLINE_S)
         if done != 1:
             raise _indexing()
         return upto
+
+    def _lines(self, tenant: str, spot: Spot) -> tuple[str, str, str, str]:
+        """Two keys, each with what is added to it."""
+        place, subject = f"{spot.found.job_id}|{spot.found.offset}", of_tenant(tenant)
+        name = _name_of(spot.external_id)
+        by_id, by_time = f"{name}|{place}", f"{spot.timestamp_ms:015d}|{place}|{name}"
+        return self._ids + subject, by_id, self._times + subject, by_time
 
 
 def spots_in(records: Sequence[Record]) -> Iterator[Spot]:
@@ -242,14 +250,6 @@ def _text_in(value: bytes, field: str) -> str | None:
     except (ValueError, AttributeError, RecursionError):
         return None
     return reported if isinstance(reported, str) else None
-
-
-def _lines(tenant: str, spot: Spot) -> tuple[str, str, str, str]:
-    """Two keys, each with what is added to it."""
-    place, subject = f"{spot.found.job_id}|{spot.found.offset}", of_tenant(tenant)
-    name = _name_of(spot.external_id)
-    by_id, by_time = f"{name}|{place}", f"{spot.timestamp_ms:015d}|{place}|{name}"
-    return _IDS + subject, by_id, _TIMES + subject, by_time
 
 
 def _name_of(external_id: str) -> str:

@@ -22,20 +22,9 @@ from aetheris.protocol.planning.approvals import job_of
 from aetheris.runtime.redis.client import Redis
 from aetheris.runtime.redis.resp import Command
 
-_EPOCH = "aetheris:gateway:epoch"
-_BUILDING = "aetheris:gateway:building:"
-_JOB = "aetheris:gateway:job:"
 _JOBS, _REQUESTS = "jobs", "asked"
 """The lists of a tenant, as keys and cursors name them."""
-_LISTS, _ASKED = f"aetheris:gateway:{_JOBS}:", f"aetheris:gateway:{_REQUESTS}:"
-_OF_DROP = (_JOB, _LISTS, _ASKED)
-"""What its script is told of keys."""
-_REQUEST = "aetheris:gateway:request:"
 _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
-_TURN = "aetheris:gateway:turn:"
-_ENDING = "aetheris:gateway:ending"
-"""Jobs whose row ends, by when that is."""
-
 STATUSES = ("submitted", "running", "waiting", "paused", "frozen", "needs_upgrade", "completed", "failed", "cancelled")
 """What a row may say of its job; finer words are the job's own view's."""
 
@@ -197,11 +186,33 @@ class ViewsLost(Unavailable):
         super().__init__("views_rebuilding", "the list of jobs is being rebuilt from the log: try again")
 
 
+class _Keys:
+    """What Redis knows the views by."""
+
+    def __init__(self, named: str) -> None:
+        self.epoch, self.building = f"{named}epoch", f"{named}building:"
+        self.job, self.request, self.turn = f"{named}job:", f"{named}request:", f"{named}turn:"
+        self.ending = f"{named}ending"
+        """Jobs whose row ends, by when that is."""
+        self._lists, self._asked = f"{named}{_JOBS}:", f"{named}{_REQUESTS}:"
+        self.of_drop = (self.job, self._lists, self._asked)
+        """What the script that drops rows is told of keys."""
+
+    def list_of(self, tenant: str) -> str:
+        """The key of a tenant's jobs, without the status that they have: "*" for all."""
+        return f"{self._lists}{of_tenant(tenant)}:"
+
+    def asked_of(self, tenant: str) -> str:
+        """The key of a tenant's open requests."""
+        return self._asked + of_tenant(tenant)
+
+
 class Views:
     """Reads fail with ViewsLost rather than say that a job doesn't exist."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
+        self._keys = _Keys(redis.named("aetheris:gateway:"))
 
     async def job(self, job_id: str) -> Row | None:
         """One job's row.
@@ -210,7 +221,7 @@ class Views:
             ViewsLost: it can't be said now.
             RedisUnavailable: not within the deadline.
         """
-        (flat,) = await self._read([("HGETALL", _JOB + job_id)])
+        (flat,) = await self._read([("HGETALL", self._keys.job + job_id)])
         return _row(job_id, flat) if flat else None
 
     async def tenants(self, job_ids: Iterable[str]) -> Mapping[str, str]:
@@ -220,7 +231,7 @@ class Views:
             ViewsLost, RedisUnavailable.
         """
         wanted = list(job_ids)
-        held = await self._read([("HGET", _JOB + job_id, "tenant") for job_id in wanted])
+        held = await self._read([("HGET", self._keys.job + job_id, "tenant") for job_id in wanted])
         return {job_id: tenant.decode() for job_id, tenant in zip(wanted, held, strict=True) if tenant is not None}
 
     async def page(self, tenant: str, query: JobQuery, cursor: str | None, limit: int) -> Page:
@@ -231,11 +242,11 @@ class Views:
         """
         below = f"({place_at(cursor, tenant, query.subject)}" if cursor is not None else "+"
         least = f"[{timestamp(query.since)}" if query.since is not None and query.since >= _EPOCH_BEGAN else "-"
-        name = _list_of(tenant) + (query.status or "*")
+        name = self._keys.list_of(tenant) + (query.status or "*")
         (places,) = await self._read([("ZRANGE", name, below, least, "BYLEX", "REV", "LIMIT", 0, limit + 1)])
         taken = [place.decode() for place in places[:limit]]
         job_ids = [place.rpartition("|")[2] for place in taken]
-        held = await self._read([("HGETALL", _JOB + job_id) for job_id in job_ids])
+        held = await self._read([("HGETALL", self._keys.job + job_id) for job_id in job_ids])
         rows = (_row(job_id, flat) for job_id, flat in zip(job_ids, held, strict=True) if flat)
         found = tuple(row for row in rows if query.agent in (None, row.submitted_by))
         return Page(found, cursor_at(taken[-1], tenant, query.subject) if len(places) > limit else None)
@@ -250,7 +261,7 @@ class Views:
         Raises:
             ViewsLost, RedisUnavailable.
         """
-        counts = await self._read([("ZCARD", _list_of(tenant) + status) for status in _LISTED_OPEN])
+        counts = await self._read([("ZCARD", self._keys.list_of(tenant) + status) for status in _LISTED_OPEN])
         return dict(zip(_LISTED_OPEN, counts, strict=True))
 
     async def asked(self, tenant: str, cursor: str | None, limit: int) -> OpenRequestPage:
@@ -260,11 +271,13 @@ class Views:
             BadRequest: no cursor of this tenant's requests. ViewsLost, RedisUnavailable.
         """
         after = f"({place_at(cursor, tenant, _REQUESTS)}" if cursor is not None else "-"
-        (places,) = await self._read([("ZRANGE", _asked_of(tenant), after, "+", "BYLEX", "LIMIT", 0, limit + 1)])
+        (places,) = await self._read(
+            [("ZRANGE", self._keys.asked_of(tenant), after, "+", "BYLEX", "LIMIT", 0, limit + 1)]
+        )
         taken = [place.decode() for place in places[:limit]]
         wanted = [place.partition("|")[2] for place in taken]
         job_ids = list(dict.fromkeys(job_of(request) or "" for request in wanted))
-        held = await self._read([("HGETALL", _JOB + job_id) for job_id in job_ids])
+        held = await self._read([("HGETALL", self._keys.job + job_id) for job_id in job_ids])
         rows = [_row(job_id, flat) for job_id, flat in zip(job_ids, held, strict=True) if flat]
         known = {request.id: (row, request) for row in rows for request in row.requests}
         found = tuple(known[request] for request in wanted if request in known)
@@ -277,7 +290,7 @@ class Views:
             RedisUnavailable: not within the deadline.
         """
         (held,) = await self._redis.pipeline(
-            [("SET", _REQUEST + job_id, request_hash, "NX", "GET", "PX", REQUEST_TTL_MS)]
+            [("SET", self._keys.request + job_id, request_hash, "NX", "GET", "PX", REQUEST_TTL_MS)]
         )
         return held.decode() if held is not None else None
 
@@ -287,7 +300,7 @@ class Views:
         Raises:
             RedisUnavailable: not within the deadline.
         """
-        await self._redis.pipeline([("EVAL", _RELEASE, 1, _REQUEST + job_id, request_hash)])
+        await self._redis.pipeline([("EVAL", _RELEASE, 1, self._keys.request + job_id, request_hash)])
 
     async def take_turn(self, job_id: str, lasts_ms: int) -> bool:
         """Whether nobody has taken this job's turn in the time before; it is the caller's then, for as long.
@@ -295,7 +308,7 @@ class Views:
         Raises:
             RedisUnavailable: not within the deadline.
         """
-        (taken,) = await self._redis.pipeline([("SET", _TURN + job_id, "1", "NX", "PX", lasts_ms)])
+        (taken,) = await self._redis.pipeline([("SET", self._keys.turn + job_id, "1", "NX", "PX", lasts_ms)])
         return taken is not None
 
     async def put(self, rows: Sequence[Row]) -> None:
@@ -306,7 +319,7 @@ class Views:
         """
         for start in range(0, len(rows), _PORTION):
             portion = rows[start : start + _PORTION]
-            await self._redis.pipeline([_put(row) for row in portion], _BULK_DEADLINE_S)
+            await self._redis.pipeline([_put(row, self._keys) for row in portion], _BULK_DEADLINE_S)
 
     async def drop(self, job_ids: Sequence[str]) -> None:
         """Take rows out, where there are any.
@@ -316,10 +329,14 @@ class Views:
         """
         for start in range(0, len(job_ids), _PORTION):
             portion = job_ids[start : start + _PORTION]
-            there = await self._redis.pipeline([("EXISTS", _JOB + job_id) for job_id in portion], _BULK_DEADLINE_S)
+            there = await self._redis.pipeline(
+                [("EXISTS", self._keys.job + job_id) for job_id in portion], _BULK_DEADLINE_S
+            )
             listed = [job_id for job_id, count in zip(portion, there, strict=True) if count]
             if listed:
-                await self._redis.pipeline([("EVAL", _DROP_THESE, 1, _ENDING, *_OF_DROP, *listed)], _BULK_DEADLINE_S)
+                await self._redis.pipeline(
+                    [("EVAL", _DROP_THESE, 1, self._keys.ending, *self._keys.of_drop, *listed)], _BULK_DEADLINE_S
+                )
 
     async def sweep(self, now_ms: int) -> None:
         """Take out the rows whose time is over.
@@ -329,7 +346,7 @@ class Views:
         """
         swept = _PORTION
         while swept == _PORTION:
-            script = ("EVAL", _SWEEP, 1, _ENDING, *_OF_DROP, now_ms, _PORTION)
+            script = ("EVAL", _SWEEP, 1, self._keys.ending, *self._keys.of_drop, now_ms, _PORTION)
             (swept,) = await self._redis.pipeline([script], _BULK_DEADLINE_S)
 
     async def lost(self) -> bool:
@@ -338,7 +355,7 @@ class Views:
         Raises:
             RedisUnavailable: not within the deadline.
         """
-        return _lost(await self._redis.pipeline([("GET", _EPOCH), ("INFO", "server")]))
+        return _lost(await self._redis.pipeline([("GET", self._keys.epoch), ("INFO", "server")]))
 
     async def begin(self, build: str) -> str:
         """Start a rebuild; the run of the server that it is valid in.
@@ -347,7 +364,7 @@ class Views:
             RedisUnavailable: not within the deadline.
         """
         _, info = await self._redis.pipeline(
-            [("SET", _BUILDING + build, "1", "PX", _BUILDING_TTL_MS), ("INFO", "server")]
+            [("SET", self._keys.building + build, "1", "PX", _BUILDING_TTL_MS), ("INFO", "server")]
         )
         return _run_id(info)
 
@@ -357,7 +374,7 @@ class Views:
         Raises:
             RedisUnavailable: not within the deadline.
         """
-        await self._redis.pipeline([("PEXPIRE", _BUILDING + build, _BUILDING_TTL_MS)])
+        await self._redis.pipeline([("PEXPIRE", self._keys.building + build, _BUILDING_TTL_MS)])
 
     async def complete(self, build: str, run_id: str) -> bool:
         """Serve the views from now on; False if Redis lost data while they were built.
@@ -366,12 +383,12 @@ class Views:
             RedisUnavailable: not within the deadline.
         """
         done, info = await self._redis.pipeline(
-            [("EVAL", _COMPLETE, 2, _EPOCH, _BUILDING + build, run_id), ("INFO", "server")]
+            [("EVAL", _COMPLETE, 2, self._keys.epoch, self._keys.building + build, run_id), ("INFO", "server")]
         )
         return done == 1 and _run_id(info) == run_id
 
     async def _read(self, commands: Sequence[Command]) -> list[Any]:
-        epoch, info, *replies = await self._redis.pipeline([("GET", _EPOCH), ("INFO", "server"), *commands])
+        epoch, info, *replies = await self._redis.pipeline([("GET", self._keys.epoch), ("INFO", "server"), *commands])
         if _lost([epoch, info]):
             raise ViewsLost
         return replies
@@ -382,7 +399,7 @@ def timestamp(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _put(row: Row) -> Command:
+def _put(row: Row, keys: _Keys) -> Command:
     known: Mapping[str, str | int | None] = {
         "request_hash": row.request_hash,
         "submitted_by": row.submitted_by,
@@ -397,20 +414,11 @@ def _put(row: Row) -> Command:
     fields = [part for name, value in known.items() if value is not None for part in (name, value)]
     asked = _OPEN.dump_json(row.requests).decode() if row.requests else ""
     place = _place(row)
-    key = _JOB + row.job_id
-    lists = _list_of(row.tenant), _asked_of(row.tenant)
+    key = keys.job + row.job_id
+    lists = keys.list_of(row.tenant), keys.asked_of(row.tenant)
     ends = "" if row.ends_ms is None else row.ends_ms
     said = (row.offset, place, row.tenant, row.status, *lists, asked, ends, row.job_id)
-    return ("EVAL", _PUT, 2, key, _ENDING, *said, *fields)
-
-
-def _list_of(tenant: str) -> str:
-    """The key of a tenant's jobs, without the status that they have: "*" for all."""
-    return f"{_LISTS}{of_tenant(tenant)}:"
-
-
-def _asked_of(tenant: str) -> str:
-    return _ASKED + of_tenant(tenant)
+    return ("EVAL", _PUT, 2, key, keys.ending, *said, *fields)
 
 
 def _place(row: Row) -> str:

@@ -145,7 +145,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             workflows = await closing.enter_async_context(hosted)
         await register(on.appender, clock, [*calls.registry(), *workflows.registry()])
         heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock, settings.lease_patience_s)
-        async with invocations(settings.tool_drain_s, heartbeat.run(settings.redis)) as spawn:
+        async with invocations(settings.tool_drain_s, heartbeat.run(settings.redis, settings.prefix)) as spawn:
             if models is not None:
                 closing.push_async_callback(models.close)
                 spawn(models.prepare())

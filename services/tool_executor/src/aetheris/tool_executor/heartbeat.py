@@ -99,13 +99,13 @@ class Heartbeat:
         """An append to a partition is under way until the block ends."""
         return _Appending(self._lock, self._appends, next(self._numbers), (place, self._clock.monotonic()))
 
-    async def run(self, url: str) -> None:
+    async def run(self, url: str, prefix: str = "") -> None:
         """Renew three times in the life of a lease, by a connection of the thread's own, until cancelled.
 
         Raises:
             RuntimeError: the thread has ended by a fault of ours.
         """
-        thread = threading.Thread(target=lambda: asyncio.run(self._renew(url)), name="heartbeat", daemon=True)
+        thread = threading.Thread(target=lambda: asyncio.run(self._renew(url, prefix)), name="heartbeat", daemon=True)
         know(thread)
         thread.start()
         try:
@@ -131,8 +131,8 @@ class Heartbeat:
             return
         self.conflicts += renewed.count(False)
 
-    async def _renew(self, url: str) -> None:
-        redis = Redis(url)
+    async def _renew(self, url: str, prefix: str) -> None:
+        redis = Redis(url, prefix=prefix)
         self._leases = Leases(redis)
         try:
             while not self._over:

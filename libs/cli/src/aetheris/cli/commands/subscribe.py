@@ -40,6 +40,7 @@ def subscribe(
     with errors_as_exits(as_json=as_json):
         begin = _start(start)
         _check(group, member, kinds or ())
+        settings = load(RuntimeSettings)
         try:
             found = subscribed(
                 local.kafka(data),
@@ -48,7 +49,8 @@ def subscribe(
                 member=member,
                 types=kinds or (),
                 jobs=jobs or (),
-                tls=tls_context(load(RuntimeSettings)),
+                tls=tls_context(settings),
+                prefix=settings.prefix,
             )
             asyncio.run(_print(found, until_now=until_now))
         except MemberTaken as error:

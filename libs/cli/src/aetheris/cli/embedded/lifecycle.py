@@ -22,8 +22,9 @@ from aetheris.cli.embedded.refusals import reason_in
 from aetheris.cli.embedded.services import SERVICES, Service, http_port, outside, service_parts
 from aetheris.cli.embedded.supervisor import is_locked, lock_path
 from aetheris.http_server.internal import kept_in, make
-from aetheris.runtime.base.refusal import REFUSED_STATUS
+from aetheris.runtime.base.refusal import REFUSED_STATUS, StartRefused
 from aetheris.runtime.kafka.bootstrap import with_login
+from aetheris.runtime.process import installation
 
 READY_WITHIN_S = 60.0
 STOP_WITHIN_S = 60.0  # services 10 s, Valkey 10 s, Kafka 30 s
@@ -79,6 +80,7 @@ def up(
     Raises: EmbeddedError, with nothing left running that was not running before.
     """
     data = _made(data)
+    _claimed(data)
     if supervisor_pid(data) is not None:
         return _await_ready(data, Plan.load(data), progress, lambda: supervisor_pid(data) is not None)
     plan = replace(_prepare(data, services, progress, brokers, tuning, guarded=guarded), loaded=loaded)
@@ -156,6 +158,14 @@ def _made(data: Path) -> Path:
             f"{data} has {free // 2**20} MiB free, {needed} are needed", "Make room, or choose another folder."
         )
     return data.resolve()
+
+
+def _claimed(data: Path) -> None:
+    """What runs on a folder is one installation for ever: its log, root and keys are not for another."""
+    try:
+        installation.claim(data, outside("AETHERIS_PREFIX") or "")
+    except StartRefused as error:
+        raise EmbeddedError(str(error), "Set AETHERIS_PREFIX as it was, or start on another folder.") from None
 
 
 def _prepare(

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+from aetheris.runtime.base.prefix import in_bucket
 from aetheris.runtime.blobs.store import Blobs, FolderBlobs, s3_place
 
 
-def blobs_at(url: str, data: Path) -> Blobs:
-    """The store that AETHERIS_BLOBS names; "" is the folder `blobs` of the data folder.
+def blobs_at(url: str, data: Path, prefix: str = "") -> Blobs:
+    """The store that AETHERIS_BLOBS names; "" is the folder `blobs` of the data folder, which is one installation's.
 
     Raises:
         ValueError: no such URL.
@@ -15,4 +16,5 @@ def blobs_at(url: str, data: Path) -> Blobs:
         return FolderBlobs(data / "blobs")
     from aetheris.runtime.blobs.s3 import S3Blobs  # noqa: PLC0415 - its client is imported only where it is asked for
 
-    return S3Blobs(s3_place(url))
+    place = s3_place(url)
+    return S3Blobs(place._replace(prefix=in_bucket(place.prefix, prefix)))

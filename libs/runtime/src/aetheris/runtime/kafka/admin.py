@@ -14,6 +14,7 @@ from aiokafka.errors import KafkaError, for_code
 
 from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.runtime.base.clock import Clock, SystemClock
+from aetheris.runtime.base.prefix import in_kafka
 from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.log.interface import LogUnreachable, Place
@@ -64,23 +65,26 @@ class BrokerRefused(StartRefused):
 
 @dataclass(frozen=True)
 class TopicSpec:
-    """A topic as it must be."""
+    """A topic as it must be; `name` is what the brokers know it by."""
 
     name: str
     partitions: int
     configs: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def topic_specs(partitions: int) -> list[TopicSpec]:
-    """Every topic, dead letters included; `partitions` counts for those keyed by job_id."""
-    specs = [TopicSpec(topic, 1 if topic in _ONE_PARTITION else partitions, _KINDS[topic]) for topic in Topic]
+def topic_specs(partitions: int, prefix: str = "") -> list[TopicSpec]:
+    """Every topic of an installation, dead letters included; `partitions` counts for those keyed by job_id."""
+    specs = [
+        TopicSpec(in_kafka(prefix) + topic, 1 if topic in _ONE_PARTITION else partitions, _KINDS[topic])
+        for topic in Topic
+    ]
     return specs + [TopicSpec(dead_letters(spec.name), spec.partitions, _FOREVER) for spec in specs]
 
 
 async def ensure_topics(
-    bootstrap: str, partitions: int, replication: int = 1, *, tls: SSLContext | None = None
+    bootstrap: str, partitions: int, replication: int = 1, *, tls: SSLContext | None = None, prefix: str = ""
 ) -> list[str]:
-    """Create the topics that don't exist; those that do are left as they are. Returns the created ones.
+    """Create the topics that don't exist; those that do are left as they are. The created ones, by their whole names.
 
     Raises:
         LogUnreachable: no broker answers, or one refuses.
@@ -88,7 +92,7 @@ async def ensure_topics(
     in_sync = {"min.insync.replicas": str(min(_MIN_IN_SYNC, replication)), "unclean.leader.election.enable": "false"}
     wanted = [
         NewTopic(spec.name, spec.partitions, replication, topic_configs={**spec.configs, **in_sync})
-        for spec in topic_specs(partitions)
+        for spec in topic_specs(partitions, prefix)
     ]
     async with Admin(bootstrap, tls) as admin:
         answer: Any = await admin.create_topics(wanted)
@@ -102,7 +106,13 @@ async def ensure_topics(
 
 
 async def check_broker(
-    bootstrap: str, partitions: int, *, dev: bool = False, tls: SSLContext | None = None, clock: Clock | None = None
+    bootstrap: str,
+    partitions: int,
+    *,
+    dev: bool = False,
+    tls: SSLContext | None = None,
+    clock: Clock | None = None,
+    prefix: str = "",
 ) -> None:
     """Refuse to run where an acknowledged record could be lost or a key could move.
 
@@ -112,7 +122,7 @@ async def check_broker(
         BrokerRefused: naming every topic and key that is wrong.
         LogUnreachable: no broker answers.
     """
-    specs = topic_specs(partitions)
+    specs = topic_specs(partitions, prefix)
     async with Admin(bootstrap, tls) as admin:
         looked = await _looked(admin, specs, clock or SystemClock())
     wrong = [fault for spec in specs for fault in _faults(spec, looked)]
@@ -124,34 +134,43 @@ async def check_broker(
         raise BrokerRefused("; ".join(refused))
 
 
-async def delete_below(bootstrap: str, offsets: Mapping[Place, int], *, tls: SSLContext | None = None) -> None:
+async def delete_below(
+    bootstrap: str, offsets: Mapping[Place, int], *, tls: SSLContext | None = None, prefix: str = ""
+) -> None:
     """Let the brokers delete what lies below these offsets, for good.
 
     Raises:
         LogUnreachable: no broker answers, or one refuses; some of it may be deleted.
     """
-    wanted = {TopicPartition(*place): RecordsToDelete(before_offset=offset) for place, offset in offsets.items()}
+    wanted = {
+        TopicPartition(in_kafka(prefix) + topic, number): RecordsToDelete(before_offset=offset)
+        for (topic, number), offset in offsets.items()
+    }
     async with Admin(bootstrap, tls) as admin:
         await admin.delete_records(wanted)
 
 
 async def marks(
-    bootstrap: str, topic: str, partitions: int, *, tls: SSLContext | None = None
+    bootstrap: str, topic: str, partitions: int, *, tls: SSLContext | None = None, prefix: str = ""
 ) -> dict[str, dict[int, int]]:
     """What every group has committed in a topic: group → partition → offset; of one that has nothing there, nothing.
+
+    Of a group without the prefix `other group` is said before its name: it is none of this installation's.
 
     Raises:
         LogUnreachable: no broker answers, or one refuses.
     """
     found: dict[str, dict[int, int]] = {}
-    asked = [TopicPartition(topic, number) for number in range(partitions)]
+    before = in_kafka(prefix)
+    asked = [TopicPartition(before + topic, number) for number in range(partitions)]
     async with Admin(bootstrap, tls) as client:
         for group, *_ in await client.list_consumer_groups():
             committed: Any = await client.list_consumer_group_offsets(group, partitions=asked)
             if len(committed) < partitions:  # an error of the whole answer, which the client passes over
                 raise LogUnreachable(f"what {group} has committed is not known")
-            there = {at.partition: said.offset for at, said in committed.items() if at.topic == topic}
-            found[group] = {partition: offset for partition, offset in there.items() if offset >= 0}
+            there = {at.partition: said.offset for at, said in committed.items() if at.topic == before + topic}
+            name = group.removeprefix(before) if group.startswith(before) else f"other group {group}"
+            found[name] = {partition: offset for partition, offset in there.items() if offset >= 0}
     return {group: of for group, of in found.items() if of}
 
 

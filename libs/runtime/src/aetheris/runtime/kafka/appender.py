@@ -308,7 +308,8 @@ class KafkaAppender:
                 batches[lane.place] = batch
                 lane.in_flight = True
                 sent.append(lane)
-        answer = connection.call(wire.PRODUCE, wire.produce(batches, round(self._send_deadline_s * 1000)))
+        body = wire.produce(batches, round(self._send_deadline_s * 1000), self._brokers.prefix)
+        answer = connection.call(wire.PRODUCE, body)
         late = asyncio.get_running_loop().call_later(self._send_deadline_s, self._doubt, producer, "no answer")
         answer.add_done_callback(partial(self._answered, producer, address, sent, late))
 
@@ -334,7 +335,7 @@ class KafkaAppender:
         if producer is not self._producer:
             return
         try:
-            produced = {} if error else wire.produced(answer.result())
+            produced = {} if error else wire.produced(answer.result(), self._brokers.prefix)
         except wire.Malformed:
             produced = {}
         again = False

@@ -8,6 +8,7 @@ from aiokafka import TopicPartition
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 
+from aetheris.runtime.base.prefix import in_kafka
 from aetheris.runtime.kafka.bootstrap import client_options, login_of
 from aetheris.runtime.kafka.connection import Address, Disconnected, KafkaConnection, connect
 from aetheris.runtime.log.interface import LogUnreachable, Place
@@ -25,7 +26,9 @@ _REQUEST_MS = 3_000
 class Brokers:
     """Leaders and connections; what it knows is asked anew after `doubt`."""
 
-    def __init__(self, bootstrap: str, tls: SSLContext | None) -> None:
+    def __init__(self, bootstrap: str, tls: SSLContext | None, prefix: str = "") -> None:
+        self.prefix = in_kafka(prefix)
+        """What stands before each topic's name at the brokers."""
         self._bootstrap = bootstrap
         self._tls = tls
         self._login = login_of(bootstrap)
@@ -83,10 +86,10 @@ class Brokers:
             if turn:
                 await asyncio.sleep(_PAUSE_S)
             await self._ask({topic})
-            found = client.cluster.partitions_for_topic(topic)
+            found = client.cluster.partitions_for_topic(self.prefix + topic)
             if found:
                 return len(found)
-        raise LogUnreachable(f"no broker knows the topic {topic}")
+        raise LogUnreachable(f"no broker knows the topic {self.prefix}{topic}")
 
     def addresses(self) -> list[Address]:
         """The brokers that are known."""
@@ -122,7 +125,7 @@ class Brokers:
         cluster = self._started().cluster
         found: dict[Place, Address] = {}
         for place in places:
-            node = cluster.leader_for_partition(TopicPartition(*place))
+            node = cluster.leader_for_partition(TopicPartition(self.prefix + place[0], place[1]))
             broker = cluster.broker_metadata(node) if node is not None else None
             if broker is not None:
                 found[place] = (broker.host, broker.port)
@@ -133,7 +136,7 @@ class Brokers:
         try:
             async with asyncio.timeout(_ASK_S):
                 for topic in topics:
-                    client.add_topic(topic)
+                    client.add_topic(self.prefix + topic)
                 answered = await client.force_metadata_update()
         except (KafkaError, TimeoutError) as error:
             raise LogUnreachable(f"no broker at {self._bootstrap}: {type(error).__name__}") from None

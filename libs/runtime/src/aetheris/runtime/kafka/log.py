@@ -1,7 +1,7 @@
 """KafkaLog: makes appenders, readers and members of one cluster, and answers questions about it."""
 
 import asyncio
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from ssl import SSLContext
 
@@ -24,7 +24,8 @@ _LEARN_S = 1.0
 class KafkaLog:
     """One Kafka cluster.
 
-    Questions go over a connection of their own: a fetch that waits at the broker would hold them up.
+    Questions go over a connection of their own: a fetch that waits at the broker would hold them up. Topics and groups
+    go by their logical names here; at the brokers the `prefix` stands before these (runtime.base.prefix).
     """
 
     def __init__(
@@ -35,14 +36,16 @@ class KafkaLog:
         rebalance_timeout_s: float = 15.0,
         send_deadline_s: float = 10.0,
         tls: SSLContext | None = None,
+        prefix: str = "",
     ) -> None:
         self._bootstrap = bootstrap
+        self._prefix = prefix
         self._tls = tls
         self._send_deadline_s = send_deadline_s
         self.session_timeout_s = session_timeout_s
         self._rebalance_timeout_s = rebalance_timeout_s
         self._asker: AIOKafkaConsumer | None = None
-        self._brokers = Brokers(bootstrap, tls)
+        self._brokers = Brokers(bootstrap, tls, prefix)
         self._partitions: dict[str, int] = {}
 
     async def start(self) -> None:
@@ -88,6 +91,7 @@ class KafkaLog:
             session_timeout_s=self.session_timeout_s,
             rebalance_timeout_s=self._rebalance_timeout_s,
             tls=self._tls,
+            prefix=self._prefix,
         )
 
     def attendance(self, group: str, name: str, topic: str) -> KafkaMembership:
@@ -101,6 +105,7 @@ class KafkaLog:
             session_timeout_s=self.session_timeout_s,
             rebalance_timeout_s=self._rebalance_timeout_s,
             tls=self._tls,
+            prefix=self._prefix,
         )
 
     async def members(self, group: str) -> dict[str, str]:
@@ -109,7 +114,7 @@ class KafkaLog:
         Raises:
             LogUnreachable: the brokers can't say.
         """
-        return await members(self._bootstrap, group, tls=self._tls)
+        return await members(self._bootstrap, self._brokers.prefix + group, tls=self._tls)
 
     async def known_rules(self, group: str) -> dict[str, frozenset[int]]:
         """Those in `group`: name → the versions of the rules that it says it knows; of one name, those that all know.
@@ -117,7 +122,7 @@ class KafkaLog:
         Raises:
             LogUnreachable: the brokers can't say, as where somebody who joins, or has died, keeps the group unsettled.
         """
-        return await known_rules(self._bootstrap, group, tls=self._tls)
+        return await known_rules(self._bootstrap, self._brokers.prefix + group, tls=self._tls)
 
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has; asked once (partition counts never change in place).
@@ -136,7 +141,7 @@ class KafkaLog:
             LogUnreachable: not within the deadline.
         """
         await self._learn(places)
-        return await _answer(self._asked().beginning_offsets(_partitions(places)), places, deadline_s)
+        return await self._answer(self._asked().beginning_offsets, places, deadline_s)
 
     async def end_offsets(self, places: Collection[Place], deadline_s: float = 10.0) -> dict[Place, int]:
         """The offset that the next record of each place will get.
@@ -145,13 +150,14 @@ class KafkaLog:
             LogUnreachable: not within the deadline.
         """
         await self._learn(places)
-        return await _answer(self._asked().end_offsets(_partitions(places)), places, deadline_s)
+        return await self._answer(self._asked().end_offsets, places, deadline_s)
 
     async def _learn(self, places: Collection[Place]) -> None:
         """Let the client know the topics: of one that it doesn't know it learns by itself, but after 0.1 s."""
         asker = self._asked()
         client = asker._client  # pyright: ignore[reportPrivateUsage]  it has no public way to add a topic
-        unknown = [topic for topic in {topic for topic, _ in places} if not asker.partitions_for_topic(topic)]
+        wanted = {self._brokers.prefix + topic for topic, _ in places}
+        unknown = [topic for topic in wanted if not asker.partitions_for_topic(topic)]
         if unknown:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LEARN_S):
@@ -162,18 +168,17 @@ class KafkaLog:
             raise LogUnreachable("the log is not started")
         return self._asker
 
-
-def _partitions(places: Collection[Place]) -> list[TopicPartition]:
-    return [TopicPartition(topic, partition) for topic, partition in places]
-
-
-async def _answer(
-    question: Awaitable[dict[TopicPartition, int]], places: Collection[Place], deadline_s: float
-) -> dict[Place, int]:
-    try:
-        async with asyncio.timeout(deadline_s):
-            found = await question
-    except (KafkaError, TimeoutError) as error:
-        topics = sorted({topic for topic, _ in places})
-        raise LogUnreachable(f"no offsets of {', '.join(topics)}: {type(error).__name__}") from None
-    return {(place.topic, place.partition): offset for place, offset in found.items()}
+    async def _answer(
+        self,
+        ask: Callable[[list[TopicPartition]], Awaitable[dict[TopicPartition, int]]],
+        places: Collection[Place],
+        deadline_s: float,
+    ) -> dict[Place, int]:
+        asked = {TopicPartition(self._brokers.prefix + place[0], place[1]): place for place in places}
+        try:
+            async with asyncio.timeout(deadline_s):
+                found = await ask(list(asked))
+        except (KafkaError, TimeoutError) as error:
+            topics = sorted({place.topic for place in asked})
+            raise LogUnreachable(f"no offsets of {', '.join(topics)}: {type(error).__name__}") from None
+        return {asked[place]: offset for place, offset in found.items()}

@@ -11,6 +11,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from aetheris.runtime.base.clock import SystemClock
+from aetheris.runtime.base.prefix import in_kafka
 from aetheris.runtime.base.refusal import WorkerIdTaken
 from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.kafka.clients import close_consumer, open_client
@@ -54,14 +55,16 @@ class KafkaMembership:
         stable: bool = True,
         tenure: Tenure | None = None,
         tls: SSLContext | None = None,
+        prefix: str = "",
     ) -> None:
+        self._prefix = in_kafka(prefix)
         self._stable = stable
         self._tenure = tenure
         self._id = ""
         self._tls = tls
-        self._topics = sorted(topics)
+        self._topics = sorted(self._prefix + topic for topic in topics)
         self._bootstrap = bootstrap
-        self._group = group
+        self._group = self._prefix + group
         self._member = member
         self._session_timeout_s = session_timeout_s
         self._rebalance_timeout_s = rebalance_timeout_s
@@ -126,7 +129,7 @@ class KafkaMembership:
         consumer = self._joined()
         try:
             async with asyncio.timeout(deadline_s):
-                found = await asyncio.gather(*(consumer.committed(TopicPartition(*place)) for place in places))
+                found = await asyncio.gather(*(consumer.committed(self._named(place)) for place in places))
         except (KafkaError, TimeoutError) as error:
             raise LogUnreachable(f"no committed offsets: {type(error).__name__}") from None
         return dict(zip(places, found, strict=True))
@@ -140,7 +143,7 @@ class KafkaMembership:
         """
         try:
             async with asyncio.timeout(deadline_s):
-                await self._joined().commit({TopicPartition(*place): offset for place, offset in offsets.items()})
+                await self._joined().commit({self._named(place): offset for place, offset in offsets.items()})
         except (CommitFailedError, IllegalStateError) as error:
             raise MembershipLost(type(error).__name__) from None
         except (KafkaError, TimeoutError) as error:
@@ -205,6 +208,9 @@ class KafkaMembership:
             await listener(partitions)
         except Exception as error:  # noqa: BLE001  aiokafka would swallow it; keep() raises it
             self._failure = error
+
+    def _named(self, place: Place) -> TopicPartition:
+        return TopicPartition(self._prefix + place[0], place[1])
 
     def _joined(self) -> AIOKafkaConsumer:
         if self._consumer is None:

@@ -65,7 +65,7 @@ class _Source:
         return self.under_way is not None and self.connection is not None and place not in self.sent
 
     def ask(
-        self, connection: KafkaConnection, positions: Mapping[Place, int], limits: wire.FetchLimits
+        self, connection: KafkaConnection, positions: Mapping[Place, int], limits: wire.FetchLimits, prefix: str
     ) -> "asyncio.Future[bytes]":
         """Send a fetch."""
         if not self.session.epoch:
@@ -75,7 +75,7 @@ class _Source:
         for place in left:
             del self.sent[place]
         self.sent.update(moved)
-        return connection.call(wire.FETCH, wire.fetch(self.session, moved, left, limits))
+        return connection.call(wire.FETCH, wire.fetch(self.session, moved, left, limits, prefix))
 
     def is_late(self, now_s: float) -> bool:
         """Whether its answer is so late that somebody else may lead."""
@@ -209,7 +209,7 @@ class KafkaReader:
                 raise self._broken("an answer that can't be read") from None
 
     def _note(self, source: _Source, answer: bytes) -> None:
-        code, number, parts = wire.fetched(answer)
+        code, number, parts = wire.fetched(answer, self._brokers.prefix)
         if code in _NEW_SESSION:
             source.session = wire.Session()
             return
@@ -295,7 +295,7 @@ class KafkaReader:
                     raise self._broken("a fetch was not answered")
             elif source.places:
                 asked = (
-                    source.ask(source.connection, self._positions, self._limits)
+                    source.ask(source.connection, self._positions, self._limits, self._brokers.prefix)
                     if source.connection is not None
                     else asyncio.create_task(self._brokers.connect(source.address))
                 )

@@ -2,6 +2,7 @@
 
 Requests without their header, answers without their correlation id; big-endian, as the protocol guide has them
 (https://kafka.apache.org/protocol). All else is left to aiokafka. Why: docs/adr/0005-own-requests-for-records.md.
+`prefix` is what stands before each topic's name at the brokers (runtime.base.prefix); a `Place` has none.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -100,12 +101,12 @@ def producer_id(answer: bytes) -> tuple[int, int, int]:
     return code, number, epoch
 
 
-def produce(batches: Mapping[Place, bytes | bytearray], timeout_ms: int) -> bytes:
+def produce(batches: Mapping[Place, bytes | bytearray], timeout_ms: int, prefix: str = "") -> bytes:
     """Appends a record batch to each place, acknowledged by every replica in sync."""
     topics = _by_topic(batches)
     parts: list[bytes | bytearray] = [_PRODUCE.pack(_UNKNOWN, _ALL_IN_SYNC, timeout_ms, len(topics))]
     for topic, places in topics.items():
-        parts += (_name(topic), _INT.pack(len(places)))
+        parts += (_name(topic, prefix), _INT.pack(len(places)))
         for place in places:
             batch = batches[place]
             parts += (_BATCH.pack(place[1], len(batch)), batch)
@@ -124,7 +125,7 @@ class Produced:
     time_ms: int = -1
 
 
-def produced(answer: bytes) -> dict[Place, Produced]:
+def produced(answer: bytes, prefix: str = "") -> dict[Place, Produced]:
     """What became of the batch of each place.
 
     Raises:
@@ -134,7 +135,7 @@ def produced(answer: bytes) -> dict[Place, Produced]:
     (topics,) = _INT.unpack_from(answer)
     at = _INT.size
     for _ in range(topics):
-        topic, count, at = _topic(answer, at)
+        topic, count, at = _topic(answer, at, prefix)
         for _ in range(count):
             partition, code, first, time_ms, _start = _PRODUCED.unpack_from(answer, at)
             found[topic, partition] = Produced(code, first, time_ms)
@@ -164,7 +165,9 @@ class FetchLimits:
     most_of_a_place: int = 1024 * 1024
 
 
-def fetch(session: Session, moved: Mapping[Place, int], left: Iterable[Place], limits: FetchLimits) -> bytes:
+def fetch(
+    session: Session, moved: Mapping[Place, int], left: Iterable[Place], limits: FetchLimits, prefix: str = ""
+) -> bytes:
     """Asks for records from the offsets of `moved` on, and for those of the session's other places; none of `left`."""
     topics, forgotten = _by_topic(moved), _by_topic(left)
     parts = [
@@ -173,13 +176,13 @@ def fetch(session: Session, moved: Mapping[Place, int], left: Iterable[Place], l
         )
     ]
     for topic, places in topics.items():
-        parts += (_name(topic), _INT.pack(len(places)))
+        parts += (_name(topic, prefix), _INT.pack(len(places)))
         parts += (
             _POSITION.pack(place[1], _UNKNOWN, moved[place], _UNKNOWN, limits.most_of_a_place) for place in places
         )
     parts.append(_INT.pack(len(forgotten)))
     for topic, places in forgotten.items():
-        parts += (_name(topic), _INT.pack(len(places)))
+        parts += (_name(topic, prefix), _INT.pack(len(places)))
         parts += (_INT.pack(partition) for _, partition in places)
     parts.append(_SHORT.pack(0))  # no rack
     return b"".join(parts)
@@ -194,19 +197,19 @@ class FetchedPartition:
     batches: bytes
 
 
-def fetched(answer: bytes) -> tuple[int, int, list[FetchedPartition]]:
+def fetched(answer: bytes, prefix: str = "") -> tuple[int, int, list[FetchedPartition]]:
     """(error, the session's number, what was found).
 
     Raises:
         Malformed.
     """
     _throttled_ms, found_error, number, topics = _FETCHED.unpack_from(answer)
-    return found_error, number, list(_parts(answer, _FETCHED.size, topics))
+    return found_error, number, list(_parts(answer, _FETCHED.size, topics, prefix))
 
 
-def _parts(answer: bytes, at: int, topics: int) -> Iterator[FetchedPartition]:
+def _parts(answer: bytes, at: int, topics: int, prefix: str) -> Iterator[FetchedPartition]:
     for _ in range(topics):
-        topic, count, at = _topic(answer, at)
+        topic, count, at = _topic(answer, at, prefix)
         for _ in range(count):
             partition, code, _high, _stable, _start, aborted = _PART.unpack_from(answer, at)
             at += _PART.size + max(aborted, 0) * _ABORTED_BYTES
@@ -219,13 +222,15 @@ def _parts(answer: bytes, at: int, topics: int) -> Iterator[FetchedPartition]:
             at = end
 
 
-def _topic(answer: bytes, at: int) -> tuple[str, int, int]:
-    """(a topic's name, how many of its partitions follow, where)."""
+def _topic(answer: bytes, at: int, prefix: str) -> tuple[str, int, int]:
+    """(a topic's name without the prefix, how many of its partitions follow, where)."""
     (length,) = _SHORT.unpack_from(answer, at)
     at += _SHORT.size
     name = answer[at : at + length].decode()
+    if not name.startswith(prefix):
+        raise Malformed("an answer about a topic that nobody asked for")
     (count,) = _INT.unpack_from(answer, at + length)
-    return name, count, at + length + _INT.size
+    return name[len(prefix) :], count, at + length + _INT.size
 
 
 def _by_topic(places: Iterable[Place]) -> dict[str, Collection[Place]]:
@@ -236,6 +241,6 @@ def _by_topic(places: Iterable[Place]) -> dict[str, Collection[Place]]:
 
 
 @lru_cache(maxsize=1024)
-def _name(topic: str) -> bytes:
-    raw = topic.encode()
+def _name(name: str, prefix: str = "") -> bytes:
+    raw = f"{prefix}{name}".encode()
     return _SHORT.pack(len(raw)) + raw

@@ -17,6 +17,7 @@ from aetheris.runtime.kafka.log import KafkaLog
 from aetheris.runtime.kafka.tls import tls_context
 from aetheris.runtime.log.interface import Appender, Log, LogUnreachable
 from aetheris.runtime.process.health import Health
+from aetheris.runtime.process.installation import claim
 from aetheris.runtime.process.lifecycle import Stopped
 from aetheris.runtime.process.settings import RuntimeSettings
 from aetheris.runtime.process.watchdog import Watchdog, reported
@@ -70,11 +71,13 @@ async def runtime(
     Raises:
         BlobsRefused: the bucket for large results is not there, or not for us.
         BrokerRefused: the brokers could lose or reorder what was acknowledged.
+        InstallationMixed: the data folder is another installation's.
         Stopped: `stop` was set before a broker answered.
         StoreRefused: Redis could throw effects away.
         TlsUnusable: the certificates that are set can't be used.
     """
     stop = asyncio.Event() if stop is None else stop
+    claim(settings.data, settings.prefix)
     async with AsyncExitStack() as closing:
         health = Health()
         telemetry = Telemetry(service, settings.trace_sample)
@@ -87,7 +90,7 @@ async def runtime(
         closing.push_async_callback(health.stop)
         tls = tls_context(settings)
         await _brokers(settings, tls, stop)
-        log = KafkaLog(settings.kafka, settings.session_timeout_s, tls=tls)
+        log = KafkaLog(settings.kafka, settings.session_timeout_s, tls=tls, prefix=settings.prefix)
         await log.start()
         closing.push_async_callback(log.stop)
         pulse = log.pulse()
@@ -98,12 +101,12 @@ async def runtime(
         closing.push_async_callback(appender.stop)
         withheld = Withheld(appender, SystemClock(), metrics)
         closing.push_async_callback(withheld.close)
-        redis = Redis(settings.redis)
+        redis = Redis(settings.redis, prefix=settings.prefix)
         closing.push_async_callback(redis.close)
         if with_redis:
             await check_store(redis, dev=settings.dev)
             health.add("redis", redis.unready)
-        blobs = blobs_at(settings.blobs, settings.data)
+        blobs = blobs_at(settings.blobs, settings.data, settings.prefix)
         await blobs.check()
         traffic = BlobTraffic(blobs, SystemClock())
         health.report("blobs_away", traffic.reported)
@@ -162,8 +165,10 @@ async def _checked(settings: RuntimeSettings, tls: SSLContext | None) -> None:
     while True:
         try:
             if settings.dev:
-                await ensure_topics(settings.kafka, settings.partitions, settings.replication, tls=tls)
-            await check_broker(settings.kafka, settings.partitions, dev=settings.dev, tls=tls)
+                await ensure_topics(
+                    settings.kafka, settings.partitions, settings.replication, tls=tls, prefix=settings.prefix
+                )
+            await check_broker(settings.kafka, settings.partitions, dev=settings.dev, tls=tls, prefix=settings.prefix)
         except LogUnreachable as error:
             _log.warning("waiting for the brokers", error=str(error))
             await asyncio.sleep(_RETRY_PAUSE_S)

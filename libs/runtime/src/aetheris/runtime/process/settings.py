@@ -10,6 +10,7 @@ from pydantic.functional_validators import AfterValidator, BeforeValidator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from aetheris.runtime.base.prefix import check_prefix
 from aetheris.runtime.base.refusal import SettingInvalid
 from aetheris.runtime.blobs.store import s3_place
 
@@ -34,6 +35,13 @@ def _blobs_url(value: str) -> str:
     return value
 
 
+def _prefix(value: str) -> str:
+    try:
+        return check_prefix(value)
+    except ValueError as error:
+        raise PydanticCustomError("not_a_prefix", "{rule}", {"rule": str(error)}) from None
+
+
 def _no_settings(value: tuple[str, ...]) -> tuple[str, ...]:
     if any(one.startswith("AETHERIS_") for one in value):
         raise PydanticCustomError("names_a_setting", "settings of ours, which may hold credentials, are no tool's")
@@ -55,6 +63,9 @@ class RuntimeSettings(BaseSettings):
     kafka_ca: Path | None = Field(None, description="CA of the brokers (PEM); set: Kafka is spoken over TLS")
     kafka_cert: Path | None = Field(None, description="This process's certificate for Kafka (PEM)")
     kafka_key: Path | None = Field(None, description="The private key of that certificate (PEM)")
+    prefix: Annotated[str, AfterValidator(_prefix)] = Field(
+        "", description="What stands before each topic, group, key and bucket folder, where several share the servers"
+    )
     redis: str = Field("redis://localhost:6379/0", description="Redis or Valkey: redis://… or unix://…")
     data: Path = Field(Path("data"), description="Folder of blobs, bundles and locks")
     blobs: Annotated[str, AfterValidator(_blobs_url)] = Field(

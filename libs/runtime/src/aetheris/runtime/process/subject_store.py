@@ -6,6 +6,7 @@ from pathlib import Path
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.blobs.store import Blobs
 from aetheris.runtime.keys.vault import SCHEMES
+from aetheris.runtime.process.installation import claim
 from aetheris.runtime.process.settings import SubjectSettings
 from aetheris.runtime.subjects.hidden_store import HiddenStore
 from aetheris.runtime.subjects.kms import FileKms, Kms, KmsRefused
@@ -20,6 +21,7 @@ def hiding_of(settings: SubjectSettings, blobs: Blobs, clock: Clock) -> HiddenSt
     """None where no store of keys is set: then nothing is hidden, and nothing hidden is opened.
 
     Raises:
+        InstallationMixed: they are those of another installation.
         KmsRefused: they are not in a folder, or the key that wraps them is not set, or can't be used.
     """
     if settings.subject_keys is None:
@@ -29,6 +31,7 @@ def hiding_of(settings: SubjectSettings, blobs: Blobs, clock: Clock) -> HiddenSt
         raise KmsRefused(f"AETHERIS_SUBJECT_KEYS must be {rule}")
     if settings.subject_kms is None:
         raise KmsRefused("AETHERIS_SUBJECT_KEYS is set, and AETHERIS_SUBJECT_KMS names nothing that wraps its keys")
+    claim(settings.subject_keys, settings.prefix)
     return HiddenStore(SubjectKeys(settings.subject_keys, _kms(settings.subject_kms), clock.now), blobs)
 
 

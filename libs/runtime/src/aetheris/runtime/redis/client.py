@@ -7,6 +7,7 @@ from typing import Any
 
 import hiredis
 
+from aetheris.runtime.base.prefix import in_redis
 from aetheris.runtime.redis.resp import Command, RedisConnection, address_of, connect
 
 
@@ -19,13 +20,18 @@ class RedisUnavailable(Exception):
 class Redis:
     """One Redis or Valkey, by URL (`resp.address_of`); all share a connection, which is renewed when it fails."""
 
-    def __init__(self, url: str, deadline_s: float = 1.0) -> None:
+    def __init__(self, url: str, deadline_s: float = 1.0, *, prefix: str = "") -> None:
+        self._prefix = in_redis(prefix)
         self._address = address_of(url)
         self._deadline_s = deadline_s
         self._failure: str | None = None
         self._asking: asyncio.Future[None] | None = None
         self._connection: RedisConnection | None = None
         self._connecting: asyncio.Task[RedisConnection] | None = None
+
+    def named(self, name: str) -> str:
+        """What the server knows a key, a channel or the beginning of either by; commands have no other."""
+        return self._prefix + name
 
     async def pipeline(
         self, commands: Sequence[Command], deadline_s: float | None = None, *, refusals: bool = False

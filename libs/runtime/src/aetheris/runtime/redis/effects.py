@@ -21,6 +21,7 @@ class EffectStore:
 
     def __init__(self, redis: Redis, ttl_s: float) -> None:
         self._redis = redis
+        self._names = redis.named("aetheris:effect:")
         self._ttl_ms = round(ttl_s * 1000)
 
     async def put(self, effects: Sequence[EffectEntry], deadline_s: float | None = None) -> None:
@@ -31,7 +32,7 @@ class EffectStore:
         """
         commands: list[Command] = []
         for effect in effects:
-            name = _name(effect.job_id, effect.idempotency_key)
+            name = self._name(effect.job_id, effect.idempotency_key)
             commands.append(("HSET", name, effect.invocation_id, effect.value))
             commands.append(("PEXPIRE", name, self._ttl_ms))
         await self._redis.pipeline(commands, deadline_s)
@@ -42,7 +43,9 @@ class EffectStore:
         Raises:
             RedisUnavailable: not within the deadline.
         """
-        replies = await self._redis.pipeline([("HGETALL", _name(job_id, key)) for job_id, key in keys], refusals=True)
+        replies = await self._redis.pipeline(
+            [("HGETALL", self._name(job_id, key)) for job_id, key in keys], refusals=True
+        )
         return [_by_invocation(reply) for reply in replies]
 
     async def drop(self, keys: Sequence[tuple[str, str]]) -> None:
@@ -52,11 +55,10 @@ class EffectStore:
             RedisUnavailable: not within the deadline; they expire by themselves.
         """
         if keys:
-            await self._redis.pipeline([("UNLINK", *(_name(job_id, key) for job_id, key in keys))])
+            await self._redis.pipeline([("UNLINK", *(self._name(job_id, key) for job_id, key in keys))])
 
-
-def _name(job_id: str, key: str) -> str:
-    return f"aetheris:effect:{job_id}:{key}"
+    def _name(self, job_id: str, key: str) -> str:
+        return f"{self._names}{job_id}:{key}"
 
 
 def _by_invocation(reply: list[bytes] | Exception) -> dict[str, bytes]:

@@ -8,8 +8,6 @@ from typing import NamedTuple
 from aetheris.runtime.redis.client import Redis
 from aetheris.runtime.redis.resp import Command
 
-_EPOCH = "aetheris:epoch"
-
 # A holder keeps its lease, or takes it up again where Redis has lost it; it never takes another's.
 _EXTEND = """
 local holder = redis.call('GET', KEYS[1])
@@ -36,6 +34,7 @@ class Leases:
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
+        self._names, self._epoch_name = redis.named("aetheris:lease:"), redis.named("aetheris:epoch")
         self._epoch: str | None = None
         self._asking = asyncio.Lock()  # of two answers that cross, neither would be the first
 
@@ -46,7 +45,7 @@ class Leases:
             RedisUnavailable: not within the deadline.
         """
         await self._redis.pipeline(
-            [("SET", _name(lease.idempotency_key), lease.lease_id, "PX", _ms(lease.ttl_s)) for lease in leases]
+            [("SET", self._names + lease.idempotency_key, lease.lease_id, "PX", _ms(lease.ttl_s)) for lease in leases]
         )
 
     async def extend(self, leases: Sequence[Lease]) -> list[bool]:
@@ -56,7 +55,8 @@ class Leases:
             RedisUnavailable: not within the deadline.
         """
         commands: list[Command] = [
-            ("EVAL", _EXTEND, 1, _name(lease.idempotency_key), lease.lease_id, _ms(lease.ttl_s)) for lease in leases
+            ("EVAL", _EXTEND, 1, self._names + lease.idempotency_key, lease.lease_id, _ms(lease.ttl_s))
+            for lease in leases
         ]
         return [reply == 1 for reply in await self._redis.pipeline(commands)]
 
@@ -68,7 +68,7 @@ class Leases:
         """
         if not keys:
             return []
-        (found,) = await self._redis.pipeline([("MGET", *(_name(key) for key in keys))])
+        (found,) = await self._redis.pipeline([("MGET", *(self._names + key for key in keys))])
         return [value is not None for value in found] if isinstance(found, list) else []
 
     async def release(self, leases: Sequence[Lease]) -> None:
@@ -78,7 +78,7 @@ class Leases:
             RedisUnavailable: not within the deadline; they lapse by themselves.
         """
         await self._redis.pipeline(
-            [("EVAL", _RELEASE, 1, _name(lease.idempotency_key), lease.lease_id) for lease in leases]
+            [("EVAL", _RELEASE, 1, self._names + lease.idempotency_key, lease.lease_id) for lease in leases]
         )
 
     async def data_lost(self) -> bool:
@@ -92,16 +92,12 @@ class Leases:
         """
         async with self._asking:
             fresh = secrets.token_hex(8)
-            old, info = await self._redis.pipeline([("SET", _EPOCH, fresh, "NX", "GET"), ("INFO", "server")])
+            old, info = await self._redis.pipeline([("SET", self._epoch_name, fresh, "NX", "GET"), ("INFO", "server")])
             found = old.decode() if isinstance(old, bytes) else fresh
             epoch = f"{found}:{_run_id(info)}"
             lost = found == fresh if self._epoch is None else epoch != self._epoch
             self._epoch = epoch
             return lost
-
-
-def _name(key: str) -> str:
-    return f"aetheris:lease:{key}"
 
 
 def _ms(ttl_s: float) -> int:

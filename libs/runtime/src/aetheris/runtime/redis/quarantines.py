@@ -7,7 +7,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from aetheris.runtime.redis.client import Redis
 
-_NAME = "aetheris:quarantine:"
 _LASTS_MS = 24 * 3600 * 1000
 """A partition that nobody writes of any more is forgotten."""
 
@@ -37,6 +36,7 @@ class QuarantineStore:
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
+        self._names = redis.named("aetheris:quarantine:")
 
     async def show(self, partition: int, found: Sequence[Quarantined]) -> None:
         """What is so in a partition from now on.
@@ -44,7 +44,7 @@ class QuarantineStore:
         Raises:
             RedisUnavailable: not within the deadline.
         """
-        name, value = f"{_NAME}{partition}", _SHOWN.dump_json(tuple(found))
+        name, value = f"{self._names}{partition}", _SHOWN.dump_json(tuple(found))
         await self._redis.pipeline([("SET", name, value, "PX", _LASTS_MS) if found else ("DEL", name)])
 
     async def shown(self, partitions: Iterable[int], now: str) -> list[Quarantined]:
@@ -53,7 +53,7 @@ class QuarantineStore:
         Raises:
             RedisUnavailable: not within the deadline.
         """
-        held = await self._redis.pipeline([("GET", f"{_NAME}{partition}") for partition in partitions])
+        held = await self._redis.pipeline([("GET", f"{self._names}{partition}") for partition in partitions])
         return [one for value in held if value is not None for one in _parsed(value) if one.until > now]
 
 

@@ -12,7 +12,6 @@ from aetheris.runtime.redis.client import Redis, RedisUnavailable
 
 _log = structlog.get_logger(__name__)
 
-_CHANNELS = "aetheris:bell:"
 _RETRY_PAUSE_S = 1.0
 
 AWAKE_S = 0.005
@@ -24,6 +23,7 @@ class WakeUp:
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
+        self._channels = redis.named("aetheris:bell:")
         self._sending: set[asyncio.Task[None]] = set()
 
     def send(self, service: str) -> None:
@@ -36,13 +36,13 @@ class WakeUp:
         """Call `heard` at every wake-up of a service, until cancelled."""
         while True:
             try:
-                await self._redis.listen(_CHANNELS + service, woken)
+                await self._redis.listen(self._channels + service, woken)
             except RedisUnavailable as error:
                 _log.info("wake-ups can't be received", error=str(error))
             await asyncio.sleep(_RETRY_PAUSE_S)
 
     async def _publish(self, service: str) -> None:
         try:
-            await self._redis.pipeline([("PUBLISH", _CHANNELS + service, b"")])
+            await self._redis.pipeline([("PUBLISH", self._channels + service, b"")])
         except RedisUnavailable:
             return
