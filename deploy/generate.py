@@ -1,9 +1,12 @@
 """Write topics.yaml and users.yaml of components that need Strimzi: what the services create and check, as it has that.
 
-Who may write a topic is said in docs/architecture.md; `make docs` runs this, and a test compares.
+Who may write a topic is said in docs/architecture.md; `make docs` runs this, and a test compares. With a prefix and a
+folder, `python deploy/generate.py acme FOLDER`, it writes those of another installation on the same brokers.
 """
 
 import json
+import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +15,19 @@ from typing import Any
 from aetheris.gateway.core.rules_versions import GATEWAY
 from aetheris.gateway.ordered_rules import SERVICES
 from aetheris.protocol.base.topics import Topic, dead_letters
+from aetheris.runtime.base.prefix import in_kafka
 from aetheris.runtime.kafka.admin import TopicSpec, topic_specs
 
 COMPONENTS = Path(__file__).parent / "components"
 FOLDER = COMPONENTS / "strimzi"
+TENANT, TENANTS_FOLDER = "acme", Path(__file__).parent / "overlays" / "tenant" / "shared"
+"""The installation of a tenant that the overlay shows."""
 PARTITIONS = 12
 REPLICAS = 3
 IN_SYNC = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
-PREFIX = "aetheris."
+OURS = "aetheris."
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+"""Of a prefix here: Kubernetes' names know neither capitals nor underscores."""
 
 
 @dataclass(frozen=True)
@@ -136,22 +144,40 @@ DELETION: Mapping[str, Rights] = {
 
 def rendered() -> dict[Path, str]:
     """Every generated file, as it must be; JSON is YAML."""
-    topics = [_topic(spec) for spec in topic_specs(PARTITIONS)]
     return {
-        FOLDER / "topics.yaml": _documents(topics),
-        FOLDER / "users.yaml": _users(RIGHTS),
+        **installation(FOLDER),
+        **installation(TENANTS_FOLDER, TENANT),
         COMPONENTS / "archive-deletion" / "users.yaml": _users(DELETION),
     }
 
 
-def main() -> None:
-    """Write them."""
-    for path, text in rendered().items():
+def installation(folder: Path, prefix: str = "") -> dict[Path, str]:
+    """The topics and users of the installation with this prefix.
+
+    Raises:
+        ValueError: Kafka or Kubernetes has no such names.
+    """
+    if prefix and not _NAME.fullmatch(prefix):
+        raise ValueError(
+            f"{prefix}: a prefix is of small letters, digits, dots and dashes here, as Kubernetes' names are"
+        )
+    topics = [_topic(spec) for spec in topic_specs(PARTITIONS, prefix)]
+    return {folder / "topics.yaml": _documents(topics), folder / "users.yaml": _users(RIGHTS, prefix)}
+
+
+def main(*given: str) -> None:
+    """Write them; those of a prefix into a folder, where both are given."""
+    found = rendered()
+    if given:
+        prefix, folder = given
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        found = installation(Path(folder), prefix)
+    for path, text in found.items():
         path.write_text(text)
 
 
-def _users(of: Mapping[str, Rights]) -> str:
-    return _documents([_user(name, rights) for name, rights in of.items()])
+def _users(of: Mapping[str, Rights], prefix: str = "") -> str:
+    return _documents([_user(name, rights, prefix) for name, rights in of.items()])
 
 
 def _topic(spec: TopicSpec) -> Mapping[str, Any]:
@@ -163,37 +189,38 @@ def _topic(spec: TopicSpec) -> Mapping[str, Any]:
     }
 
 
-def _user(name: str, rights: Rights) -> Mapping[str, Any]:
+def _user(name: str, rights: Rights, prefix: str) -> Mapping[str, Any]:
     return {
         "apiVersion": "kafka.strimzi.io/v1",
         "kind": "KafkaUser",
-        "metadata": {"name": f"aetheris-{name}", "labels": {"strimzi.io/cluster": "aetheris"}},
+        "metadata": {"name": f"{prefix or 'aetheris'}-{name}", "labels": {"strimzi.io/cluster": "aetheris"}},
         "spec": {
             "authentication": {"type": "tls"},
-            "authorization": {"type": "simple", "acls": list(_acls(rights))},
+            "authorization": {"type": "simple", "acls": list(_acls(rights, in_kafka(prefix)))},
         },
     }
 
 
-def _acls(rights: Rights) -> Iterator[Mapping[str, Any]]:
+def _acls(rights: Rights, before: str) -> Iterator[Mapping[str, Any]]:
+    """`before` is what stands before the name of each topic and group."""
     if rights.checks:
-        yield _acl("topic", PREFIX, "prefix", "Describe", "DescribeConfigs")
+        yield _acl("topic", before + OURS, "prefix", "Describe", "DescribeConfigs")
     for topic in rights.reads:
-        yield _acl("topic", topic, "literal", "Read")
+        yield _acl("topic", before + topic, "literal", "Read")
     for topic in rights.writes:
-        yield _acl("topic", topic, "literal", "Write")
+        yield _acl("topic", before + topic, "literal", "Write")
     for topic in rights.quarantines:
-        yield _acl("topic", dead_letters(topic), "literal", "Write")
+        yield _acl("topic", before + dead_letters(topic), "literal", "Write")
     for topic in rights.deletes:
-        yield _acl("topic", topic, "literal", "Delete")
+        yield _acl("topic", before + topic, "literal", "Delete")
     if rights.group is not None:
-        yield _acl("group", rights.group, "prefix" if rights.prefixed_group else "literal", "Read")
+        yield _acl("group", before + rights.group, "prefix" if rights.prefixed_group else "literal", "Read")
     for group in rights.describes:
-        yield _acl("group", group, "literal", "Describe")
+        yield _acl("group", before + group, "literal", "Describe")
 
 
 def _acl(kind: str, name: str, pattern: str, *operations: str) -> Mapping[str, Any]:
-    resource = {"type": kind, "name": str(name), "patternType": pattern}
+    resource = {"type": kind, "name": name, "patternType": pattern}
     return {"resource": resource, "operations": list(operations), "host": "*"}
 
 
@@ -202,4 +229,4 @@ def _documents(found: list[Mapping[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

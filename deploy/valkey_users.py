@@ -1,21 +1,25 @@
-"""Write who may do what at Valkey, with fresh passwords: `python deploy/valkey_users.py FOLDER [HOST:PORT]`.
+"""Write who may do what at Valkey, with fresh passwords: `python deploy/valkey_users.py FOLDER [HOST:PORT [PREFIX]]`.
 
 In the folder: `users.acl`, which the server reads and which holds the passwords' hashes alone, and for each service
-`<service>.url`, which that service is given. `docs/deployment.md` makes secrets of them.
+`<service>.url`, which that service is given. `docs/deployment.md` makes secrets of them. With a prefix they are the
+users of the installation that has it, below it alone: put their lines behind those of the first installation.
 """
 
 import hashlib
 import os
+import re
 import secrets
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 HOST = "valkey:6379"
+PREFIX = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+"""What may stand before names; nothing that a pattern of Valkey takes for more than itself."""
 CA = "/secrets/redis/ca.crt"
 """Where a service has the CA of the server's certificate."""
 
-# Everybody: connect, look at how the server keeps what it is given, wake the others.
+# Everybody: connect, look at how the server keeps what it is given, wake the others. `aetheris:` begins a name of ours.
 EVERYBODY = "resetchannels &aetheris:bell:* -@all +auth +ping +select +info +publish +subscribe +unsubscribe"
 RULES: Mapping[str, str] = {
     "gateway": "~aetheris:gateway:* %R~aetheris:quarantine:* +@read +@write +eval -@dangerous +info",
@@ -32,26 +36,38 @@ RULES: Mapping[str, str] = {
 """The keys and commands of each service, beside those of everybody."""
 
 
-def users(passwords: Mapping[str, str]) -> str:
-    """The server's file: who has no line in it is refused."""
-    lines = ["user default off nopass nocommands"]
+def users(passwords: Mapping[str, str], prefix: str = "") -> str:
+    """The server's file: who has no line in it is refused. The first installation's says that nobody is the default."""
+    lines = [] if prefix else ["user default off nopass nocommands"]
     for service, rule in RULES.items():
         digest = hashlib.sha256(passwords[service].encode()).hexdigest()
-        lines.append(f"user {service} on #{digest} resetkeys {EVERYBODY} {rule}".rstrip())
+        rules = f"{EVERYBODY} {rule}".replace("aetheris:", f"{prefix}:aetheris:") if prefix else f"{EVERYBODY} {rule}"
+        lines.append(f"user {user(service, prefix)} on #{digest} resetkeys {rules}".rstrip())
     return "\n".join(lines) + "\n"
 
 
-def url(service: str, password: str, host: str = HOST) -> str:
+def user(service: str, prefix: str = "") -> str:
+    """Who a service is at the server."""
+    return f"{prefix}-{service}" if prefix else service
+
+
+def url(service: str, password: str, host: str = HOST, prefix: str = "") -> str:
     """As a service is given it."""
-    return f"rediss://{service}:{password}@{host}/0?ssl_ca_certs={CA}"
+    return f"rediss://{user(service, prefix)}:{password}@{host}/0?ssl_ca_certs={CA}"
 
 
-def write(folder: Path, host: str = HOST) -> None:
-    """The files, readable by their owner alone."""
+def write(folder: Path, host: str = HOST, prefix: str = "") -> None:
+    """The files, readable by their owner alone.
+
+    Raises:
+        ValueError: it is no prefix.
+    """
+    if prefix and not PREFIX.fullmatch(prefix):
+        raise ValueError(f"{prefix} is no prefix (docs/configuration.md)")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     passwords = {service: secrets.token_urlsafe(32) for service in RULES}
-    files = {"users.acl": users(passwords)} | {
-        f"{service}.url": url(service, password, host) for service, password in passwords.items()
+    files = {"users.acl": users(passwords, prefix)} | {
+        f"{service}.url": url(service, password, host, prefix) for service, password in passwords.items()
     }
     for name, content in files.items():
         path = folder / name
@@ -61,4 +77,4 @@ def write(folder: Path, host: str = HOST) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]), *sys.argv[2:3])
+    write(Path(sys.argv[1]), *sys.argv[2:4])

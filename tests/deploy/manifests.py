@@ -22,9 +22,13 @@ ADDED = (
 """Components that none of our overlays has."""
 WHOLE = " + ".join(("production", *ADDED))
 WHOLE_S3 = f"{WHOLE} + s3"
+TENANT = "tenant"
+"""One more installation, with `TENANTS_PREFIX`, on the servers of production's."""
+TENANTS_PREFIX = "acme"
 OVERLAYS = ("local", "production", "production-s3", WHOLE, WHOLE_S3)
 ON_S3 = ("production-s3", WHOLE_S3)
-ON_VOLUME = ("local", "production", WHOLE)
+ON_VOLUME = ("local", "production", WHOLE, TENANT)
+EVERY = (*OVERLAYS, TENANT)
 SERVICES = ("gateway", "planner", "ledger", "tool-executor", "prober", "verifier")
 IMAGES = {"prober": "verifier"}
 """Whose image a service runs, by a command of its own, where it has none."""

@@ -3,12 +3,14 @@
 import asyncio
 import re
 import subprocess
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from ssl import SSLContext
+from types import MappingProxyType
 from typing import NamedTuple
 from unittest import mock
 
@@ -107,16 +109,17 @@ class Secured:
             "AETHERIS_KAFKA_KEY": str(found.key),
         }
 
-    def producer(self, user: str | None) -> AIOKafkaProducer:
-        """A producer of this user, or of somebody without a certificate."""
+    def context(self, user: str | None) -> SSLContext | None:
+        """Of a client that is this user, or somebody without a certificate."""
         own = self.users[user] if user is not None else None
         files = {"kafka_ca": self.authority.ca} | (
             {} if own is None else {"kafka_cert": own.certificate, "kafka_key": own.key}
         )
-        context = tls_context(RuntimeSettings.model_validate(files))
-        return AIOKafkaProducer(
-            **client_options(self.address), security_protocol="SSL", ssl_context=context, request_timeout_ms=15_000
-        )
+        return tls_context(RuntimeSettings.model_validate(files))
+
+    def producer(self, user: str | None) -> AIOKafkaProducer:
+        """A producer of this user, or of somebody without a certificate."""
+        return AIOKafkaProducer(**client_options(self.address, self.context(user)), request_timeout_ms=15_000)
 
     def said(self, what: str) -> set[Right]:
         """What was Allowed, or Denied, until now."""
@@ -135,13 +138,20 @@ class Secured:
 
 
 @contextmanager
-def secured_brokers(folder: Path) -> Generator[Secured]:
-    """Up, with all topics and the rights of all generated users, and down again."""
+def secured_brokers(folder: Path, overlays: Mapping[str, str] = MappingProxyType({"": WHOLE})) -> Generator[Secured]:
+    """Up, with all topics and the rights of all generated users, and down again.
+
+    Args:
+        folder: where all of it lies.
+        overlays: prefix of an installation → the overlay that it is generated for.
+    """
     authority = Authority(folder / "authority")
+    found = [user for overlay in overlays.values() for user in of_kind(overlay, "KafkaUser")]
     with _brokers(folder, authority) as (plain, encrypted):
-        asyncio.run(ensure_topics(plain, PARTITIONS, 2))
-        _done(list(_grants(plain)))
-        users = {name(user): authority.sign(name(user)) for user in kafka_users()}
+        for prefix in overlays:
+            asyncio.run(ensure_topics(plain, PARTITIONS, 2, prefix=prefix))
+        _done(list(_grants(plain, found)))
+        users = {name(user): authority.sign(name(user)) for user in found}
         yield Secured(plain, encrypted, authority, users, [folder / f"audit-{node}.log" for node in (1, 2)])
 
 
@@ -214,8 +224,8 @@ def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
 
 
-def _grants(bootstrap: str) -> Iterator[list[str]]:
-    for user in kafka_users():
+def _grants(bootstrap: str, users: Iterable[Manifest]) -> Iterator[list[str]]:
+    for user in users:
         alike: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
         for acl in user["spec"]["authorization"]["acls"]:
             resource = acl["resource"]
@@ -236,6 +246,10 @@ def _acl_command(bootstrap: str, change: str, right: Right) -> list[str]:
     return command("org.apache.kafka.tools.AclCommand", *argv)
 
 
+def _valkey(folder: Path) -> AbstractContextManager[str]:
+    return running_valkey(Valkey(folder / "valkey"), folder / "valkey.log")
+
+
 def signing(keys: Path) -> dict[str, dict[str, str]]:
     """What each service is told so that it signs its records under a fresh root, whose keys lie in this folder."""
     now = datetime.now(UTC)
@@ -254,9 +268,21 @@ def signing(keys: Path) -> dict[str, dict[str, str]]:
 
 @contextmanager
 def running_services(
-    secured: Secured, folder: Path, told: Mapping[str, Mapping[str, str]], shared: Mapping[str, str] | None = None
+    secured: Secured,
+    folder: Path,
+    told: Mapping[str, Mapping[str, str]],
+    shared: Mapping[str, str] | None = None,
+    prefix: str = "",
 ) -> Generator[Rig]:
-    """Each service as its user; `told` are settings of one service beside, `shared` those of all."""
+    """Each service as its user of the installation with this prefix, on a Valkey of its own where none is named.
+
+    Args:
+        secured: the brokers.
+        folder: the data folder.
+        told: settings of one service beside.
+        shared: those of all.
+        prefix: the installation's.
+    """
     write_tokens(folder, {"n": "default", token_files.APPROVER: "default"})
     seal = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (folder / "seal.pem").write_bytes(seal)
@@ -265,10 +291,13 @@ def running_services(
     publish(SealKeys(load_key(folder / "seal.pem"), load_key(folder / "log.pem")), folder / "keys")
     make(kept_in(folder))
     ports = Ports(folder)
-    valkey = Valkey(folder / "valkey")
-    with running_outside(folder / "outside") as external, running_valkey(valkey, folder / "valkey.log") as redis:
+    with ExitStack() as running:
+        external = running.enter_context(running_outside(folder / "outside"))
+        named = any("AETHERIS_REDIS" in one for one in told.values())
+        redis = {} if named else {"AETHERIS_REDIS": running.enter_context(_valkey(folder))}
         settings = external.env | {
-            "AETHERIS_REDIS": redis,
+            **redis,
+            "AETHERIS_PREFIX": prefix,
             "AETHERIS_DATA": str(folder),
             "AETHERIS_SEAL_KEY": str(folder / "seal.pem"),
             "AETHERIS_SEAL_LOG_KEY": str(folder / "log.pem"),
@@ -278,13 +307,13 @@ def running_services(
             **(shared or {}),
         }
         own = {
-            service: {**secured.env(f"aetheris-{service.replace('_', '-')}"), **told.get(service, {})}
+            service: {**secured.env(f"{prefix or 'aetheris'}-{service.replace('_', '-')}"), **told.get(service, {})}
             for service in SERVICES
         }
-        with processes(folder, settings, own) as running:
+        with processes(folder, settings, own) as started:
 
             def ready() -> bool:
-                return all(asked(port, "/readyz")[0] == 200 for _, port in running.values())
+                return all(asked(port, "/readyz")[0] == 200 for _, port in started.values())
 
             try:
                 until(ready, PATIENCE_S)

@@ -9,7 +9,17 @@ import pytest
 
 from tests.deploy.built import go_needed
 from tests.deploy.cluster import KubernetesCluster, etcd_needed, running_cluster
-from tests.deploy.manifests import DEPLOY, OVERLAYS, SERVICES, WHOLE, Manifest, kubectl_needed, name, of_kind, rendered
+from tests.deploy.manifests import (
+    DEPLOY,
+    EVERY,
+    SERVICES,
+    WHOLE,
+    Manifest,
+    kubectl_needed,
+    name,
+    of_kind,
+    rendered,
+)
 from tests.deploy.shapes import CRDS
 from tests.deploy.test_schemas import spoiled
 from tests.testkit.external_server import until
@@ -28,7 +38,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[KubernetesClu
         yield found
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", EVERY)
 def test_a_cluster_takes_every_object(cluster: KubernetesCluster, overlay: str) -> None:
     objects = json.dumps({"apiVersion": "v1", "kind": "List", "items": rendered(overlay)})
     text = cluster.apply("--dry-run=server", "--validate=strict", "-f", "-", stdin=objects)
@@ -36,7 +46,7 @@ def test_a_cluster_takes_every_object(cluster: KubernetesCluster, overlay: str) 
 
 
 def test_a_cluster_refuses_a_wrong_field_in_each_kind(cluster: KubernetesCluster) -> None:
-    kinds = {one["kind"]: one for overlay in OVERLAYS for one in rendered(overlay)}
+    kinds = {one["kind"]: one for overlay in EVERY for one in rendered(overlay)}
     for kind, manifest in kinds.items():
         assert cluster.refuses(manifest) is None
         for wrong in spoiled(manifest):

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.deploy.manifests import (
+    EVERY,
     ON_S3,
     ON_VOLUME,
-    OVERLAYS,
     WHOLE,
     WHOLE_S3,
     egress_of,
@@ -19,7 +19,7 @@ from tests.deploy.manifests import (
 pytestmark = kubectl_needed
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", EVERY)
 def test_the_network_is_closed_but_for_what_is_named(overlay: str) -> None:
     policies = {name(one): one["spec"] for one in of_kind(overlay, "NetworkPolicy")}
     assert policies["nothing"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}

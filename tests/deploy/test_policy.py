@@ -13,6 +13,7 @@ from aetheris.runtime.telemetry.metrics import Metric
 from aetheris.verifier.apart import KEYS, OTHERS_KEYS, SUBJECT_KEYS
 from tests.deploy.manifests import (
     DEPLOY,
+    EVERY,
     ON_S3,
     ON_VOLUME,
     OVERLAYS,
@@ -41,7 +42,7 @@ _VALKEY = runpy.run_path(str(DEPLOY / "valkey_users.py"))
 RULES, CA = _VALKEY["RULES"], _VALKEY["CA"]
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", EVERY)
 def test_pods_are_restricted(overlay: str) -> None:
     [namespace] = of_kind(overlay, "Namespace")
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
@@ -59,7 +60,7 @@ def test_pods_are_restricted(overlay: str) -> None:
         assert not any("hostPath" in volume for volume in pod.get("volumes", []))
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", EVERY)
 def test_pods_are_probed_bounded_and_have_time_to_drain(overlay: str) -> None:
     for service, pod, _ in workloads(overlay):
         [container] = pod["containers"]
@@ -75,7 +76,7 @@ def test_pods_are_probed_bounded_and_have_time_to_drain(overlay: str) -> None:
         assert keys == {"topology.kubernetes.io/zone", "kubernetes.io/hostname"}
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", EVERY)
 def test_every_service_has_a_budget_a_stable_name_and_known_settings(overlay: str) -> None:
     assert {service for service, _, _ in ours(overlay)} == set(SERVICES)
     budgets = {
@@ -99,7 +100,7 @@ def test_every_service_has_a_budget_a_stable_name_and_known_settings(overlay: st
         assert ("AETHERIS_REDIS" in names) == (service not in WITHOUT_REDIS), "who asks Redis, and nobody else"
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", EVERY)
 def test_an_executors_identity_is_its_own_volume(overlay: str) -> None:
     [(_, pod, one)] = [found for found in ours(overlay) if found[0] == "tool-executor"]
     mounted = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
@@ -108,7 +109,7 @@ def test_an_executors_identity_is_its_own_volume(overlay: str) -> None:
     assert claim["spec"]["accessModes"] == (["ReadWriteOnce"] if overlay == "local" else ["ReadWriteOncePod"])
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", EVERY)
 def test_every_mount_has_its_volume(overlay: str) -> None:
     for service, pod, one in workloads(overlay):
         claims = {claim["metadata"]["name"] for claim in one["spec"].get("volumeClaimTemplates", [])}
@@ -118,7 +119,7 @@ def test_every_mount_has_its_volume(overlay: str) -> None:
         assert len(mounts) == len({mount["mountPath"] for mount in mounts})
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", EVERY)
 def test_no_pod_has_keys_and_tools(overlay: str) -> None:
     for service, pod, _ in ours(overlay):
         secrets = {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
@@ -236,7 +237,7 @@ def test_the_effect_store_keeps_what_it_is_given(overlay: str) -> None:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS[1:])
-def test_the_effect_store_speaks_tls_alone_and_each_service_is_a_user_of_its_own(overlay: str) -> None:
+def test_the_effect_store_speaks_tls_alone(overlay: str) -> None:
     [(_, store, _)] = [found for found in workloads(overlay) if found[0] == "valkey"]
     args = store["containers"][0]["args"]
     body = dict(zip(args[::2], args[1::2], strict=True))
@@ -244,6 +245,10 @@ def test_the_effect_store_speaks_tls_alone_and_each_service_is_a_user_of_its_own
     mounted = [one["mountPath"] for one in store["containers"][0]["volumeMounts"]]
     for option in ("--aclfile", "--tls-cert-file", "--tls-key-file", "--tls-ca-cert-file"):
         assert str(Path(body[option]).parent) in mounted
+
+
+@pytest.mark.parametrize("overlay", EVERY[1:])
+def test_each_service_is_a_user_of_its_own_at_the_effect_store(overlay: str) -> None:
     for service, pod, _ in (found for found in ours(overlay) if found[0] not in WITHOUT_REDIS):
         given = env(pod)["AETHERIS_REDIS"]["valueFrom"]["secretKeyRef"]
         assert given == {"name": f"aetheris-redis-{service}", "key": "url"}
@@ -259,7 +264,7 @@ SIGNING = {"planner": "planner", "ledger": "ledger", "prober": "prober", "verifi
 """Service → as whom its key is certified."""
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS[1:])
+@pytest.mark.parametrize("overlay", EVERY[1:])
 def test_who_signs_has_a_key_of_its_own_and_nobody_elses(overlay: str) -> None:
     seen: dict[str, str] = {}
     for service, pod, _ in ours(overlay):

@@ -11,7 +11,7 @@ from jsonschema import Draft7Validator
 from jsonschema import ValidationError as ShapeError
 
 from tests.deploy import shapes
-from tests.deploy.manifests import DEPLOY, OVERLAYS, Manifest, kubectl_needed, name, rendered
+from tests.deploy.manifests import DEPLOY, EVERY, Manifest, kubectl_needed, name, rendered
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the package's own imports
@@ -48,7 +48,7 @@ def spoiled(manifest: Manifest) -> Iterator[Manifest]:
     yield {**manifest, content: "wrong"}
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", EVERY)
 def test_every_object_is_valid(overlay: str) -> None:
     for manifest in rendered(overlay):
         try:
@@ -57,7 +57,7 @@ def test_every_object_is_valid(overlay: str) -> None:
             pytest.fail(f"{overlay}: {manifest['kind']} {name(manifest)}: {error}")
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", EVERY)
 def test_a_wrong_field_in_each_kind_is_caught(overlay: str) -> None:
     kinds = {manifest["kind"]: manifest for manifest in rendered(overlay)}
     kinds.pop("ServiceAccount", None)  # has no content but its name: below

@@ -1,9 +1,7 @@
 """Who may do what at Valkey: with the rules that are deployed each service does its work, and no more."""
 
 import asyncio
-import runpy
 from collections.abc import Generator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,53 +12,27 @@ from redis.exceptions import AuthenticationError, NoPermissionError, ResponseErr
 
 from aetheris.cli import token_files
 from aetheris.cli.embedded.ports import Ports
-from aetheris.cli.embedded.valkey import Valkey, running_valkey
 from aetheris.runtime.kafka.admin import ensure_topics
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import running_outside, until
+from tests.testkit.guarded_valkey import USERS, Users, guarded_valkey
 from tests.testkit.rig import Rig
 from tests.testkit.services import SERVICES, asked, processes
-from tests.testkit.system import REPOSITORY, System
+from tests.testkit.system import System
 from tests.testkit.tokens import headers_of, write_tokens
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
-USERS = runpy.run_path(str(REPOSITORY / "deploy" / "valkey_users.py"))
 PATIENCE_S = 90.0
 KEYS = (*(f"aetheris:{kind}" for kind in ("gateway:x", "lease:x", "effect:x", "epoch", "quarantine:x")), "other")
 NOT_FOR_SERVICES = (("FLUSHALL",), ("KEYS", "*"), ("CONFIG", "GET", "*"), ("ACL", "LIST"), ("SHUTDOWN",), ("MONITOR",))
 DELETE = "return redis.call('DEL', KEYS[1])"
 
 
-class GuardedValkey(Valkey):
-    """With the users of a file, and nobody else."""
-
-    def argv(self) -> tuple[str, ...]:
-        return (*super().argv(), "--aclfile", str(self.folder / "users.acl"))
-
-
-@dataclass(frozen=True)
-class Users:
-    """A running server, and the password of each of its users."""
-
-    socket: str
-    passwords: dict[str, str]
-
-    def url(self, service: str) -> str:
-        return f"unix://{service}:{self.passwords[service]}@{self.socket}"
-
-    def client(self, service: str) -> redis.Redis:
-        return redis.Redis(unix_socket_path=self.socket, username=service, password=self.passwords[service])
-
-
 @pytest.fixture(scope="module")
 def users(tmp_path_factory: pytest.TempPathFactory) -> Generator[Users]:
-    folder = tmp_path_factory.mktemp("users")
-    USERS["write"](folder)
-    urls = {one.stem: one.read_text() for one in folder.glob("*.url")}
-    passwords = {service: url.partition("@")[0].rpartition(":")[2] for service, url in urls.items()}
-    with running_valkey(GuardedValkey(folder), folder / "valkey.log") as url:
-        yield Users(url.removeprefix("unix://"), passwords)
+    with guarded_valkey(tmp_path_factory.mktemp("users")) as users:
+        yield users
 
 
 @pytest.fixture(scope="module")
