@@ -28,6 +28,7 @@ HASHES = "|".join(
     (
         r"\.lock$|\.jsonl$|go\.sum$|package-lock\.json$|deploy/uv\.txt$",
         r"^docs/(examples|model)/|^tests/(replay|contract|deploy)/",
+        r"^services/console/vendor\.py$|/vendor/",
     )
 )
 """Files that are full of hashes: there nothing is guessed."""

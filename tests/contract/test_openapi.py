@@ -84,6 +84,7 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
     "models": [lambda client: client.models()],
     "audit": [lambda client: client.audit(since="2026-01-01T00:00:00Z", cursor="c")],
     "limits": [lambda client: client.limits()],
+    "caller": [lambda client: client.caller()],
     "workers": [lambda client: client.workers()],
     "worker": [lambda client: client.worker("w")],
     "end_worker": [lambda client: client.end_worker("w", evidence="gone", incarnation="i")],

@@ -53,12 +53,13 @@ def test_gateway_and_verifier_speak_https_by_keys_of_their_own_and_who_calls_the
         held = [one["secret"] for one in pod.get("volumes", []) if one["name"] == "https"]
         own = {"secretName": f"aetheris-https-{service}", "defaultMode": 0o440}
         assert held == ([own] if service in speaking else [])
-    for service in ("gateway", "relay"):
+    for service in ("gateway", "relay", "console"):
         [volume] = [one for one in pods[service]["volumes"] if one["name"] == "ca"]
         assert volume["configMap"] == {"name": "aetheris-ca"}
         assert env(pods[service])["AETHERIS_CA"]["value"] == f"{mounts[service]['ca']}/ca.crt"
     assert settings_of(WHOLE)["data"]["AETHERIS_VERIFIER_URL"] == "https://verifier:8080"
     assert env(pods["relay"])["AETHERIS_URL"]["value"] == "https://gateway:8080"
+    assert env(pods["console"])["AETHERIS_GATEWAY_URL"]["value"] == "https://gateway:8080"
 
 
 def test_the_verifier_reads_what_the_relay_writes_by_one_policy() -> None:

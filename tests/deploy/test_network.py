@@ -29,7 +29,7 @@ def test_the_network_is_closed_but_for_what_is_named(overlay: str) -> None:
         if any("ipBlock" in to for e in spec.get("egress", []) for to in e.get("to", []))
     ]
     whole = overlay in {WHOLE, WHOLE_S3}
-    more = {"s3": overlay in ON_S3, "relay": whole, "openid": whole}
+    more = {"s3": overlay in ON_S3, "relay": whole, "openid": whole, "console": whole}
     assert set(open_to_all) == {"world", *(found for found, is_there in more.items() if is_there)}
     assert policies["world"]["podSelector"]["matchExpressions"][0]["values"] == ["tool-executor", "prober"]
 
@@ -48,6 +48,20 @@ def test_the_gateway_reaches_providers_by_https_and_no_address_of_the_node() -> 
     [way] = [egress for egress in egress_of(WHOLE, "gateway") if any("ipBlock" in to for to in egress.get("to", []))]
     assert way["ports"] == [{"port": 443, "protocol": "TCP"}]
     assert way["to"][0]["ipBlock"] == {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}
+
+
+def test_the_console_reaches_gateway_and_provider_and_has_no_key_of_ours() -> None:
+    [(_, pod, _)] = [found for found in workloads(WHOLE) if found[0] == "console"]
+    ports = {port["port"]: one.get("to", []) for one in egress_of(WHOLE, "console") for port in one["ports"]}
+    gateway = [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "gateway"}}}]
+    assert ports.keys() == {53, 443, 8080}
+    assert (ports[8080], ports[443][0]["ipBlock"]["except"]) == (gateway, ["169.254.0.0/16"])
+    [container] = pod["containers"]
+    assert env(pod).keys() == {"AETHERIS_GATEWAY_URL", "AETHERIS_CA"}
+    assert container["envFrom"] == [{"configMapRef": {"name": "aetheris-console"}}], (
+        "what all services share names Kafka"
+    )
+    assert [one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one] == ["aetheris-console"]
 
 
 def test_the_relay_alone_reaches_witnesses_and_nobody_reaches_it() -> None:

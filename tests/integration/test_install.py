@@ -63,7 +63,7 @@ def test_the_install_page_leads_to_a_first_job(installed: Outside) -> None:
 
 
 def test_nothing_of_the_checkout_is_used(installed: Outside) -> None:
-    services = ("gateway", "ledger", "planner", "tool_executor", "verifier")
+    services = ("console", "gateway", "ledger", "planner", "tool_executor", "verifier")
     names = (*services, "cli", "http_server", "proofs", "protocol", "runtime", "sdk", "views")
     script = f"import sys, {', '.join(f'aetheris.{name}' for name in names)}\n" + "\n".join(
         f"print(aetheris.{name}.__file__)" for name in names

@@ -13,6 +13,7 @@ UNWANTED = {
     "tool_executor": NOBODY + NOT_ON_THE_HOT_PATH,
     "verifier.prober": NOBODY + NOT_ON_THE_HOT_PATH,
     "verifier": (*NOBODY, "httpx", "obstore", "mcp", "pydantic_ai", "aetheris.sdk", "aetheris.verifier.prober"),
+    "console": (*NOBODY, "fastapi", "obstore", "mcp", "pydantic_ai", "aiokafka", "hiredis", "aetheris.runtime.kafka"),
     "gateway": (*NOBODY, "obstore", "mcp", "pydantic_ai"),
 }
 

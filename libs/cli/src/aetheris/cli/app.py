@@ -59,6 +59,7 @@ PLACES = {
     "policy": "policy",
     "rules": "rules",
     "token": "token",
+    "console": "console",
     "subscribe": "subscribe",
     "mcp": "mcp",
     "replay": "histories",

@@ -13,6 +13,7 @@ import typer
 
 from aetheris.cli.embedded.imports import files_of
 from aetheris.cli.project_file import KEYS, Project, project, shown_path
+from aetheris.console.settings import ConsoleSettings
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.ledger.settings import LedgerSettings
 from aetheris.planner.settings import PlannerSettings
@@ -29,6 +30,7 @@ SETTINGS: Mapping[str, type[RuntimeSettings]] = {
     "executor": ExecutorSettings,
     "prober": ProberSettings,
     "verifier": VerifierSettings,
+    "console": ConsoleSettings,
 }
 """Who has which settings; those that all services have stand under `all`."""
 

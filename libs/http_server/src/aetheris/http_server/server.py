@@ -82,7 +82,8 @@ class HttpServer:
         bounds: Bounds | None = None,
         tls: Callable[[], SSLContext] | None = None,
     ) -> None:
-        listening = socket.create_server((host, port), backlog=512)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family, backlog=512)
         self.port = int(listening.getsockname()[1])
         config = uvicorn.Config(
             app,

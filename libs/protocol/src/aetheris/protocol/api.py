@@ -147,6 +147,19 @@ class ToolReleaseBody(RequestModel):
     reason: str = Field(min_length=1, max_length=1_000)
 
 
+# Who calls
+
+
+class CallerView(ResponseModel):
+    """Who the gateway takes the caller for; `delegation` is {principal, until, at}: in whose place he acts."""
+
+    id: str
+    tenant: str
+    kind: str
+    roles: tuple[str, ...]
+    delegation: dict[str, Any] | None = None
+
+
 # Jobs
 
 
@@ -389,8 +402,28 @@ class ToSign(ResponseModel):
     approver: str
 
 
+class AskedBy(ResponseModel):
+    """The rule that asks for an approval and whom it names, as the request has recorded it; and the arguments' hash.
+
+    What is not said is not there: without `approvers` nobody is named. `edited_by`: whose edit made the call.
+    """
+
+    args_hash: str
+    rule: str | None = None
+    approvers: tuple[str, ...] | None = None
+    approver_roles: tuple[str, ...] | None = None
+    approver_kinds: tuple[str, ...] | None = None
+    approvals: int | None = None
+    signed: bool | None = None
+    self_approval: bool | None = None
+    edited_by: str | None = None
+
+
 class HumanRequest(ResponseModel):
-    """A request with its form, and how it stands: waiting, approved, edited, rejected, answered, expired, cancelled."""
+    """A request with its form, and how it stands: waiting, approved, edited, rejected, answered, expired, cancelled.
+
+    `asked_by` is there where a call is asked about, and not a form of the plan.
+    """
 
     request: dict[str, Any]
     job_id: str
@@ -398,6 +431,7 @@ class HumanRequest(ResponseModel):
     status: str
     execution_state: str
     votes: VoteCount | None = None
+    asked_by: AskedBy | None = None
     to_sign: ToSign | None = None
     answer: dict[str, Any] | None = None
 

@@ -2,7 +2,7 @@
 
 import sys
 
-import aetheris.gateway.lean  # noqa: F401  # pyright: ignore[reportUnusedImport]  before all others
+import aetheris.http_server.lean  # noqa: F401  # pyright: ignore[reportUnusedImport]  before all others
 from aetheris.gateway.app import serve
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.runtime.process import lifecycle

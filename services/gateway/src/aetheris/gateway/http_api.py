@@ -13,6 +13,7 @@ from aetheris.gateway.core import bodies
 from aetheris.gateway.core.problems import BadRequestProblem, Problem, TooMany, UnauthorizedProblem, Unavailable
 from aetheris.gateway.routes import (
     audit,
+    caller,
     freezes,
     history,
     human_requests,
@@ -46,6 +47,7 @@ _PARTS = (
     subjects,
     rules,
     limits,
+    caller,
     audit,
     workers,
     undos,

@@ -12,7 +12,7 @@ from aetheris.cli.console import CommandError, Exit, Json, end, errors_as_exits,
 from aetheris.cli.embedded import doctor as examination
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.plan import State
-from aetheris.cli.embedded.services import with_counts
+from aetheris.cli.embedded.services import CONSOLE, SERVICES, with_counts
 from aetheris.cli.given import Config, EffectiveConfig, Tools, given
 from aetheris.cli.project_file import MOST_EXECUTORS
 
@@ -46,7 +46,7 @@ def up(
             progress("tokens", f"{agent_user} has one that submits: {token_files.hand_over(data, agent_user)}")
         if shared := token_files.sharing(data):
             progress("tokens", shared)
-        services = with_counts({"executor": here.executors})
+        services = with_counts({"executor": here.executors}, (*SERVICES, CONSOLE))
         state = lifecycle.up(data, foreground=foreground, services=services, progress=progress, loaded=loaded)
         _print(state, dict(found.loaded), origins, as_json=as_json)
 
@@ -99,7 +99,13 @@ def doctor(data: local.Data = local.DEFAULT_DATA, config: Config = None, as_json
 
 def _print(state: State, loaded: Mapping[str, str], origins: Mapping[str, str], *, as_json: bool) -> None:
     if as_json:
-        runs = {"gateway": state.gateway, "kafka": state.kafka, "redis": state.redis, "pid": state.pid}
+        runs = {
+            "gateway": state.gateway,
+            "console": state.console,
+            "kafka": state.kafka,
+            "redis": state.redis,
+            "pid": state.pid,
+        }
         print_json({**runs, "loaded": loaded, "from": origins})
     else:
-        fields((("gateway", state.gateway), ("kafka", state.kafka)))
+        fields((("gateway", state.gateway), ("console", state.console), ("kafka", state.kafka)))

@@ -19,7 +19,7 @@ from aetheris.cli.embedded.plan import PartState, Plan, ProcessSpec, State, log_
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.processes import end, spawn
 from aetheris.cli.embedded.refusals import reason_in
-from aetheris.cli.embedded.services import SERVICES, Service, http_port, outside, service_parts
+from aetheris.cli.embedded.services import CONSOLE, SERVICES, Service, http_port, outside, service_parts
 from aetheris.cli.embedded.supervisor import is_locked, lock_path
 from aetheris.http_server.internal import kept_in, make
 from aetheris.runtime.base.refusal import REFUSED_STATUS, StartRefused
@@ -182,6 +182,7 @@ def _prepare(
     if chosen := outside("AETHERIS_HTTP_PORT"):
         ports.keep("gateway-0-http", int(chosen))
     shared = {"AETHERIS_DATA": str(data), "AETHERIS_VERIFIER_URL": _url("verifier-0", ports)}
+    shared["AETHERIS_GATEWAY_URL"] = _url("gateway-0", ports)
     shared["AETHERIS_TOOLS_FOLDER"] = outside("AETHERIS_TOOLS_FOLDER") or os.getcwd()
     servers = [
         *_kafka_parts(data, ports, shared, progress, brokers, tuning, guarded=guarded),
@@ -192,7 +193,8 @@ def _prepare(
     parts = (*servers, *service_parts(services, shared, ports, keys))
     ports.check_free()
     make(kept_in(data))  # so that gateway and verifier share one, also where the brokers are others
-    return Plan(parts, shared.get("AETHERIS_KAFKA", ""), shared.get("AETHERIS_REDIS", ""), _url("gateway-0", ports))
+    kafka_at, redis_at = shared.get("AETHERIS_KAFKA", ""), shared.get("AETHERIS_REDIS", "")
+    return Plan(parts, kafka_at, redis_at, shared["AETHERIS_GATEWAY_URL"], _console_url(services, ports))
 
 
 def _kafka_parts(  # noqa: PLR0917  what `up` was given, and what it fills in
@@ -235,6 +237,14 @@ def _valkey_part(data: Path, shared: dict[str, str]) -> Iterator[ProcessSpec]:
 def _url(process: str, ports: Ports) -> str:
     scheme = "https" if outside("AETHERIS_HTTP_CERT") else "http"
     return f"{scheme}://127.0.0.1:{http_port(process, ports)}"
+
+
+def _console_url(services: Sequence[Service], ports: Ports) -> str:
+    """By the name that passkeys of this machine are for; empty where no console is started."""
+    if not any(service.name == CONSOLE.name for service in services):
+        return ""
+    own = outside("AETHERIS_CONSOLE_URL")
+    return own or _url("console-0", ports).replace("127.0.0.1", "localhost")
 
 
 def _supervisor(data: Path) -> tuple[str, ...]:
@@ -307,7 +317,7 @@ def _await_ready(data: Path, plan: Plan, progress: Progress, alive: Callable[[],
 
 
 def _state(data: Path, plan: Plan) -> State:
-    return State.load(data) or State(None, plan.kafka, plan.redis, plan.gateway, {})
+    return State.load(data) or State(None, plan.kafka, plan.redis, plan.gateway, {}, plan.console)
 
 
 def _give_up(

@@ -52,6 +52,7 @@ class Plan:
     kafka: str
     redis: str
     gateway: str
+    console: str = ""
     loaded: Mapping[str, str] | None = None
     """What it was given to run with, by name; None where its starter doesn't say."""
 
@@ -90,6 +91,7 @@ class State:
     redis: str
     gateway: str
     parts: Mapping[str, PartState]
+    console: str = ""
 
     def save(self, data: Path) -> None:
         """Write state.json; a reader sees the former or this one, never half of it."""

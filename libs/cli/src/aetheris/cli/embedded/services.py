@@ -44,6 +44,13 @@ SERVICES = (
     Service("verifier", _module("verifier"), http=True, withheld=(*TOOLS, *SUBJECT_KEYS), signs=Party.AUDITOR),
     Service("gateway", _module("gateway"), http=True, signs=Party.GATEWAY),
 )
+CONSOLE = Service(
+    "console",
+    _module("console"),
+    http=True,
+    withheld=(*KEYS, *SUBJECT_KEYS, *TOOLS, "AETHERIS_KAFKA", "AETHERIS_REDIS", "AETHERIS_INTERNAL_KEY"),
+)
+"""Pages for people: `aetheris up` starts it beside the services; it is told of no broker and no key."""
 
 
 def outside(name: str) -> str | None:

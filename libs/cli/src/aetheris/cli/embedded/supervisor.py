@@ -227,15 +227,18 @@ class Supervisor:
 
     def _save(self, pid: int | None) -> None:
         """Best effort: what runs goes on where the folder is full, and is written down once there is room."""
-        parts = {child.part.name: child.state for child in self._children}
         try:
-            State(pid, self._plan.kafka, self._plan.redis, self._plan.gateway, parts).save(self._data)
+            self._state(pid).save(self._data)
         except OSError as error:
             if self._unsaved is None:
                 _say(f"state.json can't be written: {error.strerror}; everything goes on")
             self._unsaved = error.strerror or type(error).__name__
         else:
             self._unsaved = None
+
+    def _state(self, pid: int | None) -> State:
+        plan, parts = self._plan, {child.part.name: child.state for child in self._children}
+        return State(pid, plan.kafka, plan.redis, plan.gateway, parts, plan.console)
 
 
 def lock_path(data: Path) -> Path:

@@ -12,6 +12,7 @@ import httpx
 from aetheris.protocol.api import (
     Action,
     ApprovalPage,
+    CallerView,
     Commanded,
     Contract,
     ContractList,
@@ -414,6 +415,10 @@ class AsyncClient:
         """The registered models; raises ApiError."""
         answer = await self._send(ApiCall("GET", "/models"))
         return answer["models"]
+
+    async def caller(self) -> CallerView:
+        """Who the gateway takes you for; raises ApiError."""
+        return CallerView.model_validate(await self._send(ApiCall("GET", "/caller")))
 
     async def limits(self) -> dict[str, Any]:
         """What you and your tenant may ask for, what of it is left, and how many jobs have not ended."""

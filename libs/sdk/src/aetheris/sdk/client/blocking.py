@@ -11,6 +11,7 @@ import httpx
 from aetheris.protocol.api import (
     Action,
     ApprovalPage,
+    CallerView,
     Commanded,
     Contract,
     ContractList,
@@ -410,6 +411,10 @@ class Client:
         """The registered models; raises ApiError."""
         answer = self._send(ApiCall("GET", "/models"))
         return answer["models"]
+
+    def caller(self) -> CallerView:
+        """Who the gateway takes you for; raises ApiError."""
+        return CallerView.model_validate(self._send(ApiCall("GET", "/caller")))
 
     def limits(self) -> dict[str, Any]:
         """What you and your tenant may ask for, what of it is left, and how many jobs have not ended."""

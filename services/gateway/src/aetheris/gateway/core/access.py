@@ -87,6 +87,7 @@ ROUTES: Mapping[str, Access] = {
     "GET /api/rules": Access((Role.OPERATE, Role.AUDIT, Role.ADMINISTER)),
     "POST /api/rules": Access((Role.ADMINISTER,)),
     "GET /api/models": ANYBODY,
+    "GET /api/caller": ANYBODY,
     "GET /api/limits": ANYBODY,
     "GET /api/audit": _EVIDENCE,
     "GET /api/workers": _WORKERS,

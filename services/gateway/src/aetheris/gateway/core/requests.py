@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 from aetheris.gateway.core.answers import ObservedEvent, contract_status, ended
 from aetheris.gateway.core.personal_arguments import check_subjects
 from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem, ForbiddenProblem, NotFoundProblem
-from aetheris.protocol.api import Action, RequestStanding, Responded, VoteCount
+from aetheris.protocol.api import Action, AskedBy, RequestStanding, Responded, VoteCount
 from aetheris.protocol.base.canonical import canonical
 from aetheris.protocol.base.principals import RecordedPrincipal
 from aetheris.protocol.fold.start import is_stopped
@@ -364,6 +364,8 @@ def view(job: JobState, question: Question, state: KeyState) -> Mapping[str, Any
     votes = votes_on(question.asked, question.owner, state.votes)
     if votes is not None:
         found["votes"] = votes.model_dump()
+    if isinstance(question.asked, ev.ApprovalRequested):
+        found["asked_by"] = question.asked.model_dump(mode="json", include=set(AskedBy.model_fields), exclude_none=True)
     if isinstance(given, ev.ApprovalDecided):
         found["answer"] = given.model_dump(mode="json", include={"decision", "approver", "votes", "comment", "data"})
     elif given is not None:

@@ -1,0 +1,139 @@
+"""The console on a real system: a payout approved on a phone, while services are killed, is made once."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.testkit.approvers import running_approvers
+from tests.testkit.attempts import fresh
+from tests.testkit.browser import running_chromium
+from tests.testkit.consoles import RunningConsole, console_at, serious
+from tests.testkit.external_server import ExternalServer
+from tests.testkit.policies import ALLOW_REST
+from tests.testkit.rig import Rig
+from tests.testkit.system import System
+from tests.testkit.tokens import token_of
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+
+POLICY = """
+[[rules]]
+name = "ask"
+tools = ["poke_irreversible"]
+effect = "approval"
+"""
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+
+expect.set_options(timeout=60_000)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Generator[Browser]:
+    with running_chromium() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
+    with running_approvers(tmp_path_factory.mktemp("console"), POLICY + ALLOW_REST) as rig:
+        yield rig
+
+
+@pytest.fixture
+def console(system: System, tmp_path: Path) -> Generator[RunningConsole]:
+    running = console_at(tmp_path, system.state().gateway)
+    with running.up():
+        yield running
+    assert running.trouble == []
+
+
+def ask(system: System, tag: str) -> tuple[str, str]:
+    """A job that waits for an approval: its id, and the request's."""
+    job = system.submit({"id": "pay", "tool": "poke_irreversible", "args": {"tag": tag}})
+    return job, system.wait_asked(job)["request_id"]
+
+
+def test_a_payout_is_approved_on_a_phone_by_keyboard_with_services_killed_in_between(
+    system: System, external: ExternalServer, console: RunningConsole, browser: Browser
+) -> None:
+    tag = fresh("phone")
+    job, request = ask(system, tag)
+    page = console.signed_in(browser, "bob", **PHONE)
+    assert serious(page) == []
+    page.goto(f"{console.url}/inbox/{request}")
+    assert json.loads(page.locator("#arguments").inner_text())["tag"] == tag
+    assert "ask" in page.locator(".facts").inner_text()
+    expect(page.locator(".context table")).to_contain_text("poke_irreversible")
+    assert serious(page) == []
+    for service in ("ledger-0", "executor-0", "gateway-0"):
+        system.kill(service)
+    system.wait_ready()
+    page.keyboard.press("a")
+    page.keyboard.press("Enter")
+    expect(page.locator(".outcome")).to_contain_text("Approved by bob")
+    for service in ("ledger-0", "executor-0"):
+        system.kill(service)
+    system.wait_ended([job])
+    assert system.job(job)["status"] == "completed"
+    assert external.count(tag) == 1
+    (decided,) = system.data_of(job, "approval_decided")
+    assert decided["approver"] == "bob"
+    page.reload()
+    expect(page.locator(".outcome")).to_contain_text("The step is completed")
+    system.verified(job)
+
+
+def test_who_submitted_it_is_refused_and_another_s_edit_asks_anew(
+    system: System, external: ExternalServer, console: RunningConsole, browser: Browser
+) -> None:
+    before, after = fresh("before"), fresh("after")
+    job, request = ask(system, before)
+    ann = console.signed_in(browser, "ann")
+    ann.goto(f"{console.url}/inbox/{request}")
+    ann.get_by_role("button", name="Approve").click()
+    expect(ann.get_by_role("alert")).to_contain_text("who submitted the job may not approve this")
+    bob = console.signed_in(browser, "bob")
+    bob.goto(f"{console.url}/inbox/{request}")
+    bob.get_by_text("Edit the arguments").click()
+    bob.get_by_label("tag", exact=False).first.fill(after)
+    bob.get_by_role("button", name="Show what changes").click()
+    bob.get_by_role("button", name="Send this edit").click()
+    expect(bob.get_by_role("status")).to_contain_text("needs its own approval")
+    bob.get_by_role("button", name="Approve").click()
+    expect(bob.get_by_role("alert")).to_be_visible()
+    carol = console.signed_in(browser, "carol")
+    carol.goto(bob.url.partition("?")[0])
+    expect(carol.locator(".context table.diff")).to_contain_text(before)
+    carol.get_by_role("button", name="Approve").click()
+    expect(carol.locator(".outcome")).to_contain_text("Approved by carol")
+    system.wait_ended([job])
+    assert (external.count(before), external.count(after)) == (0, 1)
+    system.verified(job)
+
+
+def test_eve_of_another_tenant_sees_nothing_of_it(system: System, console: RunningConsole, browser: Browser) -> None:
+    _, request = ask(system, fresh("hidden"))
+    page = console.signed_in(browser, "eve")
+    assert page.locator("#list li").count() == 0
+    page.goto(f"{console.url}/inbox/{request}")
+    assert page.get_by_role("heading", level=1).inner_text() == "Not here"
+
+
+def test_the_command_makes_a_link_and_says_no_token(system: System, console: RunningConsole) -> None:
+    def said(at: str, *more: str, token: str = token_of("bob")) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "aetheris.cli", "console", "--at", at, *more, "--data", str(system.data)]
+        env = os.environ | {"AETHERIS_TOKEN": token}
+        return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+
+    done = said(console.url)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{console.url}/sign-in/links/")
+    assert "goes by https" in " ".join(said("http://192.0.2.1:80").stderr.split())
+    assert "AETHERIS_TOKEN" in said(console.url, "--as", "bob").stderr, "a token of the folder goes nowhere else"
+    assert said(console.url, token="nobody-s-token".ljust(40, "0")).returncode != 0

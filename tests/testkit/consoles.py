@@ -1,0 +1,258 @@
+"""A console in a process of its own, before a stand-in for the gateway: what people see and press, without a system."""
+
+import json
+import subprocess
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+from playwright.sync_api import Browser, BrowserContext, Page
+
+from aetheris.cli.embedded.ports import free_port
+from aetheris.protocol.base.keys import args_hash, idempotency_key
+from aetheris.protocol.planning.approvals import request_id
+from tests.testkit.external_server import until
+from tests.testkit.services import running_service
+from tests.testkit.tokens import token_of
+
+AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+JOB = "job-1"
+TIME = "2026-03-01T09:30:00.000000Z"
+ROLES = ("approve", "read", "read_payloads", "operate", "resolve", "audit", "administer", "submit")
+FIELDS = [
+    {"name": "amount", "type": "number", "label": "Amount", "required": True, "default": 12.5},
+    {"name": "to", "type": "text", "label": "To", "required": True, "default": "acc-7"},
+]
+PAYOUT = {"amount": 12.5, "to": "acc-7"}
+
+
+class StandInGateway(ThreadingHTTPServer):
+    """Knows a few people, the requests that a test puts, and what a test says of other routes."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answers)
+        self.people: dict[str, str] = {token_of(who): who for who in ("ann", "bob", "carol")}
+        self.requests: dict[str, dict[str, Any]] = {}
+        self.raw: dict[str, bytes] = {}
+        """Bytes of a request, where a test wants them just so; or of any other route, by its path."""
+        self.said: list[tuple[str, dict[str, Any], bytes]] = []
+        """(who, what he said, its bytes), as it came."""
+        self.away = False
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def ask(
+        self, node: str = "pay", args: Mapping[str, Any] | None = None, tool: str = "bank.payout", **more: Any
+    ) -> str:
+        """Put a request for an approval, as the gateway has it; its id."""
+        arguments = dict(PAYOUT if args is None else args)
+        id_ = request_id(JOB, node, idempotency_key(JOB, node, tool, arguments))
+        fields = more.pop("fields", FIELDS if args is None else [])
+        form: dict[str, Any] = {
+            "id": id_,
+            "type": "form" if fields else "confirmation",
+            "title": f"Run {tool}?",
+            "description": f"Step {node} calls {tool}, which can't be undone.",
+            "fields": fields,
+            "actions": {"approve": {}, "reject": {}, **({"edit": {}} if fields else {})},
+            "context": {
+                "job_id": JOB,
+                "node_id": node,
+                "tenant": "default",
+                "submitted_by": "agent-7",
+                "tool": tool,
+                "tool_version": "1.2",
+                "arguments": arguments,
+            },
+            "created_at": TIME,
+            "expires_at": "2026-03-02T09:30:00.000000Z",
+        }
+        asked_by = {"args_hash": args_hash(arguments), "rule": "payouts", "approvers": ["bob", "carol"]}
+        self.requests[id_] = {
+            "request": form,
+            "job_id": JOB,
+            "node_id": node,
+            "status": "waiting",
+            "execution_state": "waiting",
+            "asked_by": asked_by,
+            **more,
+        }
+        return id_
+
+    def ask_form(self, *fields: dict[str, Any]) -> str:
+        """Put a form of a plan; its id."""
+        id_ = self.ask("which", {"order": "o-1"}, fields=list(fields))
+        found = self.requests[id_]
+        del found["asked_by"], found["request"]["context"]["tool"], found["request"]["context"]["tool_version"]
+        found["request"] |= {"title": "Refund how much?", "description": "Of the order o-1."}
+        return id_
+
+    def decide(self, id_: str, who: str, status: str) -> None:
+        """As somebody else decides it meanwhile."""
+        decision = {"approved": "approve", "rejected": "reject"}[status]
+        answer = {"decision": decision, "approver": who, "votes": None, "comment": None, "data": None}
+        self.requests[id_] |= {"status": status, "execution_state": "running", "answer": answer}
+
+
+class _Answers(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self._answer(b"")
+
+    def do_POST(self) -> None:
+        self._answer(self.rfile.read(int(self.headers.get("content-length", 0))))
+
+    def _answer(self, body: bytes) -> None:
+        gateway = cast("StandInGateway", self.server)
+        who = gateway.people.get(self.headers.get("authorization", "").removeprefix("Bearer "))
+        path = self.path.removeprefix("/api").partition("?")[0]
+        if gateway.away:
+            self._say(503, _fault("unavailable", "Kafka does not answer"))
+        elif who is None:
+            self._say(401, _fault("unauthorized", "no such token"))
+        elif self.command == "POST":
+            self._responded(gateway, who, body)
+        else:
+            self._shown(gateway, who, path)
+
+    def _shown(self, gateway: StandInGateway, who: str, path: str) -> None:
+        found = gateway.raw.get(path.removeprefix("/ecs/status/"), gateway.raw.get(path))
+        if found is not None:
+            self._say(200, found)
+        elif path == "/caller":
+            roles = [role for role in ROLES if who != "ann" or role != "approve"]
+            self._say(200, {"id": who, "tenant": "default", "kind": "person", "roles": roles})
+        elif path == "/approvals":
+            waits = [_row(one) for one in gateway.requests.values() if one["status"] == "waiting"]
+            self._say(200, {"approvals": waits, "cursor": None})
+        elif path.removeprefix("/ecs/status/") in gateway.requests:
+            self._say(200, gateway.requests[path.removeprefix("/ecs/status/")])
+        else:
+            self._say(404, _fault("unknown", "there is no such thing"))
+
+    def _responded(self, gateway: StandInGateway, who: str, body: bytes) -> None:
+        said = json.loads(body)
+        gateway.said.append((who, said, body))
+        found = gateway.requests[said["request_id"]]
+        if found["status"] != "waiting":
+            self._say(409, _fault("answered", f"it was answered by {found['answer']['approver']}"))
+            return
+        if said["action"] == "edit":
+            found["status"] = "edited"
+            now = {**found["request"]["context"]["arguments"], **said["data"]}
+            next_id = gateway.ask(found["node_id"], now, fields=FIELDS)
+            gateway.requests[next_id]["asked_by"]["edited_by"] = who
+            self._say(200, {**_answered(said), "event": "approval_requested", "next_request_id": next_id})
+            return
+        gateway.decide(said["request_id"], who, "approved" if said["action"] == "approve" else "rejected")
+        self._say(200, {**_answered(said), "event": "approval_decided"})
+
+    def _say(self, status: int, answer: Any) -> None:
+        body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base class's name
+        """Nobody reads it."""
+
+
+def _row(one: Mapping[str, Any]) -> dict[str, Any]:
+    form = one["request"]
+    named = {"request_id": form["id"], "job_id": one["job_id"], "node_id": one["node_id"], "submitted_by": "agent-7"}
+    kind = "approval" if "asked_by" in one else "human"
+    return {**named, "kind": kind, "title": form["title"], "created_at": TIME, "expires_at": form["expires_at"]}
+
+
+def _answered(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {"request_id": said["request_id"], "action": said["action"], "command_id": "c-1"}
+
+
+def _fault(code: str, message: str) -> dict[str, Any]:
+    return {"error": {"code": code, "message": message, "details": {}}}
+
+
+@contextmanager
+def stand_in_gateway() -> Generator[StandInGateway]:
+    """It listens, until it is left."""
+    with StandInGateway() as gateway:
+        threading.Thread(target=gateway.serve_forever, args=(0.05,), daemon=True).start()
+        try:
+            yield gateway
+        finally:
+            gateway.shutdown()
+
+
+@dataclass
+class RunningConsole:
+    """The console's process, which can be killed and started anew at the same port."""
+
+    folder: Path
+    env: Mapping[str, str]
+    url: str
+    process: subprocess.Popen[bytes] | None = None
+    trouble: list[str] = field(default_factory=list[str])
+    """What browsers said of pages: scripts that failed, and everything that a policy kept from happening."""
+
+    def link(self, who: str) -> str:
+        """A one-time link, as `aetheris console` makes it."""
+        headers = {"authorization": f"Bearer {token_of(who)}"}
+        answer = httpx.post(f"{self.url}/sign-in/links", headers=headers, trust_env=False)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["url"]
+
+    @contextmanager
+    def up(self) -> Generator[None]:
+        with running_service("console", self.folder, self.env) as running:
+            until(running.ready, 30)
+            yield
+
+    def signed_in(self, browser: Browser, who: str, **options: Any) -> Page:
+        """A page of somebody, in a browser of his own; what goes wrong on it is kept in `trouble`."""
+        context = browser.new_context(**options)
+        page = self.watched(context)
+        page.goto(self.link(who))
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url("**/inbox")
+        return page
+
+    def watched(self, context: BrowserContext) -> Page:
+        page = context.new_page()
+        page.on("console", lambda said: self._heard(said.type, said.text))
+        page.on("pageerror", lambda error: self.trouble.append(str(error)))
+        return page
+
+    def _heard(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning") and "status of 4" not in text and "status of 5" not in text:
+            self.trouble.append(text)
+
+
+def console_at(folder: Path, gateway: str, **settings: str) -> RunningConsole:
+    """A console that has not been started yet."""
+    port = free_port()
+    given = {f"AETHERIS_{name.upper()}": value for name, value in settings.items()}
+    env = {"AETHERIS_GATEWAY_URL": gateway, "AETHERIS_HTTP_PORT": str(port), **given}
+    return RunningConsole(folder, env, f"http://localhost:{port}")
+
+
+def serious(page: Page) -> list[str]:
+    """What axe finds on a page that keeps people from using it: serious, or critical."""
+    found = cast("dict[str, Any]", page.evaluate(f"async () => {{ {AXE.read_text()}; return await axe.run(); }}"))
+    return [
+        f"{one['id']}: {node['html'][:160]}"
+        for one in found["violations"]
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]
