@@ -11,23 +11,16 @@ What an answer of the protocol says of a call's effect:
 """
 
 import asyncio
-import logging
-import os
 import secrets
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
-import httpx2
-from mcp import Client, MCPError, StdioServerParameters
+from mcp import Client, MCPError
 from mcp.client._transport import ReadStream, TransportStreams
-from mcp.client.stdio import get_default_environment, stdio_client
-from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp_types import (
-    INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -41,28 +34,17 @@ from pydantic import TypeAdapter
 
 from aetheris.sdk import remains
 from aetheris.sdk.context import ToolContext
-from aetheris.sdk.isolation.programs import argv_of
 from aetheris.sdk.outcomes import Failed, NotExecuted
 from aetheris.sdk.toolkits.mcp.pins import fingerprint
-from aetheris.sdk.toolkits.mcp.servers import McpServer, SecretName, Setting
+from aetheris.sdk.toolkits.mcp.servers import McpServer
+from aetheris.sdk.toolkits.mcp.transports import Revealed, marked, opened
 
 EXTERNAL_KEY = "io.aetheris/external-key"
 """Where a call carries its external key, in the `_meta` that servers may read."""
 
 MOST_TOOLS = 1_000
-_ON_THE_WIRE = 8
-"""Bytes that an answer may have for each that is recorded of it: escapes, and all that is said twice."""
-_BESIDE_BYTES = 1024 * 1024
-"""And what the protocol says around it, such as a list of tools."""
-CONNECT_WITHIN_S = 10.0
-_REFUSED_FOR_NOW = frozenset({401, 403, 421, 425, 429})
-_NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 _SESSION_ENDED = (INVALID_REQUEST, "Session terminated")  # what the SDK makes of a 404 within a session
 _ANSWER: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
-
-# The SDK logs messages that it can't read, with what is in them.
-logging.getLogger("mcp").addHandler(logging.NullHandler())
-logging.getLogger("mcp").propagate = False
 
 
 class McpUnreachable(Exception):
@@ -75,10 +57,6 @@ class ConnectionLost(Exception):
 
 class InputRequired(Exception):
     """The server asks for more before it goes on: nobody is there to answer, and what it did so far isn't known."""
-
-
-Revealed = Mapping[str, str]
-"""name@version → the secret that the server's settings name."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +126,9 @@ class McpConnection:
         return answer
 
     def _meant(self, live: _Live, error: MCPError) -> Exception:
-        if error.data == _mark(self._nonce, sent=False):
+        if error.data == marked(self._nonce, sent=False):
             return NotExecuted(error.message)
-        if error.data == _mark(self._nonce, sent=True):
+        if error.data == marked(self._nonce, sent=True):
             return ConnectionLost()
         if (error.code, error.message) == _SESSION_ENDED:
             live.lost.set()
@@ -196,94 +174,8 @@ class McpConnection:
     @asynccontextmanager
     async def _transport(self, lost: asyncio.Event) -> AsyncGenerator[TransportStreams]:
         """The SDK's streams, `lost` being set when nothing can be read from them any more."""
-        server = self._server
-        async with AsyncExitStack() as closing:
-            if server.url is not None:
-                http = await closing.enter_async_context(self._http())
-                opened = streamable_http_client(server.url, http_client=http)
-            else:
-                log = closing.enter_context((server.log or Path(os.devnull)).open("a"))
-                opened = stdio_client(self._process(), errlog=log)
-            read, write = await closing.enter_async_context(opened)
+        async with opened(self._server, self._revealed, self._nonce) as (read, write):
             yield cast("ReadStream[SessionMessage | Exception]", _Watched(read, lost)), write
-
-    def _process(self) -> StdioServerParameters:
-        server = self._server
-        env = self._settings(server.env)
-        command, *args = argv_of((str(server.command), *server.args), get_default_environment() | env)
-        return StdioServerParameters(command=command, args=args, env=env, cwd=server.cwd)
-
-    def _http(self) -> httpx2.AsyncClient:
-        """Past any proxy; a connection for each request, so that none is written to one that is closed already.
-
-        A call's time is bounded by its tool's timeout_s.
-        """
-        fresh = httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_keepalive_connections=0))
-        return httpx2.AsyncClient(
-            headers=self._settings(self._server.headers),
-            timeout=httpx2.Timeout(CONNECT_WITHIN_S, read=None),
-            transport=_OneSend(fresh, self._nonce, _ON_THE_WIRE * self._server.most_bytes + _BESIDE_BYTES),
-            trust_env=False,
-        )
-
-    def _settings(self, given: Mapping[str, Setting]) -> dict[str, str]:
-        return {key: self._revealed[one.name] if isinstance(one, SecretName) else one for key, one in given.items()}
-
-
-class _OneSend(httpx2.AsyncBaseTransport):
-    """Says of each message that is posted whether it was sent; an error of one message breaks no other's session.
-
-    It answers in the server's place, with a mark that no server knows. An answer with too many bytes breaks off.
-    """
-
-    def __init__(self, inner: httpx2.AsyncBaseTransport, invocation_id: str, most_bytes: int) -> None:
-        self._inner = inner
-        self._nonce = invocation_id
-        self._most_bytes = most_bytes
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """One request."""
-        if request.method != "POST":
-            return await self._inner.handle_async_request(request)
-        try:
-            response = await self._inner.handle_async_request(request)
-        except _NOT_SENT as error:
-            return self._instead(request, f"nothing was sent: {type(error).__name__}", sent=False)
-        except httpx2.TransportError as error:
-            return self._instead(request, type(error).__name__, sent=True)
-        refused = response.status_code in _REFUSED_FOR_NOW
-        if not refused and not 300 <= response.status_code < 400:
-            response.stream = _Bounded(cast("httpx2.AsyncByteStream", response.stream), self._most_bytes)
-            return response
-        await response.aclose()
-        return self._instead(request, f"HTTP {response.status_code}", sent=not refused)
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._inner.aclose()
-
-    def _instead(self, request: httpx2.Request, text: str, *, sent: bool) -> httpx2.Response:
-        error = {"code": INTERNAL_ERROR, "message": text, "data": _mark(self._nonce, sent=sent)}
-        return httpx2.Response(503, json={"jsonrpc": "2.0", "id": None, "error": error}, request=request)
-
-
-class _Bounded(httpx2.AsyncByteStream):
-    """An answer as it comes, up to so many bytes."""
-
-    def __init__(self, inner: httpx2.AsyncByteStream, most_bytes: int) -> None:
-        self._inner = inner
-        self._left = most_bytes
-
-    async def __aiter__(self) -> AsyncGenerator[bytes]:
-        async for piece in self._inner:
-            self._left -= len(piece)
-            if self._left < 0:
-                raise httpx2.ReadError("the answer is too long")
-            yield piece
-
-    async def aclose(self) -> None:
-        """Close the connection."""
-        await self._inner.aclose()
 
 
 class _Watched:
@@ -343,10 +235,6 @@ def _request(ctx: ToolContext, name: str, arguments: dict[str, Any]) -> CallTool
     trace = {"traceparent": ctx.traceparent} if ctx.traceparent is not None else {}
     meta = cast("Any", {EXTERNAL_KEY: ctx.external_key, **trace})
     return CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments, _meta=meta))
-
-
-def _mark(invocation_id: str, *, sent: bool) -> str:
-    return f"{invocation_id} {'lost' if sent else 'not sent'}"
 
 
 def _class_of(error: BaseException) -> str:
