@@ -138,8 +138,8 @@ witness-full: setup ## the log of seals before a witness of PyPI, which needs Py
 openid-full: setup ## tokens of an OpenID provider, installed by npm; a minute
 	@$(RUN)/pytest -m full -v tests/integration/test_openid_provider.py
 
-mcp-full: setup ## the protocol's reference servers, installed by npm; two minutes
-	@$(RUN)/pytest -m full -v tests/integration/test_mcp_reference.py
+mcp-full: setup ## the protocol's reference servers and its TypeScript SDK, installed by npm; ten minutes
+	@$(RUN)/pytest -m full -v tests/integration/test_mcp_reference.py tests/integration/test_mcp_proxy_reference.py
 
 system-deps-bench: ## what only the peers of `make bench` need (Debian)
 	@{ command -v npm && ls /usr/lib/postgresql/*/bin/postgres; } >/dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq npm postgresql; }

@@ -9,7 +9,7 @@ import httpx
 from aetheris.cli.console import CommandError, Exit
 from aetheris.cli.local import Target, target
 from aetheris.cli.token_files import APPROVER
-from aetheris.sdk.client import ApiError, BadRequest, Client, ResourceNotFound, Unauthorized, Unreachable
+from aetheris.sdk.client import ApiError, AsyncClient, BadRequest, Client, ResourceNotFound, Unauthorized, Unreachable
 from aetheris.sdk.client.calls import trusted
 
 _LISTED = {"unknown_job": "jobs", "unknown_request": "approvals", "unknown_tool": "tools", "unknown_worker": "workers"}
@@ -34,6 +34,12 @@ def connected(data: Path, who: str | None = None) -> Generator[Client]:
             ends = _exit_of(error)
             message = f"{error.message.rstrip('.')}{_hint(error.code, ends, here=where.local)}"
             raise CommandError(ends, error.code, message, **error.details) from None
+
+
+def async_client(where: Target) -> AsyncClient:
+    """For those that wait for more than one thing at a time; one of this machine is asked past any proxy."""
+    transport = httpx.AsyncHTTPTransport(verify=trusted(where.url)) if where.local else None
+    return AsyncClient(where.url, where.token, transport=transport)
 
 
 def _hint(code: str, ends: Exit, *, here: bool) -> str:

@@ -75,6 +75,16 @@ def target(data: Path, who: str | None = None) -> Target:
     return Target(outside, given, local=False)
 
 
+def gateway(data: Path) -> Target:
+    """As `target` finds it, for others' tokens.
+
+    Raises:
+        NotRunningError: there is none.
+    """
+    outside = os.environ.get("AETHERIS_URL")
+    return Target(outside, "", local=False) if outside else Target(_url(data), "")
+
+
 def kafka(data: Path) -> str:
     """AETHERIS_KAFKA, else the broker of what runs on the data folder.
 

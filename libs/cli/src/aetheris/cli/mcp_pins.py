@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aetheris.cli.console import CommandError, Exit
 from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.process.settings import load
-from aetheris.tool_executor.secret_store import SecretRefused, SecretUnreadable, secrets_of
+from aetheris.tool_executor.secret_store import SecretRefused, Secrets, SecretUnreadable, secrets_of
 from aetheris.tool_executor.settings import ExecutorSettings
 
 if TYPE_CHECKING:
@@ -58,24 +60,45 @@ class PinComparisons:
             ) from None
 
 
+@dataclass(frozen=True)
+class ServersFile:
+    """A file of MCP servers, and the secrets that its settings may name."""
+
+    path: Path
+    secrets: Secrets
+
+
+def servers_file(path: Path | None = None) -> ServersFile:
+    """The one that is named, else the one that AETHERIS_MCP names.
+
+    Raises: CommandError.
+    """
+    settings = load(ExecutorSettings)
+    path = path or settings.mcp
+    if path is None:
+        raise CommandError(Exit.BAD_INPUT, "no_mcp_servers", "no MCP servers: name their file by mcp in aetheris.toml")
+    if find_spec("httpx2") is None:
+        wanted = "install aetheris-tool-executor[mcp] to use MCP servers"
+        raise CommandError(Exit.BAD_INPUT, "mcp_not_installed", wanted)
+    try:
+        return ServersFile(path, secrets_of(settings.secrets))
+    except StartRefused as refused:
+        raise CommandError(Exit.BAD_INPUT, "mcp_servers_refused", str(refused)) from None
+
+
 def look() -> PinComparisons:
     """Ask every server of the file that AETHERIS_MCP names.
 
     Raises: CommandError.
     """
-    settings = load(ExecutorSettings)
-    if settings.mcp is None:
-        raise CommandError(Exit.BAD_INPUT, "no_mcp_servers", "no MCP servers: name their file by mcp in aetheris.toml")
+    file = servers_file()
+    from aetheris.sdk.toolkits import mcp  # noqa: PLC0415  a second
+
     try:
-        from aetheris.sdk.toolkits import mcp  # noqa: PLC0415  a second
-    except ImportError:
-        wanted = "install aetheris-tool-executor[mcp] to use MCP servers"
-        raise CommandError(Exit.BAD_INPUT, "mcp_not_installed", wanted) from None
-    try:
-        servers = mcp.read_servers(settings.mcp)
-        pins = mcp.Pins.beside(settings.mcp)
+        servers = mcp.read_servers(file.path)
+        pins = mcp.Pins.beside(file.path)
         pinned = pins.read()
-        asked = asyncio.run(mcp.listed(servers, secrets_of(settings.secrets).of_settings))
+        asked = asyncio.run(mcp.listed(servers, file.secrets.of_settings))
     except (mcp.ServersFileInvalid, StartRefused, SecretRefused, SecretUnreadable) as refused:
         raise CommandError(Exit.BAD_INPUT, "mcp_servers_refused", str(refused)) from None
     unreachable = {name: str(said) for name, said in asked.items() if isinstance(said, Exception)}
