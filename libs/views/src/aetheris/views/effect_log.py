@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aetheris.protocol.base.canonical import digest
-from aetheris.protocol.fold.job_log import LoggedEvent, step_indexes
+from aetheris.protocol.fold.job_log import LoggedEvent
 from aetheris.protocol.fold.state import JobState, KeyState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Outcome, Via
@@ -21,7 +21,6 @@ class EffectLog:
     decisions: dict[int, LoggedEvent] = field(default_factory=dict)
     """Plan revision → the decision_snapshot that it came from."""
     _decided: LoggedEvent | None = None
-    _order: Mapping[str, int] = field(default_factory=dict)
     _of_key: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     _of_llm: dict[str, dict[str, Any]] = field(default_factory=dict)
     _asked: dict[str, str] = field(default_factory=dict)
@@ -45,7 +44,7 @@ class EffectLog:
             case ev.PlanGenerated() as event:
                 decided, self._decided = self._decided, None
                 if counts:
-                    self._planned(job, event, decided)
+                    self._planned(event, decided)
             case _:
                 pass
         self._mark_unanswered(job)
@@ -74,7 +73,7 @@ class EffectLog:
         invocation = state.invocations[event.invocation_id]
         row: dict[str, Any] = {
             "job_id": job.job_id,
-            "step_index": self._order.get(event.node_id, -1),
+            "step_index": job.places.get(event.node_id, -1),
             "command_id": event.node_id,
             **_called(state),
             "output_hash": event.output_hash or "",
@@ -105,7 +104,7 @@ class EffectLog:
             return
         row: dict[str, Any] = {
             "job_id": job.job_id,
-            "step_index": self._order.get(entry.node.id, -1),
+            "step_index": job.places.get(entry.node.id, -1),
             "command_id": entry.node.id,
             "kind": EffectKind.HUMAN.value,
             "tool_name": entry.node.tool_name,
@@ -154,8 +153,7 @@ class EffectLog:
         if row is not None:
             row.setdefault("decision_snapshot_id", logged.id)
 
-    def _planned(self, job: JobState, event: ev.PlanGenerated, decided: LoggedEvent | None) -> None:
-        self._order = step_indexes(job)
+    def _planned(self, event: ev.PlanGenerated, decided: LoggedEvent | None) -> None:
         if decided is not None:
             self.decisions[event.revision] = decided
 

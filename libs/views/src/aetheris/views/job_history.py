@@ -10,7 +10,7 @@ from typing import Any
 from aetheris.protocol.base.canonical import InvalidArgs, digest
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.references import UnresolvedReference
-from aetheris.protocol.fold.job_log import LoggedEvent, fold_event, logged_events, step_indexes
+from aetheris.protocol.fold.job_log import LoggedEvent, fold_event, logged_events
 from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.fold.state import JobState, KeyState, Settled
 from aetheris.protocol.messages import events as ev
@@ -65,7 +65,6 @@ class JobHistory:
     unchecked: int = 0
     """Calls that could not be derived: a large result is not here."""
     effects: EffectLog = field(default_factory=EffectLog)
-    _order: Mapping[str, int] = field(default_factory=dict)
 
     def take(self, logged: LoggedEvent) -> HistoryEntry:
         """The next event."""
@@ -94,7 +93,6 @@ class JobHistory:
             self.created = logged
         elif isinstance(logged.event, ev.PlanGenerated) and self.job is not None:
             self.plans[logged.event.revision] = logged
-            self._order = step_indexes(self.job)
 
     def _compare(self, job: JobState, logged: LoggedEvent) -> Iterator[Difference]:
         """What this event says otherwise than it follows from those before it."""
@@ -111,7 +109,7 @@ class JobHistory:
             case ev.NodeFinished() as event:
                 yield from self._node(job, logged, event)
             case ev.JobCompleted():
-                missing = [node for node in job.entries if not (_is_done(job, node) or _gone_without(job, node))]
+                missing = [node for node in job.entries if not (_is_done(job, node) or _may_lack(job, node))]
                 if missing and job.terminal is None:
                     yield Difference("incomplete", logged, f"the job is completed, but {missing[0]} is not done")
             case _:
@@ -150,7 +148,7 @@ class JobHistory:
             )
         if settled[1].outcome is Settled.SUCCESS and event.output_hash != settled[1].result_hash:
             yield Difference("output_differs", logged, f"{event.node_id} carries another result than was injected")
-        if event.step_index != self._order.get(event.node_id):
+        if event.step_index != job.places.get(event.node_id):
             yield Difference("step_index_differs", logged, f"{event.node_id} has another place in the plan")
 
 
@@ -177,6 +175,14 @@ def _plan(logged: LoggedEvent, event: ev.PlanGenerated) -> Iterator[Difference]:
 def _is_done(job: JobState, node_id: str) -> bool:
     finished = job.finished.get(node_id)
     return finished is not None and finished.result_type in DONE
+
+
+def _may_lack(job: JobState, node_id: str) -> bool:
+    """A call that a model, or code, goes on without; what became of code's own is told if it has begun."""
+    entry = job.entry(node_id)
+    if entry is None or entry.call is None:
+        return _gone_without(job, node_id)
+    return node_id in job.finished or not any(job.keys[key].invocations for key in job.node_keys.get(node_id, ()))
 
 
 def _gone_without(job: JobState, node_id: str) -> bool:

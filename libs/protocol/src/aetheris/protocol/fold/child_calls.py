@@ -43,6 +43,7 @@ def call_planned(job: JobState, e: ev.CallPlanned, offset: int) -> bool:
         if body.children >= MAX_CHILDREN or not _is_free(job, bodies, node):
             return False
         body.children += 1
+        job.places[node.id] = len(job.places)
         job.entries[node.id] = [PlanEntry(job.revision, node, bodies.pins.get(node.tool or ""), call)]
     elif not _replan(job, bodies, known, call):
         return False

@@ -1,7 +1,7 @@
 """A job's records, one after another: numbered, decoded, folded."""
 
 from collections import abc
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -177,11 +177,6 @@ def moment_of(text: str) -> datetime | None:
     except ValueError:
         return None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
-def step_indexes(job: JobState) -> Mapping[str, int]:
-    """Each node's place in the topological order of the plan in force."""
-    return {node_id: index for index, node_id in enumerate(job.order)}
 
 
 def _repeats(record: Record, counts: bool) -> bytes:

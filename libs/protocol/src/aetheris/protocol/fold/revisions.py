@@ -55,7 +55,7 @@ def planned(job: JobState, e: ev.PlanGenerated, offset: int) -> bool:
     if (undoing or job.stopping is not None) and not _compensates(job, added.nodes):
         return False
     job.compensations += undoing
-    job.tools, job.order = tools, order
+    job.tools, job.places = tools, {node_id: place for place, node_id in enumerate(order)}
     job.plan_hashes.append(e.plan_hash)
     if e.version > 1:
         job.bodies = _bodies(added)

@@ -253,8 +253,8 @@ class JobState:
     created: ev.JobCreated
     tools: dict[str, ToolPin] = field(default_factory=dict)
     entries: dict[str, list[PlanEntry]] = field(default_factory=dict)
-    order: tuple[str, ...] = ()
-    """The nodes of the plan in force, each behind what it needs."""
+    places: dict[str, int] = field(default_factory=dict)
+    """Of each node of the plan in force, behind what it needs; what bodies have planned since comes behind them."""
     plan_hashes: list[str] = field(default_factory=list)
     keys: dict[str, KeyState] = field(default_factory=dict)
     node_keys: dict[str, list[str]] = field(default_factory=dict)

@@ -80,7 +80,7 @@ def reported(progress: JobProgress, node_id: str) -> Iterator[NewEvent]:
     finished = ev.NodeFinished(
         job_id=job.job_id,
         node_id=undone,
-        step_index=progress.graph.step_index[undone],
+        step_index=job.places[undone],
         attempt=state.invocation_count if state is not None else 0,
         result_type=COMPENSATED,
     )

@@ -118,5 +118,5 @@ def _result(progress: JobProgress) -> dict[str, Any]:
 
 
 def _sinks(progress: JobProgress) -> Iterable[str]:
-    successors = progress.graph.successors.items()
-    return (node_id for node_id, followers in successors if not followers and is_done(progress.job, node_id))
+    planned = (node_id for node_id, followers in progress.graph.successors.items() if not followers)
+    return (node_id for node_id in planned if not progress.is_call(node_id) and is_done(progress.job, node_id))

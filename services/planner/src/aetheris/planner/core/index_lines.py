@@ -115,4 +115,4 @@ def _status(progress: JobProgress) -> str:
     if frozen_by(job, None) is not None:
         return "frozen"
     waits = progress.waits and not progress.waits_for_upgrade
-    return "waiting" if waits and not progress.running else "running"
+    return "waiting" if waits and not progress.at_work else "running"

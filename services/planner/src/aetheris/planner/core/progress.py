@@ -26,13 +26,18 @@ from aetheris.protocol.planning.turns import may_go_without
 class Graph:
     """The plan in force, as successors and places."""
 
-    step_index: dict[str, int]
-    """Place in the topological order."""
     declared: dict[str, int]
     """Place in the plan as it was written."""
     successors: dict[str, tuple[str, ...]]
     needed: dict[str, int]
     """How many nodes must be done before it."""
+
+    def add_call(self, node_id: str) -> None:
+        """A body has planned it: it needs nothing, nothing needs it, and the body's plan is the request for it."""
+        if node_id not in self.declared:
+            self.declared[node_id] = len(self.declared)
+            self.successors[node_id] = ()
+            self.needed[node_id] = 0
 
 
 Asking = ev.ApprovalRequested | ev.JobWaiting
@@ -43,7 +48,7 @@ SMALL_REQUEST_BYTES = 8 * 1024
 IndexLine = tuple[str, ListedPause | None, ListedFreeze | None, tuple[OpenRequest, ...], bool]
 """What a job's line of jobs.index says of it: status, pause, freeze, requests; whether it says where records lie."""
 
-NO_GRAPH = Graph({}, {}, {}, {})
+NO_GRAPH = Graph({}, {}, {})
 
 LONG_PAUSE_S = 10.0
 """From so long on a job that only waits for its next try rests, and leaves its room to others; a shorter is work."""
@@ -153,6 +158,12 @@ class JobProgress:
         return bool(self.running or self.parked or self.waiting or self.asking)
 
     @property
+    def at_work(self) -> set[str]:
+        """Of the keys that are started or reopened, those of calls: a body does nothing but wait for its own."""
+        bodies = self.job.bodies
+        return self.running if bodies is None else self.running - {body.key for body in bodies.of.values()}
+
+    @property
     def is_complete(self) -> bool:
         """Whether every node of the plan has ended, and none is to come."""
         return self.answered is None and len(self.ended) == len(self.graph.declared)
@@ -208,6 +219,8 @@ class JobProgress:
             self._follow_node(event)
         elif isinstance(event, ev.PlanGenerated):
             self._follow_plan()
+        elif isinstance(event, ev.CallPlanned):
+            self.graph.add_call(event.node_id)
         elif isinstance(event, (ev.JobWaiting, ev.WaitCompleted)):
             self._follow_wait(event)
 
@@ -230,6 +243,10 @@ class JobProgress:
         if entry is None:
             raise KeyError(node_id)
         return entry
+
+    def is_call(self, node_id: str) -> bool:
+        """Whether a body has planned the node: how it ends is that one's affair, and no end of the job."""
+        return self.entry(node_id).call is not None
 
     def only_reads(self, node_id: str) -> bool:
         """Whether the node leaves nothing behind: then a part of its result is a result like any other."""
@@ -256,7 +273,11 @@ class JobProgress:
         for node_id in self.ended:
             if is_done(self.job, node_id):
                 self._release(node_id)
-        self.ready = [node_id for node_id, count in self.missing.items() if count == 0 and node_id not in self.ended]
+        self.ready = [
+            node_id
+            for node_id, count in self.missing.items()
+            if count == 0 and node_id not in self.ended and not self.is_call(node_id)
+        ]
 
     def _follow_key(self, key: str) -> None:
         state = self.job.keys[key]
@@ -326,7 +347,9 @@ class JobProgress:
         node = self.entry(node_id).node
         if state.outcome is Settled.SUCCESS and node.compensate_with is not None:
             self.committed.append(node_id)
-        if may_go_without(self.job, node_id):
+        if self.is_call(node_id):
+            self.ended.add(node_id)
+        elif may_go_without(self.job, node_id):
             self.ended.add(node_id)
             self.untold.add(node_id)
         elif state.outcome is not Settled.SUCCESS:
@@ -342,7 +365,7 @@ class JobProgress:
     def _follow_node(self, event: ev.NodeFinished) -> None:
         """A node may end without an invocation: a reference that leads nowhere."""
         self.sent.nodes.add(event.node_id)
-        if may_stop(event) and not may_go_without(self.job, event.node_id):
+        if may_stop(event) and not self.is_call(event.node_id) and not may_go_without(self.job, event.node_id):
             self.fail(event.node_id, event.reason or "failed")
 
     def _release(self, node_id: str) -> Sequence[str]:
@@ -371,7 +394,6 @@ def graph_of(job: JobState) -> Graph:
         for earlier in before:
             successors[earlier].append(node_id)
     return Graph(
-        step_index={node_id: index for index, node_id in enumerate(job.order)},
         declared={node_id: index for index, node_id in enumerate(nodes)},
         successors={node_id: tuple(found) for node_id, found in successors.items()},
         needed=needed,

@@ -30,7 +30,7 @@ def node_finished(progress: JobProgress, node_id: str) -> Append | None:
     event = NodeFinished(
         job_id=progress.job.job_id,
         node_id=node_id,
-        step_index=progress.graph.step_index[node_id],
+        step_index=progress.job.places[node_id],
         attempt=state.invocation_count,
         result_type=result_type,
         output_hash=state.result_hash if succeeded else None,
@@ -45,7 +45,7 @@ def unresolvable(progress: JobProgress, node_id: str, reason: str) -> Append:
     event = NodeFinished(
         job_id=progress.job.job_id,
         node_id=node_id,
-        step_index=progress.graph.step_index[node_id],
+        step_index=progress.job.places[node_id],
         attempt=0,
         result_type=Outcome.PERMANENT,
         reason=reason,

@@ -128,7 +128,7 @@ def _rests(progress: JobProgress) -> bool:
     if not progress.waits:
         return False
     as_a_whole = any(node_id is None for _, node_id in job.open_waits)
-    return as_a_whole or (not progress.running and not unstarted(progress))
+    return as_a_whole or (not progress.at_work and not unstarted(progress))
 
 
 def _silence_s(progress: JobProgress, key: str) -> float:
