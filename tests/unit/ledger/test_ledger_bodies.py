@@ -297,3 +297,34 @@ def test_a_stop_ends_the_body_once_its_calls_have_ended() -> None:
     ledger.add(ended("t1", {"n": 1}))
     assert state_of(ledger).outcome is Settled.FAILED
     assert ledger.grants == []
+
+
+def test_a_body_that_has_stopped_runs_again_at_once_and_is_slowed_down_where_it_gets_nowhere() -> None:
+    ledger = workflow(limits=limits(max_tries=5))
+    for number in range(1, 5):
+        ledger.add(over(f"b{number}", "retryable_failure"))
+        assert granted(ledger).count(PARENT) == number
+        ledger.add(body(f"b{number + 1}", token=number + 1, attempt=number))
+    ledger.add(over("b5", "retryable_failure"))
+    assert granted(ledger).count(PARENT) == 4
+    assert state_of(ledger).retry_due is not None
+    ledger.sleep(100)
+    assert granted(ledger).count(PARENT) > 4
+    assert state_of(ledger).status is KeyStatus.REOPENED
+
+
+def test_code_is_accepted_by_a_person_and_what_it_does_not_ask_for_is_waived_for_it_alone() -> None:
+    ledger = workflow()
+    ledger.says(*pair({"n": 1}))
+    ledger.add(ended("t1", {"n": 1}), doubted("b1", "diverged", {"unasked": [named({"n": 1})], "held": []}))
+    execution = execution_id(JOB, PARENT, key_of(PARENT, tool="flow"))
+    ledger.resolve("retry", execution_id=execution, accept_code="c" * 64)
+    (accepted,) = [event for event in ledger.surroundings.log if isinstance(event, ev.WorkflowAccepted)]
+    assert (accepted.code_hash, accepted.waives, accepted.by) == ("c" * 64, (named({"n": 1}),), "bob")
+    assert granted(ledger)[-1] == PARENT
+    bodies = ledger.job.bodies
+    assert bodies is not None
+    for token, code, expected in ((2, "d" * 64, 1), (3, "c" * 64, 0)):
+        ledger.add(body(f"b{token}", token=token, code=code))
+        assert (bodies.of[PARENT].expected > 0) is bool(expected)
+        ledger.lease_lapses()

@@ -451,11 +451,11 @@ def test_a_rejected_key_ends_its_node_though_an_earlier_key_never_started() -> N
 
 def test_the_plan_in_force_keeps_its_order_and_takes_no_node_twice() -> None:
     first = planned(graph({"id": "b", "depends_on": ["a"]}, {"id": "a"}, {"id": "c"}))
-    assert fold(first).order == ("a", "c", "b")
+    assert list(fold(first).places) == ["a", "c", "b"]
     changed = planned(graph({"id": "b"}, {"id": "d"}), 1)
-    assert fold(first, changed).order == ("b", "a", "c", "d")
+    assert list(fold(first, changed).places) == ["b", "a", "c", "d"]
     twice = planned(graph({"id": "d"}, {"id": "b"}, {"id": "b"}), 1)
-    assert (fold(first, twice).revision, fold(first, twice).order) == (0, ("a", "c", "b"))
+    assert (fold(first, twice).revision, list(fold(first, twice).places)) == (0, ["a", "c", "b"])
 
 
 def test_a_decoded_event_is_like_one_that_was_made_and_so_are_its_copies() -> None:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from aetheris.protocol.base.freeze_scope import NAME_LIMIT
 from aetheris.protocol.base.sshsig import MAX_ARMORED
+from aetheris.protocol.base.words import HexDigits
 from aetheris.protocol.plan.forms import NamePattern
 from aetheris.protocol.plan.graph import CorrelationKey, JobOptions
 from aetheris.protocol.plan.prompts import Limits, ModelName, Planning
@@ -109,6 +110,13 @@ class ResolveBody(RequestModel):
     evidence: str = Field(min_length=1, max_length=10_000)
     result: Any = None
     break_glass: bool = False
+    accept_code: HexDigits | None = None
+
+    @model_validator(mode="after")
+    def _accepts_what_runs_again(self) -> "ResolveBody":
+        if self.accept_code is not None and self.verdict != "retry":
+            raise ValueError("accept_code: only with the verdict retry")
+        return self
 
 
 class RespondBody(RequestModel):

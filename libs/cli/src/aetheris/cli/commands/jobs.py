@@ -259,6 +259,10 @@ def resolve(
     not_executed: Annotated[bool, typer.Option("--not-executed", help="It took no effect and never will.")] = False,
     retry: Annotated[bool, typer.Option("--retry", help="Call it again, though it may act twice.")] = False,
     result: Annotated[str | None, typer.Option(help="With --happened: the call's result, as JSON.")] = None,
+    accept_code: Annotated[
+        str | None,
+        typer.Option(help="With --retry, of a workflow: the hash of code that may go on without what was done."),
+    ] = None,
     break_glass: BreakGlass = False,
     who: local.As = None,
     data: local.Data = local.DEFAULT_DATA,
@@ -269,10 +273,20 @@ def resolve(
         verdict = _verdict(happened=happened, not_executed=not_executed, retry=retry)
         if result is not None and verdict != "happened":
             raise CommandError(Exit.BAD_INPUT, "bad_usage", "--result: only with --happened", field="--result")
+        if accept_code is not None and verdict != "retry":
+            raise CommandError(Exit.BAD_INPUT, "bad_usage", "--accept-code: only with --retry", field="--accept-code")
         value = None if result is None else json_value(result, "--result")
         with of_job(job_id, data, who) as (client, job):
             step = step_of(client.job(job), node)
-            answer = client.resolve(job, step, verdict, evidence=evidence, result=value, break_glass=break_glass)
+            answer = client.resolve(
+                job,
+                step,
+                verdict,
+                evidence=evidence,
+                result=value,
+                break_glass=break_glass,
+                accept_code=accept_code,
+            )
         print_answer(answer, as_json=as_json)
 
 

@@ -152,6 +152,8 @@ class Resolve(StepCommand):
     verdict: Literal["happened", "not_executed", "retry"]
     evidence: str
     result: Any = None
+    accept_code: HexDigits | None = None
+    """With a retry of a workflow's code: the hash of code that need not ask for what was done before it."""
 
 
 class Reconcile(JobCommand):

@@ -199,12 +199,15 @@ class AsyncClient:
         evidence: str,
         result: Any = None,
         break_glass: bool = False,
+        accept_code: str | None = None,
     ) -> Commanded:
         """Say what became of a parked step; raises ApiError (Conflict: it is not parked).
 
         `break_glass`: as in `respond`; the evidence says why.
+        `accept_code`: with retry, the hash of a workflow's code that need not ask for what was done before it.
         """
-        call = calls.resolve(job_id, execution_id, verdict, evidence, result, break_glass=break_glass)
+        more = {"result": result, "break_glass": break_glass or None, "accept_code": accept_code}
+        call = calls.resolve(job_id, execution_id, verdict, evidence, more)
         return Commanded.model_validate(await self._send(call))
 
     async def events(self, job_id: str, *, after: int = 0, limit: int = 10_000) -> list[JobEvent]:

@@ -187,14 +187,10 @@ def respond(
     return ApiCall("POST", "/ecs/respond", body)
 
 
-def resolve(
-    job_id: str, execution_id: str, verdict: Verdict, evidence: str, result: Any, *, break_glass: bool
-) -> ApiCall:
+def resolve(job_id: str, execution_id: str, verdict: Verdict, evidence: str, more: Mapping[str, Any]) -> ApiCall:
     """POST /jobs/{id}/contracts/{execution_id}/resolve."""
     path = f"/jobs/{job_id}/contracts/{execution_id}/resolve"
-    return ApiCall(
-        "POST", path, _given(verdict=verdict, evidence=evidence, result=result, break_glass=break_glass or None)
-    )
+    return ApiCall("POST", path, _given(verdict=verdict, evidence=evidence, **more))
 
 
 def release_tool(name: str, reason: str) -> ApiCall:

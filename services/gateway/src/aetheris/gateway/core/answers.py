@@ -130,6 +130,16 @@ def check_resolvable(state: KeyState, verdict: str) -> None:
         raise ConflictProblem("illegal_transition", message, state=status.value)
 
 
+def check_accepts_code(job: JobState, state: KeyState) -> None:
+    """Whether it is a workflow whose code may be accepted.
+
+    Raises:
+        BadRequest: it runs no code of a workflow.
+    """
+    if job.bodies is None or state.node_id not in job.bodies.of:
+        raise BadRequestProblem("bad_request", "accept_code", f"{state.node_id} is no workflow")
+
+
 def check_resolver(job: JobState, state: KeyState, by: RecordedPrincipal, verdict: str) -> None:
     """Whether he is the one to settle it.
 

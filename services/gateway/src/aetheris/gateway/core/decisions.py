@@ -110,6 +110,8 @@ def resolve(execution_id: str, wanted: ResolveBody, caller: Principal, job: JobS
     state = job.begun
     key = _known(answers.key_to_resolve(state, execution_id))
     answers.check_resolvable(state.keys[key], wanted.verdict)
+    if wanted.accept_code is not None:
+        answers.check_accepts_code(state, state.keys[key])
     if wanted.result is not None and has_hidden(state, state.keys[key].node_id):
         raise refusal("result", "x-personal isn't served there: the result of a call with hidden values, in the clear")
     who = caller.speaks(breaks_glass=wanted.break_glass)
@@ -124,6 +126,7 @@ def resolve(execution_id: str, wanted: ResolveBody, caller: Principal, job: JobS
             "verdict": wanted.verdict,
             "evidence": wanted.evidence,
             "result": wanted.result,
+            "accept_code": wanted.accept_code,
             "as_of": job.end - 1,
         }
     )

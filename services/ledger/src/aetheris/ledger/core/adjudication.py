@@ -125,7 +125,8 @@ def again(
         return TimedDecision((settlement.failed(job_key, hurdle.detail),) if hurdle.final else (), again_s)
     if free.until is not None and not is_woken(job.state, free.until):
         return TimedDecision((), float("inf"))  # what it sleeps for hurries it
-    if free.until is None and (free.after_proof or free.paced) and job_key.state.retry_due is None:
+    paced = free.after_proof or free.paced if free.until is None else _gets_nowhere(job, job_key, context)
+    if paced and job_key.state.retry_due is None:
         return _schedule(job_key, free, context, now)
     if not context.may_judge(job):
         return TimedDecision((), float("inf"))  # the next activation hurries it
@@ -148,6 +149,11 @@ def again(
     rules = (rule,) if rule is not None else ()
     granted = _grant((job_key.state.node_id,), rules, job_key, context, None)
     return TimedDecision((granted,), now.mono_s + _rarer(context, free.grants))
+
+
+def _gets_nowhere(job: LiveJob, job_key: JobKey, context: DecisionContext) -> bool:
+    """Whether a body has stopped again and again, and none of its calls has ended meanwhile."""
+    return job.takeovers.get(job_key.state.node_id, 0) >= context.limits.max_tries
 
 
 def _refused_now(job_key: JobKey, context: DecisionContext, facts: Facts, again_s: float) -> TimedDecision | None:
@@ -458,7 +464,7 @@ def _schedule(job_key: JobKey, free: Reopened, context: DecisionContext, now: No
     """A later try; or the end, where it is recorded that the tries took no effect. What is in doubt has its own cap."""
     entry = _entry(job_key)
     retry = entry.node.retry or Retry()
-    if free.after_proof and job_key.state.attempt_count >= retry.max_attempts:
+    if free.after_proof and free.until is None and job_key.state.attempt_count >= retry.max_attempts:
         return TimedDecision(
             (settlement.failed(job_key, job_key.state.reason or "no try is left"),),
             now.mono_s + context.limits.lease_ttl_s,

@@ -10,6 +10,7 @@ from aetheris.ledger.core.settlement import JobKey
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import RejectReason
+from aetheris.protocol.messages.events import Event
 
 
 class BodyCalls:
@@ -29,13 +30,21 @@ class BodyCalls:
         if job.state.bodies is not None and node_id in job.state.bodies.of:
             job.takeovers[node_id] = job.takeovers.get(node_id, 0) + 1
 
-    def slept(self, job: LiveJob, node_id: str) -> None:
-        """A body has gone to sleep: it has not got stuck."""
-        job.takeovers[node_id] = max(0, job.takeovers.get(node_id, 0) - 1)
+    def reopened(self, job: LiveJob, node_id: str, event: Event) -> tuple[str, ...] | None:
+        """A key is free again; what its body sleeps for: for nothing where it only has stopped, None of what is none.
 
-    def retried(self, job: LiveJob, node_id: str) -> None:
-        """A person wants it to run again: from here on it is counted anew."""
-        job.takeovers.pop(node_id, None)
+        Who sleeps has not got stuck, and what a person wants again is counted anew.
+        """
+        if job.state.bodies is None or node_id not in job.state.bodies.of:
+            return None
+        if isinstance(event, ev.InvocationReopened):
+            if event.by == "human":
+                job.takeovers.pop(node_id, None)
+            return None
+        if isinstance(event, ev.ToolInvocationFinished) and event.until is not None:
+            job.takeovers[node_id] = max(0, job.takeovers.get(node_id, 0) - 1)
+            return event.until
+        return ()
 
     def settled(self, job: LiveJob, node_id: str, now: Now) -> None:
         """A node was settled: the body that planned it may have waited for it; a body's calls are over with it."""

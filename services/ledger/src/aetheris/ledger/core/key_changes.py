@@ -60,11 +60,7 @@ class KeyChanges:
         state = job.state.keys[key]
         after_proof = isinstance(event, ev.ToolInvocationFinished)
         paced = isinstance(event, ev.InvocationReopened) and event.by == "policy" and is_reported(state)
-        until = event.until if isinstance(event, ev.ToolInvocationFinished) else None
-        if until is not None:
-            self.bodies.slept(job, state.node_id)
-        elif isinstance(event, ev.InvocationReopened) and event.by == "human":
-            self.bodies.retried(job, state.node_id)
+        until = self.bodies.reopened(job, state.node_id, event)
         job.keys[key] = Reopened(now.mono_s, after_proof, paced, until)
         self._due.put(now.mono_s, Item("key", job.state.job_id, key))
 

@@ -1,9 +1,9 @@
 """The events that the ledger writes about a key, as groups; every one names the invocation it judges."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -220,7 +220,33 @@ def reopened(
 def retry_by_hand(job_key: JobKey, command: Resolve, command_id: str) -> Emit:
     """A human wants another try."""
     evidence = ({"by": command.by, "evidence": command.evidence},)
-    return reopened(job_key, "human", evidence, caused_by=command_id, principal=command.recorded_principal)
+    accepted = (_accepted(job_key, command, command.accept_code, command_id),) if command.accept_code else ()
+    who = command.recorded_principal
+    return reopened(job_key, "human", evidence, *accepted, caused_by=command_id, principal=who)
+
+
+def _accepted(job_key: JobKey, command: Resolve, code_hash: str, command_id: str) -> IdentifiedEvent:
+    """Code of this hash need not ask for what the parked body has said that it does not ask for."""
+    event = ev.WorkflowAccepted(
+        job_id=job_key.job.job_id,
+        node_id=job_key.state.node_id,
+        idempotency_key=job_key.key,
+        invocation_id=job_key.invocation_id,
+        code_hash=code_hash,
+        waives=tuple(_unasked(job_key.state)),
+        by=command.by,
+        principal=command.recorded_principal,
+        evidence=command.evidence,
+        caused_by=command_id,
+    )
+    return written(event, job_key.invocation_id, code_hash, command_id)
+
+
+def _unasked(state: KeyState) -> Iterator[str]:
+    """The calls that a body which has diverged has made before, and does not ask for any more."""
+    for said in state.parked.evidence if state.parked is not None else ():
+        named = cast("dict[str, Any]", said).get("unasked") if isinstance(said, dict) else None
+        yield from (one for one in cast("list[Any]", named) if isinstance(one, str)) if isinstance(named, list) else ()
 
 
 def parked(job_key: JobKey, reason: str, evidence: tuple[Any, ...], *before: IdentifiedEvent) -> Emit:
