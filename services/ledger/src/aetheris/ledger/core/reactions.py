@@ -130,3 +130,5 @@ class Reactions:
         if event.node_id is not None:
             self._due.hurry(job, event.node_id, now)
         self._waits.end(job, event)
+        if event.node_id is not None and job.state.settled_key(event.node_id) is not None:
+            self._bodies.settled(job, event.node_id, now)
