@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +31,8 @@ from aetheris.cli.source import is_file, read_job
 from aetheris.protocol.base.conditions import BadCondition
 from aetheris.protocol.fold.job_log import logged_events
 from aetheris.sdk.client import Client
+from aetheris.sdk.loader import ToolboxError, workflows_in
+from aetheris.sdk.workflows.body_replay import BodyReplay, NoWorkflow, replay_body
 from aetheris.views.call_ledger import ledger_of
 from aetheris.views.job_history import JobHistory, job_history
 from aetheris.views.provenance import EffectFilter, origin
@@ -47,10 +50,17 @@ def replay(
         str | None, typer.Option(help="Up to an event: its id, its number, or a time (by its writer's clock).")
     ] = None,
     step: Annotated[bool, typer.Option("--step", help="Every event, and what it changed.")] = False,
+    code: Annotated[
+        str | None, typer.Option(help="Run this workflow over it, MODULE:FUNCTION; 1 where it would part ways.")
+    ] = None,
+    node: Annotated[str | None, typer.Option(help="Of several nodes of that workflow: which.")] = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
     """Tell a job again from its log, calling nothing; 1 where what is recorded does not follow from it."""
+    if code is not None:
+        _replay_code(target, code, node, data, as_json=as_json)
+        return
     with errors_as_exits(as_json=as_json):
         found = _replay_of(target, to, data, steps=step)
         if as_json:
@@ -134,6 +144,40 @@ def why(
             else:
                 out.print(_tree(one))
     end(Exit.HOLDS if found else Exit.FAILED)
+
+
+def _replay_code(target: str, code: str, node: str | None, data: Path, *, as_json: bool) -> None:
+    with errors_as_exits(as_json=as_json):
+        found = _code_over(target, code, node, data)
+        if as_json:
+            print_json({**asdict(found), "diverges": found.diverges, "first": found.first})
+        else:
+            fields(
+                [
+                    ("node", found.node_id),
+                    ("calls", found.asked),
+                    ("not recorded", len(found.new)),
+                    ("end", found.end),
+                    ("parts ways", found.first),
+                ]
+            )
+    end(Exit.FAILED if found.diverges else Exit.HOLDS)
+
+
+def _code_over(target: str, code: str, node: str | None, data: Path) -> BodyReplay:
+    if not is_file(target):
+        raise CommandError(Exit.BAD_INPUT, "bad_usage", "code is run over an exported bundle or stream", field="--code")
+    records, large = read_job(Path(target), data)
+    try:
+        (workflow,) = workflows_in(code, Path.cwd())
+        return replay_body(workflow, logged_events(records), large, node)
+    except ToolboxError as error:
+        raise CommandError(Exit.BAD_INPUT, "bad_code", str(error), field="--code") from None
+    except ValueError:
+        rule = f"{code}: names no workflow, or several: write MODULE:FUNCTION"
+        raise CommandError(Exit.BAD_INPUT, "bad_code", rule, field="--code") from None
+    except NoWorkflow as error:
+        raise CommandError(Exit.BAD_INPUT, "bad_node", str(error), field="--node") from None
 
 
 def _replay_of(target: str, to: str | None, data: Path, *, steps: bool) -> dict[str, Any]:
