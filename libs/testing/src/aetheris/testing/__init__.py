@@ -15,8 +15,11 @@ from aetheris.testing.faults import (
 )
 from aetheris.testing.memory_system import JobUnderTest, MemorySystem, NotAllowed, NotAsked, PlanRefused
 from aetheris.testing.scripted_model import ScriptedModel, running_model
+from aetheris.testing.workflow_runs import NODE, BodyDiffers, run_workflow
 
 __all__ = [
+    "NODE",
+    "BodyDiffers",
     "FaultNotMet",
     "InjectedFault",
     "JobUnderTest",
@@ -30,6 +33,7 @@ __all__ = [
     "duplicate_delivery",
     "lost_answer",
     "probe_context",
+    "run_workflow",
     "running_model",
     "tool_context",
 ]

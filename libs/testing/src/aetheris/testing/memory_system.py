@@ -7,10 +7,11 @@ one after another, in this process. Not there: Kafka, Redis, HTTP, secrets, veri
 
 import asyncio
 import json
+import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, Literal, cast
 
 from aetheris.gateway.core.problems import BadRequestProblem
@@ -18,9 +19,9 @@ from aetheris.gateway.core.submissions import SubmissionRequest, submit_command
 from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, Role
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import apply
-from aetheris.protocol.fold.state import JobState, KeyState, create_job
+from aetheris.protocol.fold.state import IN_FLIGHT, JobState, KeyState, create_job
 from aetheris.protocol.messages.commands import Cancel, ModelEntry, RegistryEntry, Resolve, Respond, Signal
-from aetheris.protocol.messages.events import JobCreated
+from aetheris.protocol.messages.events import Event, JobCreated
 from aetheris.protocol.planning.approvals import may_not_answer, may_not_resolve, votes_as_recorded
 from aetheris.protocol.planning.invocation import success
 from aetheris.protocol.planning.policy import parse
@@ -29,6 +30,7 @@ from aetheris.runtime.process import policy_file
 from aetheris.sdk.client import Goal, Job, StepView
 from aetheris.sdk.loader import Toolbox
 from aetheris.sdk.tools import AnyTool, Tool
+from aetheris.sdk.workflows.declaration import AnyWorkflow, Workflow
 from aetheris.testing.faults import Armed, InjectedFault, Named
 from aetheris.testing.roles.executor import InMemoryExecutor, Made
 from aetheris.testing.roles.ledger import InMemoryLedger
@@ -109,6 +111,11 @@ class JobUnderTest:
         """The types of its events, in order."""
         return tuple(entry.body.event_type for entry in self._entries)
 
+    @property
+    def log(self) -> Sequence[Event]:
+        """Its events, in order."""
+        return [entry.body for entry in self._entries]
+
     def note(self, entry: Entry) -> None:
         """One more event of it."""
         self._entries.append(entry)
@@ -154,10 +161,12 @@ class MemorySystem:
     """
 
     def __init__(
-        self, *tools: AnyTool | ModuleType, policy: Path | str | None = None, model: Script | None = None
+        self, *tools: AnyTool | AnyWorkflow | ModuleType, policy: Path | str | None = None, model: Script | None = None
     ) -> None:
-        toolbox = Toolbox({one.key: one for one in _tools(tools)})
-        self._registry = {one.name: one for one in map(RegistryEntry.model_validate, toolbox.entries())}
+        toolbox = Toolbox({one.key: one for one in _declared(tools, Tool)})
+        self._workflows: Sequence[AnyWorkflow] = list(_declared(tools, Workflow))
+        entries = [*toolbox.entries(), *(one.registry_entry() for one in self._workflows)]
+        self._registry = {one.name: one for one in map(RegistryEntry.model_validate, entries)}
         self._models: dict[str, ModelEntry] = {}
         self._topics = Topics()
         self._faults = Armed()
@@ -169,8 +178,15 @@ class MemorySystem:
             self._models = {one.name: one for one in planner.registry()}
         self._calls = Calls(toolbox, SystemClock(), Secrets(()), cast("Any", planner), in_the_clear=True)
         rules = parse(policy) if isinstance(policy, str) else policy_file.load(policy)
+        self._signals: dict[str, dict[str, Any]] = {}
+        """By job, what it is still to be told."""
+        self._answers: dict[str, list[Mapping[str, Any] | None]] = {}
+        self.moments = 0
+        """So often the log had grown when everybody had had a turn."""
+        self._seen = 0
+        self._dies: int | None = None
         self._planner = InMemoryPlanner(self._topics)
-        self._ledger = InMemoryLedger(self._topics, rules, self._registry)
+        self._ledger = InMemoryLedger(self._topics, rules, self._registry, self._runs)
         self._verifier = InMemoryVerifier(self._topics, toolbox)
         self._executors = [self._executor()]
 
@@ -180,8 +196,16 @@ class MemorySystem:
         *,
         faults: Iterable[InjectedFault] = (),
         options: Mapping[str, Any] | None = None,
+        signals: Mapping[str, Any] = MappingProxyType({}),
+        answers: Sequence[Mapping[str, Any] | None] = (),
     ) -> JobUnderTest:
         """Submit a plan, or a goal, and go on until the job has ended, or only a human or a signal can let it go on.
+
+        Args:
+            faults: what goes wrong.
+            options: of the job.
+            signals: what it is told, by key, as soon as it waits for that.
+            answers: what it is answered, one after another, as soon as it asks one thing: the fields, or None: no.
 
         Raises:
             PlanRefused: as the gateway would refuse it.
@@ -192,8 +216,10 @@ class MemorySystem:
             self._topics.duplicates = True
             self._executors.append(self._executor())
         job_id = self._topics.fresh("job")
-        self._say(job_id, Topic.JOBS_COMMANDS, self._submission(job_id, plan, options or {}))
-        return self._jobs[job_id]
+        submitted = self._submission(job_id, plan, options or {})
+        self._topics.append(Topic.JOBS_COMMANDS, (self._topics.fresh("command"), submitted))
+        self._signals[job_id], self._answers[job_id] = dict(signals), list(answers)
+        return self._at_rest(job_id)
 
     def approve(
         self, job: JobUnderTest, node: str | None = None, *, data: Mapping[str, Any] | None = None, by: str = APPROVER
@@ -244,16 +270,7 @@ class MemorySystem:
 
     def signal(self, job: JobUnderTest, key: str, payload: Any = None) -> JobUnderTest:
         """Tell a job what a node of it waits for; raises FaultNotMet."""
-        command = Signal(
-            job_id=job.job_id,
-            by=APPROVER,
-            tenant=TENANT,
-            principal=_person(APPROVER),
-            correlation_key=key,
-            payload=payload,
-            as_of=self._as_of,
-        )
-        return self._say(job.job_id, Topic.JOBS_COMMANDS, command)
+        return self._say(job.job_id, Topic.JOBS_COMMANDS, self._signal(job.job_id, key, payload))
 
     def cancel(self, job: JobUnderTest, *, compensate: bool = False) -> JobUnderTest:
         """Ask a job to stop, and perhaps to undo what it did; raises FaultNotMet."""
@@ -269,8 +286,32 @@ class MemorySystem:
         self._topics.now_s = until_s
         asyncio.run(self._settle())
 
+    def shuffle(self, chance: random.Random) -> None:
+        """From here on calls that are under way together end in any order."""
+        for executor in self._executors:
+            executor.order = lambda calls: chance.sample(calls, len(calls))
+
+    def lose_bodies(self, moment: int | None) -> None:
+        """Have the process of workflows' bodies die at one of the moments; None: at none."""
+        self._dies = moment
+
+    def _signal(self, job_id: str, key: str, payload: Any) -> Signal:
+        return Signal(
+            job_id=job_id,
+            by=APPROVER,
+            tenant=TENANT,
+            principal=_person(APPROVER),
+            correlation_key=key,
+            payload=payload,
+            as_of=self._as_of,
+        )
+
+    def _runs(self, key: str) -> bool:
+        return any(executor.runs(key) for executor in self._executors)
+
     def _executor(self) -> InMemoryExecutor:
-        return InMemoryExecutor(self._topics, self._topics.fresh("executor"), self._calls, self._faults, self._made)
+        name = self._topics.fresh("executor")
+        return InMemoryExecutor(self._topics, name, self._calls, self._faults, self._made, workflows=self._workflows)
 
     def _submission(self, job_id: str, plan: Mapping[str, Any] | Path | Goal, options: Mapping[str, Any]) -> Body:
         if isinstance(plan, Path):
@@ -285,11 +326,16 @@ class MemorySystem:
     def _respond(
         self, job: JobUnderTest, node: str | None, action: Action, data: Mapping[str, Any], by: str
     ) -> JobUnderTest:
+        return self._say(job.job_id, Topic.JOBS_COMMANDS, self._response(job, node, action, data, by))
+
+    def _response(
+        self, job: JobUnderTest, node: str | None, action: Action, data: Mapping[str, Any], by: str
+    ) -> Respond:
         step, state = _asked(job, node)
         about = state.waits_for if state.is_waiting else state.requested
         if about is not None:
             _check(may_not_answer(about, action, job.state.created, _person(by), votes_as_recorded(state.votes)))
-        responded = Respond(
+        return Respond(
             job_id=job.job_id,
             by=by,
             tenant=TENANT,
@@ -299,10 +345,12 @@ class MemorySystem:
             data=dict(data),
             as_of=self._as_of,
         )
-        return self._say(job.job_id, Topic.JOBS_COMMANDS, responded)
 
     def _say(self, job_id: str, topic: Topic, body: Body) -> JobUnderTest:
         self._topics.append(topic, (self._topics.fresh("command"), body))
+        return self._at_rest(job_id)
+
+    def _at_rest(self, job_id: str) -> JobUnderTest:
         asyncio.run(self._come_to_rest())
         job = self._jobs[job_id]
         if job.state.terminal is not None:
@@ -320,12 +368,18 @@ class MemorySystem:
             TimeoutError: it does not.
         """
         longest_s = self._topics.now_s + LONGEST_S
-        await self._settle()
+        await self._settle_all()
         while not self._rests() and (due_s := self._ledger.due_s()) is not None:
             self._topics.now_s = max(self._topics.now_s, due_s)
-            await self._settle()
+            await self._settle_all()
             if self._topics.now_s > longest_s:
                 raise TimeoutError(f"a job has not come to rest after {LONGEST_S / 86_400:.0f} days")
+
+    async def _settle_all(self) -> None:
+        """What can be done now; bodies that only wait then are let go of, and begin anew when they can go on."""
+        await self._settle()
+        while self._speak() or any(executor.bodies_fall_asleep() for executor in self._executors):
+            await self._settle()
 
     async def _settle(self) -> None:
         """Everybody's turns, until nobody has anything new."""
@@ -333,6 +387,7 @@ class MemorySystem:
             moved = self._planner.turn()
             moved = self._ledger.turn() or moved
             moved = await self._verifier.turn() or moved
+            self._mark_moment()
             news = [executor.read() for executor in self._executors]
             for executor in self._executors:
                 await executor.act()
@@ -340,6 +395,15 @@ class MemorySystem:
             if not moved and not any(news):
                 return
         raise TimeoutError(f"nobody has come to rest after {_MOST_TURNS} turns")
+
+    def _mark_moment(self) -> None:
+        if self._topics.end(Topic.JOBS_EVENTS) == self._seen:
+            return
+        self._seen = self._topics.end(Topic.JOBS_EVENTS)
+        self.moments += 1
+        if self.moments == self._dies:
+            for executor in self._executors:
+                executor.lose_bodies()
 
     def _fold(self) -> None:
         for entry in self._events.take(Topic.JOBS_EVENTS):
@@ -353,16 +417,38 @@ class MemorySystem:
                     created.job_id, created, [entry], self._made, self._topics.blobs
                 )
 
+    def _speak(self) -> bool:
+        """Tell jobs what they wait for and were to be told; whether there was anything."""
+        said: list[Signal | Respond] = [
+            self._signal(job_id, key, given.pop(key))
+            for job_id, given in self._signals.items()
+            for key in _awaited_keys(self._jobs[job_id].state)
+            if key in given
+        ]
+        for job_id, answers in self._answers.items():
+            if answers and len(self._jobs[job_id].asked) == 1:
+                said.append(self._answered(self._jobs[job_id], answers.pop(0)))
+        for command in said:
+            self._topics.append(Topic.JOBS_COMMANDS, (self._topics.fresh("command"), command))
+        return bool(said)
+
+    def _answered(self, job: JobUnderTest, data: Mapping[str, Any] | None) -> Respond:
+        return self._response(job, None, "reject" if data is None else "approve", data or {}, APPROVER)
+
     def _rests(self) -> bool:
         return all(_rests(job.state) for job in self._jobs.values())
 
 
-def _tools(given: Sequence[AnyTool | ModuleType]) -> Iterator[AnyTool]:
+def _declared(given: Sequence[Any], kind: type[Any]) -> Iterator[Any]:
     for one in given:
-        if isinstance(one, ModuleType):
-            yield from (cast("AnyTool", found) for found in vars(one).values() if isinstance(found, Tool))
-        else:
-            yield one
+        candidates = vars(one).values() if isinstance(one, ModuleType) else (one,)
+        yield from (found for found in candidates if isinstance(found, kind))
+
+
+def _awaited_keys(job: JobState) -> Sequence[str]:
+    """The keys of signals that nodes of a job wait for, or have waited for."""
+    waits = (entries[-1].node.wait for entries in job.entries.values())
+    return [one.key for one in waits if one is not None and one.key is not None]
 
 
 def _rests(job: JobState) -> bool:
@@ -370,7 +456,15 @@ def _rests(job: JobState) -> bool:
     status = job_status(job)
     if job.terminal is not None or status == "paused":
         return True
-    return status == "waiting" and not any(kind in _BY_ITSELF for kind, _ in job.open_waits)
+    if any(kind in _BY_ITSELF for kind, _ in job.open_waits):
+        return False
+    return status == "waiting" or (bool(job.open_waits) and not _is_called(job))
+
+
+def _is_called(job: JobState) -> bool:
+    """Whether something is under way but the code of workflows, which waits for what it has called."""
+    bodies = job.bodies.of if job.bodies is not None else {}
+    return any(one.status in IN_FLIGHT and one.node_id not in bodies for one in job.keys.values())
 
 
 def _asked(job: JobUnderTest, node: str | None) -> tuple[StepView, KeyState]:

@@ -69,7 +69,7 @@ def undo(tool: Any, /, *args: Any, **kwargs: Any) -> UndoCall:
 
 
 @dataclass(frozen=True, slots=True)
-class BodyCalls:
+class ToolCaller:
     """How tools are called from here on; `using` makes one with other options."""
 
     run: BodyRun = field(repr=False)
@@ -143,7 +143,7 @@ class BodyCalls:
         return _returned(self.tools[called] if isinstance(tool, str) else tool, settled.result)
 
 
-class WorkflowContext(BodyCalls):
+class WorkflowContext(ToolCaller):
     """A workflow's calls, times, waits and questions. Each is recorded; none is made twice."""
 
     __slots__ = ()
@@ -165,7 +165,7 @@ class WorkflowContext(BodyCalls):
         undo: UndoCall | None = None,
         timeout: Duration | None = None,
         retry: Retry | None = None,
-    ) -> BodyCalls:
+    ) -> ToolCaller:
         """The same calls with options: `await ctx.using(id="ship").call(ship, order=order_id)`.
 
         Args:
@@ -174,7 +174,7 @@ class WorkflowContext(BodyCalls):
             timeout: shortens the tool's own.
             retry: how often it is tried again after a try that surely took no effect.
         """
-        return BodyCalls(self.run, self.tools, id, undo, _seconds(timeout), retry)
+        return ToolCaller(self.run, self.tools, id, undo, _seconds(timeout), retry)
 
     async def sleep(self, duration: Duration) -> None:
         """Wait; the time goes on whatever dies. The same as asyncio.sleep of so many seconds."""

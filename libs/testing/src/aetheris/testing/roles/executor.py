@@ -2,7 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.canonical import digest
@@ -12,17 +13,24 @@ from aetheris.protocol.base.words import MAX_REMEMBERED, LifeWord, LifeWords
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import WorkerEntry
 from aetheris.protocol.messages.events import Event
+from aetheris.protocol.plan.graph import Kind
+from aetheris.protocol.planning.invocation import Invocation
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
+from aetheris.sdk.workflows.declaration import AnyWorkflow
 from aetheris.testing.faults import Armed, FaultMoment
+from aetheris.testing.roles.bodies import InMemoryBodies
 from aetheris.testing.topics import Entry, TopicReader, Topics
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.grants import ReceivedGrant
 from aetheris.tool_executor.core.partition import Partition, ReadBack
-from aetheris.tool_executor.core.tries import DeclaredInvocation, NodeReport, Worker
+from aetheris.tool_executor.core.tries import CallRefusal, DeclaredInvocation, NodeReport, Worker
 from aetheris.tool_executor.tool_calls import Calls
+from aetheris.tool_executor.workflows import Workflows
 
+_ELSEWHERE = cast("Any", None)
+"""Who runs bodies in another process: nobody, they run here."""
 UNREAD = (ev.CommandCommitted, ev.StateChanged, ev.NodeFinished)
 """As the real edge, it passes over what decides nothing about who may run."""
 
@@ -38,12 +46,20 @@ class Killed(Exception):
 class InMemoryExecutor:
     """One name, and one life after another: who is killed is replaced at once, and the log says that he has ended."""
 
-    def __init__(self, topics: Topics, name: str, calls: Calls, faults: Armed, made: Made) -> None:
+    def __init__(
+        self, topics: Topics, name: str, calls: Calls, faults: Armed, made: Made, *, workflows: Sequence[AnyWorkflow]
+    ) -> None:
         self._topics = topics
         self._name = name
         self._calls = calls
         self._faults = faults
         self._made = made
+        self._workflows = workflows
+        self._known = Workflows()
+        for one in workflows:
+            self._known.add(_ELSEWHERE, one.registry_entry() | {"ref": one.ref})
+        self.order: Callable[[list[ReadBack]], list[ReadBack]] = list
+        """In which order calls come to their ends."""
         self._lived: list[LifeWords] = []
         self._start()
 
@@ -66,17 +82,33 @@ class InMemoryExecutor:
         while (taken := self._core.next_grant()) is not None:
             self._take_up(taken)
         try:
+            self._returned = self.order(self._returned)
             while self._returned:
                 await self._clear(self._returned.pop(0))
+            self._bodies.act()
         except Killed:
             self._start()
+
+    def runs(self, key: str) -> bool:
+        """Whether it runs a workflow under this key."""
+        return self._bodies.runs(key)
+
+    def bodies_fall_asleep(self) -> bool:
+        """Let go of those that only wait; whether there were any."""
+        return self._bodies.fall_asleep()
+
+    def lose_bodies(self) -> None:
+        """The process of the workflows' bodies dies."""
+        self._bodies.lose()
 
     def _start(self) -> None:
         """A life that knows nothing but the log, and what its lock says of those before it."""
         words = LifeWords.of(self._topics.fresh_secret())
         life = words.incarnation
         self._returned: list[ReadBack] = []
-        self._core = Partition(Worker(self._name, life), self._calls.refuses, self._calls.kind)
+        worker = Worker(self._name, life)
+        self._core = Partition(worker, self._refuses, self._calls.kind, code_of=self._known.code)
+        self._bodies = InMemoryBodies(self._topics, self._core, self._workflows, self._append)
         self._reader = TopicReader(self._topics, (Topic.JOBS_EVENTS, Topic.TOOLS_GRANTS))
         for entry in self._reader.take(Topic.JOBS_EVENTS):
             self._evolve(entry)
@@ -84,6 +116,9 @@ class InMemoryExecutor:
         self._lived.append(words)
         entry = WorkerEntry(worker_id=self._name, live=life, ended=ended)
         self._topics.append(Topic.WORKERS, (self._topics.fresh("worker"), entry))
+
+    def _refuses(self, call: Invocation) -> CallRefusal | None:
+        return (self._known if call.entry.node.kind is Kind.WORKFLOW else self._calls).refuses(call)
 
     def _evolve(self, entry: Entry) -> ReadBack | None:
         if isinstance(entry.body, UNREAD):
@@ -104,6 +139,8 @@ class InMemoryExecutor:
         reason = self._core.why_not(reported.invocation) if reported.won else None
         if reason is not None:
             self._append([reports.not_executed(reported.invocation.started, reported.invocation.words, reason)])
+        elif reported.won and reported.invocation.call_words is not None:
+            self._bodies.begin(reported.invocation)
         elif reported.won:
             await self._perform(reported.invocation)
 

@@ -1,7 +1,7 @@
 """The ledger's edge: whether a call may run, what becomes of one in doubt, who is asked."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from aetheris.ledger.core.decisions import Ask, Decision, Emit, Facts, Grant, Now
 from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
@@ -19,8 +19,12 @@ from aetheris.testing.topics import START, TopicReader, Topics
 class InMemoryLedger:
     """The ledger of the only partition; leases are held by who runs, and no effect store is there to look into."""
 
-    def __init__(self, topics: Topics, policy: Policy, registry: Mapping[str, RegistryEntry]) -> None:
+    def __init__(
+        self, topics: Topics, policy: Policy, registry: Mapping[str, RegistryEntry], is_run: Callable[[str], bool]
+    ) -> None:
+        """`is_run`: whether an executor lives that runs a workflow under this key, and so holds its lease."""
         self._topics = topics
+        self._is_run = is_run
         self._reader = TopicReader(topics, (Topic.JOBS_EVENTS, Topic.TOOLS_REQUESTS, Topic.JOBS_COMMANDS))
         self._workers = TopicReader(topics, (Topic.WORKERS,))
         self._ended: dict[WorkerLife, Ended] = {}
@@ -64,7 +68,7 @@ class InMemoryLedger:
     def _decide(self, now: Now) -> None:
         wanted = self._core.to_fetch(now)
         effects = {key: {} for _, key in wanted.effects}
-        facts = Facts(effects, dict.fromkeys(wanted.leases, False), blobs=self._topics.blobs)
+        facts = Facts(effects, {key: self._is_run(key) for key in wanted.leases}, blobs=self._topics.blobs)
         self._write(self._core.decide(facts, now))
         self._core.joined()
         for failure in self._core.unjudged.take():

@@ -1,0 +1,133 @@
+"""The executor's edge for workflows: their bodies run in this process, and are told what the log says."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from aetheris.protocol.base import recordable
+from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.fold.state import JobState, KeyStatus
+from aetheris.protocol.messages.events import Event
+from aetheris.sdk.outcomes import Permanent, Succeeded
+from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, BodyStart, CallSettled, Idle, Lost, Returned
+from aetheris.sdk.workflows.body_replay import settled_call
+from aetheris.sdk.workflows.declaration import AnyWorkflow
+from aetheris.sdk.workflows.local_bodies import LocalBodies
+from aetheris.testing.topics import Topics
+from aetheris.tool_executor.core import reports
+from aetheris.tool_executor.core.body_runs import BodyOutcome, RunningBody, Stop
+from aetheris.tool_executor.core.partition import Partition
+from aetheris.tool_executor.core.tries import DeclaredInvocation
+
+Append = Callable[[Sequence[Event]], None]
+
+
+class InMemoryBodies:
+    """The bodies of one life of an executor."""
+
+    def __init__(self, topics: Topics, core: Partition, workflows: Sequence[AnyWorkflow], append: Append) -> None:
+        self._topics = topics
+        self._core = core
+        self._append = append
+        self._local = LocalBodies(workflows, self._heard)
+        self._runs: dict[str, RunningBody] = {}
+        self._written: set[str] = set()
+        """Those whose end is written, and not read back."""
+
+    def begin(self, invocation: DeclaredInvocation) -> None:
+        """Its `started` has won."""
+        started = invocation.started
+        job = self._core.jobs[started.job_id]
+        run, history = self._core.bodies.begin(job, invocation)
+        self._runs[run.invocation_id] = run
+        workflow = f"{started.tool_name}@{started.tool_version}"
+        start = BodyStart(run.invocation_id, workflow, started.job_id, started.node_id, invocation.call.args)
+        self._local.begin(start, [self._settlement(job, one) for one in history])
+
+    def act(self) -> None:
+        """Tell them what is new, append what they plan, and how they end."""
+        for body, run in list(self._runs.items()):
+            job = self._core.jobs.get(run.invocation.started.job_id)
+            if job is None:
+                self._forget(run)
+                continue
+            while run.news and run.over is None:
+                names, run.news = run.news, []
+                self._local.settled(body, [self._settlement(job, one) for one in names])
+            for node in run.due():
+                event, _ = self._core.plan_call(run, node, self._topics.fresh_secret(), may_start=False)
+                self._append([event])
+            if run.over is not None:
+                self._end(run, run.over, job)
+
+    def runs(self, key: str) -> bool:
+        """Whether one of them has this key."""
+        return any(run.invocation.started.idempotency_key == key for run in self._runs.values())
+
+    def fall_asleep(self) -> bool:
+        """Let go of those that only wait; whether there were any."""
+        awake = [run for run in self._runs.values() if run.over is None]
+        for run in awake:
+            run.sleeps()
+        self.act()
+        return any(run.over is not None for run in awake)
+
+    def lose(self) -> None:
+        """The process of all of them dies."""
+        for body, run in self._runs.items():
+            self._local.drop(body)
+            run.ends(BodyOutcome(stop=Stop.LOST, reason="a test has it die"))
+
+    def _end(self, run: RunningBody, outcome: BodyOutcome, job: JobState) -> None:
+        settled = job.keys[run.invocation.started.idempotency_key].status is KeyStatus.SETTLED
+        if settled:
+            self._forget(run)
+        elif outcome.stop is not None:
+            self._local.stop(run.invocation_id, "cancelled" if outcome.stop is Stop.CANCELLED else "superseded")
+            self._append([_stopped(run.invocation, outcome)])
+            self._forget(run)
+        elif run.end_is_read:
+            run.end_is_read = False  # it was void: a call had begun
+            self._written.discard(run.invocation_id)
+        elif run.may_report(job) and run.invocation_id not in self._written:
+            self._written.add(run.invocation_id)
+            run.invocation.frontier = run.end_frontier
+            self._append(_ended(run.invocation, outcome))
+
+    def _forget(self, run: RunningBody) -> None:
+        self._local.drop(run.invocation_id)
+        self._runs.pop(run.invocation_id, None)
+        self._core.bodies.forget(run.invocation)
+
+    def _settlement(self, job: JobState, node_id: str) -> CallSettled:
+        state = self._core.bodies.state(job, node_id)
+        large = state.result_ref
+        return settled_call(node_id, state, state.result if large is None else self._topics.blobs[large.sha256])
+
+    def _heard(self, said: BodySaid) -> None:
+        run = self._runs[said.body]
+        match said:
+            case Asked(node=node):
+                run.asks(self._core.jobs[run.invocation.started.job_id], node)
+            case Idle(waits_for=awaited):
+                run.idles(awaited)
+            case Returned(result=result):
+                run.ends(BodyOutcome(result=result))
+            case BodyRaised(error_class=error_class, text=text):
+                run.ends(BodyOutcome(error=f"{error_class}: {text}" if text else error_class))
+            case Lost():
+                pass
+
+
+def _stopped(invocation: DeclaredInvocation, outcome: BodyOutcome) -> Event:
+    if outcome.stop is Stop.DIVERGED:
+        return reports.diverged(invocation, outcome.evidence or {})
+    if outcome.stop is Stop.LOST:
+        return reports.body_lost(invocation, outcome.reason or "")
+    return reports.stopped(invocation, f"its body was stopped: {outcome.stop}", outcome.until)
+
+
+def _ended(invocation: DeclaredInvocation, outcome: BodyOutcome) -> Sequence[Any]:
+    if outcome.error is not None:
+        return (reports.unsuccessful(invocation, Permanent(outcome.error)),)
+    result = recordable.result(outcome.result)[0]
+    return reports.succeeded(invocation, Succeeded(outcome.result), digest(result), result)

@@ -1,1 +1,0 @@
-"""Tells people what waits for them (docs/notices.md)."""

@@ -1,1 +1,0 @@
-"""What the notifier decides: pure."""

@@ -1,0 +1,206 @@
+"""Workflows in memory: run on the services' own cores, killed everywhere; and docs/workflows.md, executed."""
+
+import asyncio
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.job_log import LoggedEvent
+from aetheris.sdk import ToolContext, tool
+from aetheris.sdk.outcomes import Failed
+from aetheris.sdk.workflows import OutcomeUnknown, ToolFailed, WorkflowContext, own, undo, workflow
+from aetheris.sdk.workflows.body_replay import NoWorkflow, replay_body
+from aetheris.testing import NODE, BodyDiffers, JobUnderTest, MemorySystem, lost_answer, run_workflow
+from tests.testkit.system import REPOSITORY
+
+pytestmark = pytest.mark.timeout(300)
+MADE: Counter[str] = Counter()
+
+
+@tool(effect_class="idempotent")
+async def pay(ctx: ToolContext, order: str, amount: int) -> str:
+    MADE[ctx.external_key] += 1
+    return f"{order}-{amount}"
+
+
+@tool(effect_class="idempotent")
+async def repay(ctx: ToolContext, payment: str) -> None:
+    MADE[f"{ctx.external_key} {payment}"] += 1
+
+
+@tool(effect_class="pure")
+async def quote(order: str) -> int:
+    return len(order)
+
+
+@tool(effect_class="idempotent")
+async def refuses(order: str) -> None:
+    raise Failed(f"no {order}")
+
+
+TOOLS = [pay, repay, quote, refuses]
+
+
+@workflow(tools=TOOLS)
+async def shop(ctx: WorkflowContext, order: str) -> list[Any]:
+    amounts = await asyncio.gather(*(ctx.call(quote, order=order * n) for n in range(1, 4)))
+    wanted = await ctx.signal("wanted")
+    async with asyncio.timeout(3600):
+        answers = await ctx.approval("Pay?")
+    paid = await ctx.using(id="pay", undo=undo(repay, payment=own())).call(pay, order=order, amount=sum(amounts))
+    try:
+        await ctx.call(refuses, order=order)
+    except ToolFailed as no:
+        refused = no.reason
+    else:
+        refused = ""
+    await ctx.sleep(20 * 86_400)
+    again = [await ctx.call(pay, order=order, amount=1) for _ in range(2)]
+    return [paid, wanted, answers, refused, *again, (await ctx.now()).year]
+
+
+def plan(of: str, **args: Any) -> dict[str, Any]:
+    return {"nodes": [{"id": NODE, "kind": "workflow", "tool": of, "args": args}]}
+
+
+def test_a_workflow_whose_body_dies_anywhere_does_the_same() -> None:
+    job = run_workflow(shop, {"order": "o"}, signals={"wanted": 7}, answers=[{}], crash="everywhere")
+    assert job.status == "completed"
+    assert job.result(NODE) == ["o-6", 7, {}, "no o", "o-1", "o-1", 2026]
+    assert job.calls("pay") == 3
+
+
+def test_one_that_is_asleep_is_woken_by_what_it_waits_for() -> None:
+    system = MemorySystem(shop, *TOOLS)
+    job = system.run(plan("shop", order="o"), answers=[{}])
+    assert job.status != "completed"
+    assert "call_planned" in job.events
+    job = system.signal(job, "wanted", 7)
+    assert job.status == "completed"
+
+
+@pytest.mark.parametrize("what", ["arguments", "order of an effect", "end"])
+def test_code_that_does_something_else_each_time_is_told_by_what_differs(what: str) -> None:
+    runs = Counter[str]()
+
+    @workflow(tools=TOOLS)
+    async def odd(ctx: WorkflowContext) -> int:
+        runs["all"] += 1
+        if what == "arguments":
+            await ctx.using(id="one").call(pay, order="o", amount=runs["all"])
+        elif what == "order of an effect":
+            await ctx.call(pay, order=f"run {runs['all']}", amount=1)
+        await ctx.call(pay, order="o", amount=2)
+        return runs["all"] if what == "end" else 0
+
+    with pytest.raises(BodyDiffers, match=r"odd: its body died at moment \d+ of \d+: .*"):
+        run_workflow(odd, {}, crash="everywhere")
+
+
+def test_what_is_uncaught_fails_the_job_and_what_was_done_is_undone() -> None:
+    @workflow(tools=TOOLS)
+    async def fails(ctx: WorkflowContext) -> None:
+        await ctx.using(undo=undo(repay, payment=own())).call(pay, order="u", amount=1)
+        await ctx.call(refuses, order="u")
+
+    job = run_workflow(fails, {})
+    assert job.status == "failed"
+    assert "ToolFailed" in (job.step(NODE).reason or "")
+
+
+def test_a_lost_answer_is_no_sure_failure() -> None:
+    @tool(effect_class="opaque", irreversible=False, on_in_doubt="fail")
+    def once() -> str:
+        return "done"
+
+    @workflow(tools=[once])
+    async def asks(ctx: WorkflowContext) -> str:
+        try:
+            return await ctx.call(once)
+        except ToolFailed:
+            return "again"
+        except OutcomeUnknown:
+            return "unknown"
+
+    job = MemorySystem(asks, once).run(plan("asks"), faults=[lost_answer(once)])
+    assert job.status == "completed", job.why
+    assert job.result(NODE) == "unknown"
+
+
+def test_fakes_are_called_in_the_place_of_tools() -> None:
+    @workflow(tools=TOOLS)
+    async def pays(ctx: WorkflowContext) -> str:
+        return await ctx.call(pay, order="o", amount=1)
+
+    async def fake(ctx: ToolContext, order: str, amount: int) -> str:
+        return f"fake {ctx.node_id[:4]} {order} {amount}"
+
+    assert run_workflow(pays, {}, fakes={pay: fake}).result(NODE) == "fake pay. o 1"
+
+
+def logged(job: JobUnderTest) -> list[LoggedEvent]:
+    return [
+        LoggedEvent(place, Record(Topic.JOBS_EVENTS, 0, place, 0, None, (), b""), event)
+        for place, event in enumerate(job.log)
+    ]
+
+
+def test_code_is_replayed_over_a_record_and_calls_nothing() -> None:
+    job = run_workflow(shop, {"order": "o"}, signals={"wanted": 7}, answers=[{}])
+    made = MADE.copy()
+    same = replay_body(shop, logged(job), {})
+    assert (same.diverges, same.first, same.end, same.new, same.unasked) == (False, "", "returns", (), ())
+    assert made == MADE
+
+
+def test_a_replay_names_the_first_place_where_code_parts_ways() -> None:
+    @workflow("shop", tools=TOOLS)
+    async def before(ctx: WorkflowContext, order: str) -> str:
+        await ctx.using(id="pay").call(pay, order=order, amount=1)
+        await ctx.call(pay, order=order, amount=2)
+        return order
+
+    @workflow("shop", tools=TOOLS)
+    async def reordered(ctx: WorkflowContext, order: str) -> str:
+        await ctx.call(pay, order=order, amount=2)
+        await ctx.using(id="pay").call(pay, order=order, amount=1)
+        await ctx.call(pay, order=order, amount=3)
+        return order
+
+    @workflow("shop", tools=TOOLS)
+    async def inserted(ctx: WorkflowContext, order: str) -> str:
+        await ctx.call(pay, order="new", amount=9)
+        return await before.function(ctx, order)
+
+    @workflow("shop", tools=TOOLS)
+    async def changed(ctx: WorkflowContext, order: str) -> str:
+        await ctx.using(id="pay").call(pay, order=order, amount=3)
+        return order
+
+    @workflow("shop", tools=TOOLS)
+    async def left_out(ctx: WorkflowContext, order: str) -> str:
+        await ctx.using(id="pay").call(pay, order=order, amount=1)
+        return order
+
+    record = logged(run_workflow(before, {"order": "o"}))
+    assert replay_body(reordered, record, {}).end == "waits"  # for the new call
+    assert not replay_body(reordered, record, {}).diverges
+    assert replay_body(inserted, record, {}).first.startswith(f"{NODE}.pay is recorded, and is not asked for: the code")
+    assert replay_body(changed, record, {}).changed == (f"{NODE}.pay",)
+    assert replay_body(left_out, record, {}).first.endswith("is not asked for: the code returns")
+    with pytest.raises(NoWorkflow):
+        replay_body(shop, [], {})
+
+
+def test_the_page_s_example_runs_and_survives_every_death() -> None:
+    text = (REPOSITORY / "docs" / "workflows.md").read_text()
+    (code,) = re.findall(r"```python\n(from aetheris.*?)```", text, re.DOTALL)
+    names: dict[str, Any] = {"__name__": "shop"}
+    exec(code, names)  # noqa: S102  our own page
+    given = {"order": "o-1", "mail": "ann@example.com"}
+    job = run_workflow(names["handle"], given, signals={"checkout": {"amount": 5}}, crash="everywhere")
+    assert job.result(NODE) == "paid 5 for o-1"
