@@ -328,3 +328,25 @@ def test_code_is_accepted_by_a_person_and_what_it_does_not_ask_for_is_waived_for
         ledger.add(body(f"b{token}", token=token, code=code))
         assert (bodies.of[PARENT].expected > 0) is bool(expected)
         ledger.lease_lapses()
+
+
+def test_a_signal_that_came_before_its_wait_is_kept_for_it_and_no_more_than_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("aetheris.ledger.core.waits.MAX_SIGNALS", 2)
+    ledger = workflow()
+    for number, name in enumerate(("paid", "sent", "much")):
+        ledger.core.hear(signalled(name, number, ledger.job.last_offset), f"cmd-{number}", number)
+        ledger.settle()
+    assert list(ledger.job.signals) == ["paid", "sent"]
+    ledger.says(without_tool(call("b1", node="p.paid", kind="wait", wait={"key": "paid"})))
+    waited = ledger.job.keys[key(ledger, "p.paid")]
+    assert (waited.outcome, waited.result) == (Settled.SUCCESS, 0)
+
+
+def test_a_signal_that_no_code_can_ask_for_any_more_is_not_kept() -> None:
+    ledger = workflow()
+    ledger.add(over("b1", said=NOTHING_RECORDED))
+    ledger.core.hear(signalled("paid", 1, ledger.job.last_offset), "cmd-1", 1)
+    ledger.settle()
+    assert ledger.job.signals == {}

@@ -11,6 +11,9 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Outcome, Via
 from aetheris.protocol.plan.graph import EffectClass
 
+MAX_SIGNALS = 1_000
+"""Keys of signals of a job that are kept although nothing waits for them yet."""
+
 _OWN = frozenset({Via.EXECUTOR, Via.LATE, Via.CATCH_UP})
 
 
@@ -83,6 +86,12 @@ def expected_calls(job: JobState, node_id: str) -> frozenset[str]:
     code = state.started.code if state.started is not None else None
     waived = body.waived.get(code.hash, frozenset[str]()) if code is not None else frozenset[str]()
     return frozenset(one for one in job.entries if one not in waived and _is_recorded(job, one, node_id))
+
+
+def may_await(job: JobState) -> bool:
+    """Whether a body may still ask for a signal that nothing waits for yet."""
+    bodies = job.bodies
+    return bodies is not None and any(job.settled_key(node_id) is None for node_id in bodies.of)
 
 
 def workflow_accepted(job: JobState, e: ev.WorkflowAccepted, offset: int) -> bool:

@@ -9,6 +9,7 @@ from aetheris.protocol.base import recordable
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.principals import RecordedPrincipal
 from aetheris.protocol.base.records import Record
+from aetheris.protocol.fold.bodies import MAX_SIGNALS, may_await
 from aetheris.protocol.fold.job_log import event_type_of
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry
 from aetheris.protocol.messages import events as ev
@@ -168,7 +169,7 @@ def signal_received(
             raise ForbiddenProblem("not_an_approver", refused)
         return None
     waiter = next((entries[-1].node.id for entries in job.entries.values() if _awaits(entries, correlation_key)), None)
-    if waiter is None:
+    if waiter is None and (job.bodies is None or (job.terminal is None and not may_await(job))):
         raise BadRequestProblem("unknown_key", "correlation_key", "no node of the plan waits for it")
     stands = job.signals.get(correlation_key)
     if stands is not None:
@@ -179,7 +180,9 @@ def signal_received(
         raise ended(job.terminal.event_type)
     if job.stopping is not None and job.revision <= job.stopping.up_to_revision:
         raise ConflictProblem("illegal_transition", "the job is stopping")
-    if job.settled_key(waiter) is not None:
+    if waiter is None and len(job.signals) >= MAX_SIGNALS:
+        raise ConflictProblem("too_many_signals", f"{MAX_SIGNALS} signals are kept already")
+    if waiter is not None and job.settled_key(waiter) is not None:
         raise ConflictProblem("illegal_transition", f"{waiter} waits no more")
     return None
 

@@ -9,6 +9,7 @@ from aetheris.ledger.core import settlement
 from aetheris.ledger.core.decisions import Emit, IdentifiedEvent, Now
 from aetheris.ledger.core.settlement import JobKey, written
 from aetheris.protocol.base import recordable
+from aetheris.protocol.fold.bodies import MAX_SIGNALS, may_await
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Respond, Signal
@@ -146,10 +147,15 @@ def kept(job: JobState, command: Signal, command_id: str) -> IdentifiedEvent:
 
 
 def takes(job: JobState, command: Signal) -> bool:
-    """Whether the plan in force has a node that waits for this key, and what is personal of the payload is hidden."""
+    """Whether the plan in force has a node that waits for this key, and what is personal of the payload is hidden.
+
+    What a body has not asked for yet is kept for it, as far as there is room.
+    """
     waits = (entries[-1].node.wait for entries in job.entries.values())
     wait = next((one for one in waits if one is not None and one.key == command.correlation_key), None)
-    return wait is not None and is_hidden(wait, command.payload)
+    if wait is None:
+        return may_await(job) and len(job.signals) < MAX_SIGNALS
+    return is_hidden(wait, command.payload)
 
 
 def longest_s(job: JobState, node_id: str) -> float:
