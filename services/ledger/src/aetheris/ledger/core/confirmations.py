@@ -26,6 +26,9 @@ UNANSWERED: WaitType = "verifier"
 
 def resumed(job: LiveJob, offset: int, context: DecisionContext) -> None:
     """The job goes on again from the event at `offset`: what it did so far is to be confirmed, as it is needed."""
+    if not _has_verifiers(job.state, context):  # so that nothing is looked at in each step of a long job
+        job.resumed = None
+        return
     open_effects = {key for key, _ in _comparable(job.state, job.state.keys, context)}
     job.resumed = Resumed(offset, open_effects) if open_effects else None
 
@@ -40,9 +43,13 @@ def taken_up(job: LiveJob, offset: int, context: DecisionContext, ended: Contain
 
 def builds_on(job: JobState, nodes: Iterable[str], context: DecisionContext) -> bool:
     """Whether nodes build on what the external system can be asked about."""
-    if not any(context.verifies(name, pin.version) for name, pin in job.tools.items()):
+    if not _has_verifiers(job, context):
         return False
     return next(_comparable(job, _needed(job, nodes), context), None) is not None
+
+
+def _has_verifiers(job: JobState, context: DecisionContext) -> bool:
+    return any(context.verifies(name, pin.version) for name, pin in job.tools.items())
 
 
 def observe(
