@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
 from typing import Any, Literal
 
 import httpx
@@ -40,10 +42,35 @@ PEOPLE = (
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[ProxyRig]:
-    with running_proxy_rig(tmp_path_factory.mktemp("proxy")) as rig:
-        with token_files.changed(rig.system.data / "tokens.toml") as entries:
-            entries.extend(PEOPLE)
-        yield rig
+    folder = tmp_path_factory.mktemp("proxy")
+    with served_over_http(folder) as url:
+        others = {"h": {"url": url, "annotations": "trusted"}, "gone": {"command": "no-such-command"}}
+        with running_proxy_rig(folder, **others) as rig:
+            with token_files.changed(rig.system.data / "tokens.toml") as entries:
+                entries.extend(PEOPLE)
+            yield rig
+
+
+@contextmanager
+def served_over_http(folder: Path) -> Generator[str]:
+    """The server of tests on streamable HTTP, with effects of its own; gives its URL."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (folder / "other").mkdir()
+    argv = [sys.executable, "-m", "tests.testkit.mcp_rich_server", str(folder / "other"), str(port)]
+    with subprocess.Popen(argv, cwd=REPOSITORY) as server:
+        try:
+            until(lambda: answers(port), 60)
+            yield f"http://127.0.0.1:{port}/mcp"
+        finally:
+            server.terminate()
+
+
+def answers(port: int) -> bool:
+    """Whether somebody listens."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
 
 
 def text_of(answer: types.CallToolResult) -> str:
@@ -68,12 +95,6 @@ async def test_tools_are_shown_as_registered_and_their_calls_are_jobs(rig: Proxy
 
 
 async def test_all_else_goes_through_as_it_is(rig: ProxyRig) -> None:
-    async def sampled(_context: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
-        (asked,) = params.messages
-        assert isinstance(asked.content, types.TextContent)
-        said = types.TextContent(text=f"{asked.content.text} me")
-        return types.CreateMessageResult(role="assistant", content=said, model="m")
-
     async with rig.agent(mode="legacy", sampling_callback=sampled) as client:
         assert client.server_info is not None
         assert client.server_info.name == "test"
@@ -169,6 +190,35 @@ def test_a_proxy_ends_with_its_client(rig: ProxyRig) -> None:
         assert proxy.wait(30) == 0
 
 
+async def sampled(_context: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
+    """The client's model."""
+    (asked,) = params.messages
+    assert isinstance(asked.content, types.TextContent)
+    said = types.TextContent(text=f"{asked.content.text} me")
+    return types.CreateMessageResult(role="assistant", content=said, model="m")
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_before_a_server_over_http_it_is_the_same(rig: ProxyRig, mode: Any) -> None:
+    text, there = fresh(mode), rig.home.parent / "other"
+    async with rig.agent("--run", text, server="h", mode=mode, sampling_callback=sampled) as client:
+        assert "put" in {tool.name for tool in (await client.list_tools()).tools}
+        for _ in range(2):
+            assert text_of(await client.call_tool("put", {"text": text})) == f"put {text}"
+        assert "first" in str((await client.read_resource("test://one")).contents)
+        if mode == "legacy":
+            assert "who? me" in str((await client.get_prompt("ask")).messages)
+    with rig.listening() as url:
+        async with caller(f"{url}/h/mcp?run={text}", "bot", sampling_callback=sampled) as client:
+            assert text_of(await client.call_tool("put", {"text": text})) == f"put {text}"
+            assert "who? me" in str((await client.get_prompt("ask")).messages)
+        with pytest.raises(BaseExceptionGroup) as gone:
+            async with caller(f"{url}/gone/mcp", "bot"):
+                pass
+        assert gone.group_contains(MCPError)
+    assert [len(effects(there, "put", text)), len(effects(rig.home, "put", text))] == [2, 0], "one in each tenant"
+
+
 INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 0,
@@ -180,22 +230,24 @@ JSON = {"accept": "application/json, text/event-stream"}
 
 
 @asynccontextmanager
-async def caller(url: str, who: str, **headers: str) -> AsyncGenerator[Client]:
+async def caller(url: str, who: str, run: str | None = None, **how: Any) -> AsyncGenerator[Client]:
     """A client over HTTP, by the token of `who`."""
+    headers = headers_of(who) | ({"aetheris-run": run} if run is not None else {})
     async with (
-        httpx2.AsyncClient(headers=headers_of(who) | headers, trust_env=False, timeout=60) as http,
-        Client(streamable_http_client(url, http_client=http)) as client,
+        httpx2.AsyncClient(headers=headers, trust_env=False, timeout=60) as http,
+        Client(streamable_http_client(url, http_client=http), **how) as client,
     ):
         yield client
 
 
 async def test_over_http_a_run_belongs_to_the_tenant_of_the_token(rig: ProxyRig) -> None:
-    text, with_header = fresh("tenants"), {"aetheris-run": "same"}
-    with rig.listening() as url:
+    text = fresh("tenants")
+    with rig.listening() as base:
+        url = f"{base}/t/mcp"
         for who, run in (("bot", f"{url}?run=same"), ("bot", f"{url}?run=same"), ("mallory", f"{url}?run=same")):
             async with caller(run, who) as client:
                 assert text_of(await client.call_tool("issue", {"text": text})) == f"issue {text}"
-        async with caller(url, "bot", **with_header) as client:
+        async with caller(url, "bot", "same") as client:
             again = await client.call_tool("issue", {"text": text})
             assert (again.meta or {})["io.aetheris/already-done"]
         async with caller(url, "bot") as client:
@@ -205,7 +257,8 @@ async def test_over_http_a_run_belongs_to_the_tenant_of_the_token(rig: ProxyRig)
 
 
 def test_over_http_nobody_speaks_without_a_token_from_another_page_or_in_anothers_session(rig: ProxyRig) -> None:
-    with rig.listening("--origin", "https://ours.example") as url, httpx.Client(trust_env=False, timeout=60) as http:
+    with rig.listening("--origin", "https://ours.example") as base, httpx.Client(trust_env=False, timeout=60) as http:
+        url = f"{base}/t/mcp"
 
         def status(body: Any = INITIALIZE, **headers: str) -> int:
             named = {name.replace("_", "-"): value for name, value in headers.items()}

@@ -1,5 +1,6 @@
 """Behind the MCP proxy: an agent on the TypeScript SDK, killed fifty times; the reference server as npm has it."""
 
+import os
 import shutil
 import subprocess
 from collections.abc import Generator
@@ -8,7 +9,10 @@ from pathlib import Path
 import pytest
 from mcp import Client, StdioServerParameters
 
+from aetheris.cli import local
+from tests.testkit.attempts import fresh
 from tests.testkit.mcp_proxies import ProxyRig, killed_flow, running_proxy_rig
+from tests.testkit.mcp_server import effects
 from tests.testkit.system import REPOSITORY
 
 pytestmark = [
@@ -44,6 +48,17 @@ def test_an_agent_of_another_language_is_killed_fifty_times_and_each_effect_is_t
     rig: ProxyRig, node: Path
 ) -> None:
     killed_flow(rig, ["node", str(node / "refund_flow.mjs")], KILLS)
+
+
+def test_an_agent_of_another_language_is_served_over_http(rig: ProxyRig, node: Path) -> None:
+    tag = fresh("http")
+    with rig.listening() as url:
+        argv = ["node", str(node / "refund_flow.mjs"), tag, f"{url}/t/mcp?run={tag}"]
+        env = {**os.environ, "AETHERIS_TOKEN": local.target(rig.system.data).token}
+        for _ in range(2):
+            done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120, check=False)
+            assert done.stdout == "done\n", done.stderr
+    assert [len(effects(rig.home, "issue", f"{what} {tag}")) for what in ("refund", "mail")] == [1, 1]
 
 
 async def test_the_reference_server_is_the_same_behind_the_proxy(rig: ProxyRig, node: Path) -> None:

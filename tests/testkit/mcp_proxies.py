@@ -48,23 +48,23 @@ class ProxyRig:
         return [sys.executable, "-m", "aetheris.cli", *own]
 
     @asynccontextmanager
-    async def agent(self, *options: str, **how: Any) -> AsyncGenerator[Client]:
+    async def agent(self, *options: str, server: str = "t", **how: Any) -> AsyncGenerator[Client]:
         """A client of a proxy of its own."""
-        command, *args = self.command(*options)
-        server = StdioServerParameters(command=command, args=args, env=self.env, cwd=REPOSITORY)
-        async with Client(server, **how) as client:
+        command, *args = self.command(*options, server=server)
+        proxy = StdioServerParameters(command=command, args=args, env=self.env, cwd=REPOSITORY)
+        async with Client(proxy, **how) as client:
             yield client
 
     @contextmanager
     def listening(self, *options: str) -> Generator[str]:
-        """A proxy on HTTP; gives its URL."""
+        """A proxy on HTTP; gives its URL, below which the servers are."""
         argv = [sys.executable, "-m", "aetheris.cli", "mcp", "proxy", "--data", str(self.system.data), *options]
         argv += ["--listen", "127.0.0.1", "--port", "0"]
         env = {**os.environ, **self.env}
         with subprocess.Popen(argv, cwd=REPOSITORY, env=env, stderr=subprocess.PIPE, text=True) as proxy:
             try:
                 assert proxy.stderr is not None
-                yield proxy.stderr.readline().split()[-1]
+                yield proxy.stderr.readline().split()[-1].removesuffix("/t/mcp")
             finally:
                 proxy.terminate()
 

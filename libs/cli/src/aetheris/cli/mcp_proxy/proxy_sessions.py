@@ -24,7 +24,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from aetheris.cli.mcp_proxy.proxied_calls import ProxySettings
 from aetheris.cli.mcp_proxy.proxied_server import ProxiedServer
 from aetheris.cli.mcp_proxy.proxied_tools import Tell
-from aetheris.sdk.client import ApiError, AsyncClient, BadRequest, Forbidden, Unauthorized
+from aetheris.protocol.base.principals import Role
+from aetheris.sdk.client import ApiError, AsyncClient, Unauthorized
 
 MOST_SESSIONS = 1_000
 MOST_SESSIONS_OF_ONE = 100
@@ -196,21 +197,19 @@ class ProxySessions:
 
 
 async def _check_may_call(client: AsyncClient) -> None:
-    """Whether the token's holder may submit jobs: a submission of nothing is refused, and it says for what.
+    """Whether the token's holder may submit jobs.
 
     Raises:
         _Refused.
     """
     try:
-        await client.submit({})
-    except BadRequest:
-        return
+        caller = await client.caller()
     except Unauthorized:
         raise _Refused(401, "the gateway knows no such token", _CHALLENGE) from None
-    except Forbidden:
-        raise _Refused(403, "who has this token may call no tools") from None
     except ApiError as error:
         raise _Refused(503, f"the gateway can't be asked: {error.code}") from None
+    if Role.SUBMIT not in caller.roles:
+        raise _Refused(403, "who has this token may call no tools")
 
 
 def _token(request: Request) -> str:
