@@ -136,7 +136,7 @@ witness-full: setup ## the log of seals before a witness of PyPI, which needs Py
 	@$(RUN)/pytest -m full -v tests/integration/test_third_party_witness.py
 
 openid-full: setup ## tokens of an OpenID provider, installed by npm; a minute
-	@$(RUN)/pytest -m full -v tests/integration/test_openid_provider.py
+	@$(RUN)/pytest -m full -v tests/integration/test_openid_provider.py tests/integration/test_console_openid.py
 
 mcp-full: setup ## the protocol's reference servers and its TypeScript SDK, installed by npm; ten minutes
 	@$(RUN)/pytest -m full -v tests/integration/test_mcp_reference.py tests/integration/test_mcp_proxy_reference.py

@@ -6,9 +6,11 @@ import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import parse_qs
 
 import httpx
 from playwright.sync_api import Browser, BrowserContext, Page
@@ -44,7 +46,17 @@ class StandInGateway(ThreadingHTTPServer):
         """Bytes of a request, where a test wants them just so; or of any other route, by its path."""
         self.said: list[tuple[str, dict[str, Any], bytes]] = []
         """(who, what he said, its bytes), as it came."""
+        self.story: list[dict[str, Any]] = []
+        """The events of the job."""
+        self.listed: list[dict[str, Any]] = []
+        """The jobs of the list."""
+        self.queries: list[str] = []
+        """What was asked beside paths, in order."""
+        self.news = threading.Event()
         self.away = False
+        self.everybody = False
+        """Whether every token is Bob's: who is told of a provider's judges it in tests of his own."""
+        self.bearers: set[str] = set()
 
     @property
     def url(self) -> str:
@@ -96,6 +108,19 @@ class StandInGateway(ThreadingHTTPServer):
         found["request"] |= {"title": "Refund how much?", "description": "Of the order o-1."}
         return id_
 
+    def tell(self, kind: str, **data: Any) -> None:
+        """One more event of the job."""
+        seq = len(self.story) + 1
+        at = datetime(2026, 3, 1, 9, 30, tzinfo=UTC) + timedelta(seconds=seq)
+        named = {"id": f"e-{seq}", "source": "/ledger/0", "subject": JOB, "offset": 100 + seq}
+        self.story.append({"seq": seq, "type": kind, "time": at.isoformat(), **named, "data": {"job_id": JOB, **data}})
+        self.news.set()
+
+    def hold(self, status: str = "running", *steps: dict[str, Any], **more: Any) -> None:
+        """The job as the gateway shows it."""
+        named = {"job_id": JOB, "created_at": TIME, "submitted_by": "agent-7", "tenant": "default"}
+        self.raw[f"/jobs/{JOB}"] = json.dumps({**named, "status": status, "steps": list(steps), **more}).encode()
+
     def decide(self, id_: str, who: str, status: str) -> None:
         """As somebody else decides it meanwhile."""
         decision = {"approved": "approve", "rejected": "reject"}[status]
@@ -114,14 +139,22 @@ class _Answers(BaseHTTPRequestHandler):
 
     def _answer(self, body: bytes) -> None:
         gateway = cast("StandInGateway", self.server)
-        who = gateway.people.get(self.headers.get("authorization", "").removeprefix("Bearer "))
-        path = self.path.removeprefix("/api").partition("?")[0]
+        token = self.headers.get("authorization", "").removeprefix("Bearer ")
+        gateway.bearers.add(token)
+        who = "bob" if gateway.everybody else gateway.people.get(token)
+        path, _, query = self.path.removeprefix("/api").partition("?")
+        gateway.queries.append(f"{path}?{query}")
         if gateway.away:
             self._say(503, _fault("unavailable", "Kafka does not answer"))
         elif who is None:
             self._say(401, _fault("unauthorized", "no such token"))
+        elif self.command == "POST" and path != "/ecs/respond":
+            gateway.said.append((who, {"path": path, **json.loads(body)}, body))
+            self._say(200, {"job_id": JOB, "event": "invocation_resolved"})
         elif self.command == "POST":
             self._responded(gateway, who, body)
+        elif path == f"/jobs/{JOB}/events":
+            self._events(gateway, parse_qs(query))
         else:
             self._shown(gateway, who, path)
 
@@ -132,6 +165,8 @@ class _Answers(BaseHTTPRequestHandler):
         elif path == "/caller":
             roles = [role for role in ROLES if who != "ann" or role != "approve"]
             self._say(200, {"id": who, "tenant": "default", "kind": "person", "roles": roles})
+        elif path == "/jobs":
+            self._say(200, {"jobs": gateway.listed, "cursor": None})
         elif path == "/approvals":
             waits = [_row(one) for one in gateway.requests.values() if one["status"] == "waiting"]
             self._say(200, {"approvals": waits, "cursor": None})
@@ -139,6 +174,24 @@ class _Answers(BaseHTTPRequestHandler):
             self._say(200, gateway.requests[path.removeprefix("/ecs/status/")])
         else:
             self._say(404, _fault("unknown", "there is no such thing"))
+
+    def _events(self, gateway: StandInGateway, asked: Mapping[str, list[str]]) -> None:
+        if self.headers.get("accept") == "text/event-stream":
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.send_header("connection", "close")
+            self.end_headers()
+            last = int(self.headers.get("last-event-id", 0))
+            while not gateway.away:
+                for one in [one for one in gateway.story if one["seq"] > last]:
+                    last = one["seq"]
+                    self.wfile.write(f"id: {last}\ndata: {json.dumps(one)}\n\n".encode())
+                    if one["type"] == "job_sealed":
+                        return
+                gateway.news.wait(0.2)
+            return
+        after, limit = (int(asked.get(name, [default])[0]) for name, default in (("after", "0"), ("limit", "10000")))
+        self._say(200, [one for one in gateway.story if one["seq"] > after][:limit])
 
     def _responded(self, gateway: StandInGateway, who: str, body: bytes) -> None:
         said = json.loads(body)

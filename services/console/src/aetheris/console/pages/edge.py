@@ -17,7 +17,7 @@ from aetheris.console.sessions import PersonSession, Sessions
 from aetheris.sdk.client import ApiError, ResourceNotFound, Unauthorized, Unreachable
 
 _MOST_FIELDS = 2_000
-_PAGES = (("/inbox", "Inbox"),)
+_PAGES = (("/inbox", "Inbox"), ("/jobs", "Jobs"))
 """Where the bar leads."""
 
 Page = Callable[[Request, PersonSession], Awaitable[Response]]
@@ -105,6 +105,11 @@ def not_of_this_session(request: Request, session: PersonSession) -> HTMLRespons
     """The answer to a form that an earlier session's page sent, or no page."""
     says = "This page is of an earlier session. Nothing was sent: look at it again, then press."
     return problem(request, session, 403, "Nothing was sent", says)
+
+
+def quoted(name: str) -> str:
+    """A name as a part of a path of the API: it can be nothing else there."""
+    return quote(name, safe=":")
 
 
 def led(to: str) -> RedirectResponse:

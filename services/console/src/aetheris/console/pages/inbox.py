@@ -3,7 +3,6 @@
 import asyncio
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,6 +21,7 @@ from aetheris.console.pages.edge import (
     page,
     part,
     parts_of,
+    quoted,
     signed_in,
 )
 from aetheris.console.sessions import PersonSession
@@ -212,11 +212,6 @@ async def _shown(request: Request, session: PersonSession, request_id: str) -> S
     if shown.id != request_id:
         raise ApiError("request_differs", "the gateway names another request than was asked for")
     return shown
-
-
-def quoted(name: str) -> str:
-    """A name as a part of a path of the API: it can be nothing else there."""
-    return quote(name, safe=":")
 
 
 ROUTES = [

@@ -1,0 +1,228 @@
+"""Jobs in the console, in a real browser: the list, a job and its timeline, what a parked step became, a proof."""
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.testkit.browser import running_chromium
+from tests.testkit.consoles import (
+    JOB,
+    TIME,
+    RunningConsole,
+    StandInGateway,
+    console_at,
+    serious,
+    stand_in_gateway,
+)
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+
+PARKED = {
+    "node_id": "pay",
+    "tool": "bank.payout",
+    "state": "waiting",
+    "attempts": 2,
+    "effect": "possible",
+    "execution_id": "x-1",
+    "external_id": "aetheris:job-1:pay:0",
+}
+
+expect.set_options(timeout=30_000)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Generator[Browser]:
+    with running_chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def gateway() -> Generator[StandInGateway]:
+    with stand_in_gateway() as running:
+        yield running
+        running.away = True  # ends streams
+
+
+@pytest.fixture
+def console(gateway: StandInGateway, tmp_path: Path) -> Generator[RunningConsole]:
+    running = console_at(tmp_path, gateway.url)
+    with running.up():
+        yield running
+    assert running.trouble == []
+
+
+def opened(console: RunningConsole, browser: Browser, path: str) -> Page:
+    page = console.signed_in(browser, "bob")
+    page.goto(f"{console.url}{path}")
+    return page
+
+
+def test_the_list_is_filtered_by_its_url_and_walked_by_keyboard(
+    gateway: StandInGateway, console: RunningConsole, browser: Browser
+) -> None:
+    gateway.hold()
+    gateway.listed = [
+        {"job_id": one, "status": "running", "created_at": TIME, "submitted_by": "agent\u202e7", "tenant": "default"}
+        for one in (JOB, "job-2")
+    ]
+    page = opened(console, browser, "/jobs?status=running&agent=agent-7&since=2026-03-01")
+    assert serious(page) == []
+    assert "/jobs?status=running&agent=agent-7&since=2026-03-01T00%3A00%3A00Z&limit=100" in gateway.queries
+    assert page.get_by_label("Status").input_value() == "running"
+    assert "agent\\u202e7" in page.locator("table").inner_text()
+    page.get_by_label("Status").select_option("failed")
+    page.get_by_role("button", name="Filter").click()
+    page.wait_for_url("**/jobs?status=failed&agent=agent-7&since=2026-03-01")
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/jobs/{JOB}")
+
+
+def test_a_list_that_is_open_follows(gateway: StandInGateway, console: RunningConsole, browser: Browser) -> None:
+    page = opened(console, browser, "/jobs")
+    assert "No such job" in page.locator("#rows").inner_text()
+    gateway.listed = [{"job_id": JOB, "status": "waiting", "created_at": TIME, "submitted_by": "a", "tenant": "t"}]
+    expect(page.locator("#rows")).to_contain_text(JOB)
+
+
+def test_a_parked_step_is_settled_by_keyboard_with_its_evidence(
+    gateway: StandInGateway, console: RunningConsole, browser: Browser
+) -> None:
+    gateway.hold("waiting", PARKED, why="nobody knows whether pay took effect: look, then say so")
+    page = opened(console, browser, f"/jobs/{JOB}")
+    assert serious(page) == []
+    assert "nobody knows whether pay took effect" in page.locator("#state").inner_text()
+    page.get_by_role("radio", name="It happened").focus()
+    page.keyboard.press("Space")
+    page.get_by_label("How you know").fill("the bank's statement, line 7")
+    page.get_by_label("Its result, as JSON").fill('{"paid": 9007199254740991, "fee": 1.10}')
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/jobs/{JOB}")
+    expect(page.locator(".parked")).to_be_visible()
+    (who, said, raw) = gateway.said[0]
+    assert (who, said["path"]) == ("bob", f"/jobs/{JOB}/contracts/x-1/resolve")
+    assert (said["verdict"], said["evidence"]) == ("happened", "the bank's statement, line 7")
+    assert b'"fee": 1.10' in raw
+    page.get_by_role("radio", name="It happened").check()
+    page.get_by_label("How you know").fill("x")
+    page.get_by_label("Its result, as JSON").fill("{no json")
+    page.get_by_role("button", name="Settle it").click()
+    expect(page.get_by_role("alert")).to_contain_text("is no JSON")
+    assert len(gateway.said) == 1
+
+
+def test_events_come_into_an_open_page_and_each_is_shown_exactly(
+    gateway: StandInGateway, console: RunningConsole, browser: Browser
+) -> None:
+    gateway.hold("running")
+    gateway.tell("job_created")
+    gateway.tell("tool_invocation_started", node_id="pay", worker_id="</span><script>window.pwned=1</script>\u202e")
+    page = opened(console, browser, f"/jobs/{JOB}")
+    expect(page.locator("#timeline a")).to_have_count(2)
+    gateway.hold("completed")
+    gateway.tell("job_completed", result={"amount": 1.5})
+    expect(page.locator("#timeline a")).to_have_count(3)
+    expect(page.locator("#state")).to_contain_text("completed")
+    assert page.evaluate("window.pwned") is None
+    assert "\\u202e" in page.locator("#timeline").inner_text()
+    assert serious(page) == []
+    page.locator("#timeline a").nth(2).focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/jobs/{JOB}/events/3")
+    assert json.loads(page.locator("pre").inner_text()) == gateway.story[2]
+    assert serious(page) == []
+
+
+def test_forty_thousand_events_scroll_and_are_painted_at_once(
+    gateway: StandInGateway, console: RunningConsole, browser: Browser
+) -> None:
+    """Beside a plain page of the same console, since this machine may be busy."""
+    gateway.hold("running")
+    for number in range(40_000):
+        gateway.tell("tool_invocation_started", node_id=f"step-{number}", worker_id="executor-0")
+    page = opened(console, browser, "/jobs")
+    plain_ms = painted_ms(page)
+    page.goto(f"{console.url}/jobs/{JOB}")
+    expect(page.locator("#timeline a").first).to_be_visible()
+    job_ms = painted_ms(page)
+    assert job_ms < 1000 or job_ms < 2 * plain_ms, (job_ms, plain_ms)
+    box = page.locator("#timeline")
+    for rows in range(2_000, 40_001, 2_000):
+        page.wait_for_function(
+            """least => {
+                const box = document.getElementById("timeline");
+                box.scrollTop = box.scrollHeight;
+                return box.firstChild.offsetHeight >= least * 28;
+            }""",
+            arg=rows,
+            polling=50,
+        )
+        assert box.locator("a").count() < 80, "only what is in sight is in the page"
+    expect(page.locator("#timeline-said")).to_have_text("40000 events")
+    slow_ms = slowest_ms(page, "timeline")
+    page.goto(f"{console.url}/jobs")
+    page.evaluate("""() => {
+        const box = document.createElement("div"), inner = document.createElement("div");
+        box.id = "plain";
+        box.style.cssText = "height: 500px; overflow: auto";
+        inner.style.height = "1120000px";
+        box.append(inner);
+        document.body.append(box);
+    }""")
+    plain_ms = slowest_ms(page, "plain")
+    assert slow_ms <= 100 or slow_ms <= 3 * plain_ms, (slow_ms, plain_ms)
+
+
+def painted_ms(page: Page) -> float:
+    """When a page's first text was painted, from when it was asked for."""
+    paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+    return page.wait_for_function(paint).json_value()
+
+
+def slowest_ms(page: Page, box: str) -> float:
+    """The longest that the page stood still while somebody scrolled through all of a box, a frame at a time."""
+    return page.evaluate(
+        """async id => {
+            const slow = [0], box = document.getElementById(id);
+            new PerformanceObserver(list => slow.push(...list.getEntries().map(one => one.duration)))
+                .observe({ entryTypes: ["longtask"] });
+            for (let at = 0; at < box.scrollHeight; at += 20000) {
+                box.scrollTop = at;
+                await new Promise(done => requestAnimationFrame(done));
+            }
+            await new Promise(done => setTimeout(done, 200));
+            return Math.max(...slow);
+        }""",
+        box,
+    )
+
+
+def test_a_job_is_verified_in_place_and_its_evidence_taken_along(
+    gateway: StandInGateway, console: RunningConsole, browser: Browser
+) -> None:
+    gateway.hold("completed")
+    gateway.raw[f"/jobs/{JOB}/verify"] = b'{"ok": true, "ended": true, "seal": {"root": "r"}, "violations": []}'
+    gateway.raw[f"/jobs/{JOB}/evidence"] = b"PK-bundle"
+    gateway.raw[f"/jobs/{JOB}/effects"] = b'{"effects": [{"command_id": "pay", "tool_name": "t", "amount": 1.10}]}'
+    page = opened(console, browser, f"/jobs/{JOB}")
+    page.get_by_role("button", name="Verify it now").click()
+    expect(page.locator("#proof")).to_contain_text("Every rule holds.")
+    page.get_by_text("show", exact=True).click()
+    assert '"amount": 1.10' in page.get_by_label("The effect").inner_text()
+    gateway.raw[f"/jobs/{JOB}/verify"] = b'{"ok": false, "ended": true, "violations": [{"rule": "double_success"}]}'
+    page.get_by_role("button", name="Verify it now").click()
+    expect(page.locator("#proof")).to_contain_text("1 rule is broken.")
+    assert serious(page) == []
+    with page.expect_download() as taken:
+        page.get_by_role("link", name="Export the evidence").click()
+    assert taken.value.suggested_filename == f"{JOB}.zip"
+    assert taken.value.path().read_bytes() == b"PK-bundle"
+
+
+def test_a_job_that_is_not_there_is_told(console: RunningConsole, browser: Browser) -> None:
+    page = opened(console, browser, "/jobs/nobody")
+    assert page.get_by_role("heading", level=1).inner_text() == "Not here"
