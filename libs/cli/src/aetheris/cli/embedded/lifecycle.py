@@ -183,6 +183,7 @@ def _prepare(
         ports.keep("gateway-0-http", int(chosen))
     shared = {"AETHERIS_DATA": str(data), "AETHERIS_VERIFIER_URL": _url("verifier-0", ports)}
     shared["AETHERIS_GATEWAY_URL"] = _url("gateway-0", ports)
+    shared["AETHERIS_CONSOLE_URL"] = _console_url(services, ports)
     shared["AETHERIS_TOOLS_FOLDER"] = outside("AETHERIS_TOOLS_FOLDER") or os.getcwd()
     servers = [
         *_kafka_parts(data, ports, shared, progress, brokers, tuning, guarded=guarded),
@@ -194,7 +195,7 @@ def _prepare(
     ports.check_free()
     make(kept_in(data))  # so that gateway and verifier share one, also where the brokers are others
     kafka_at, redis_at = shared.get("AETHERIS_KAFKA", ""), shared.get("AETHERIS_REDIS", "")
-    return Plan(parts, kafka_at, redis_at, shared["AETHERIS_GATEWAY_URL"], _console_url(services, ports))
+    return Plan(parts, kafka_at, redis_at, shared["AETHERIS_GATEWAY_URL"], shared["AETHERIS_CONSOLE_URL"])
 
 
 def _kafka_parts(  # noqa: PLR0917  what `up` was given, and what it fills in
@@ -240,11 +241,13 @@ def _url(process: str, ports: Ports) -> str:
 
 
 def _console_url(services: Sequence[Service], ports: Ports) -> str:
-    """By the name that passkeys of this machine are for; empty where no console is started."""
+    """By the name that passkeys of this machine are for, where no certificate says another; empty without a console."""
     if not any(service.name == CONSOLE.name for service in services):
         return ""
-    own = outside("AETHERIS_CONSOLE_URL")
-    return own or _url("console-0", ports).replace("127.0.0.1", "localhost")
+    url = _url("console-0", ports)
+    return outside("AETHERIS_CONSOLE_URL") or (
+        url if url.startswith("https:") else url.replace("127.0.0.1", "localhost")
+    )
 
 
 def _supervisor(data: Path) -> tuple[str, ...]:

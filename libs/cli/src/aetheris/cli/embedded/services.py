@@ -44,13 +44,18 @@ SERVICES = (
     Service("verifier", _module("verifier"), http=True, withheld=(*TOOLS, *SUBJECT_KEYS), signs=Party.AUDITOR),
     Service("gateway", _module("gateway"), http=True, signs=Party.GATEWAY),
 )
+_OF_CONSOLE = "AETHERIS_HTTP_KEY"
+"""It speaks https where the others do, by the same certificate."""
 CONSOLE = Service(
     "console",
     _module("console"),
     http=True,
-    withheld=(*KEYS, *SUBJECT_KEYS, *TOOLS, "AETHERIS_KAFKA", "AETHERIS_REDIS", "AETHERIS_INTERNAL_KEY"),
+    withheld=(
+        *(key for key in (*KEYS, *SUBJECT_KEYS) if key != _OF_CONSOLE),
+        *(*TOOLS, "AETHERIS_KAFKA", "AETHERIS_REDIS"),
+    ),
 )
-"""Pages for people: `aetheris up` starts it beside the services; it is told of no broker and no key."""
+"""Pages for people: `aetheris up` starts it beside the services; it is told of no broker, and of no key of theirs."""
 
 
 def outside(name: str) -> str | None:
