@@ -5,7 +5,6 @@ credential as its comment. Nothing in it is secret.
 """
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Mapping
@@ -14,21 +13,16 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from aetheris.cli.console import CommandError, Exit, progress
 from aetheris.cli.page import exact, passkey_page
 from aetheris.cli.page_server import HOST, PageAnswerRefused, PersonalPage, answer, served
-from aetheris.protocol.base.canonical import InvalidArgs, parse
-from aetheris.protocol.base.passkeys import Assertion
+from aetheris.console.core.passkey_answers import PasskeyRefused, challenge_of, signature_by
 from aetheris.protocol.base.sshsig import (
     PASSKEY,
     SshKey,
     SshSignatureInvalid,
-    assertion_signature,
     read_key,
-    read_signature,
-    signed_bytes,
     unbase64,
 )
 from aetheris.protocol.planning.approval_text import NAMESPACE
@@ -39,11 +33,8 @@ NoBrowser = Annotated[
     bool, typer.Option("--no-browser", help="Open no browser: print where the page is, for one on this machine.")
 ]
 
-_HASH = b"sha512"
 _PREFIX = "passkey:"
 _LINE = re.compile(rf'([^ ]+) namespaces="{NAMESPACE}" {re.escape(PASSKEY)} ([^ ]+) {_PREFIX}([A-Za-z0-9_-]+)')
-_HASHED = 32
-"""Bytes of authenticator data that are the host's hash, which is made of the key again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +77,7 @@ def signed(message: bytes, arguments: Mapping[str, Any], own: list[KnownPasskey]
     for line in message.decode().splitlines():
         progress("signs", line)
     keys = {one.credential: one.key for one in own}
-    challenge = signed_bytes(NAMESPACE.encode(), _HASH, message)
+    challenge = challenge_of(message)
     asks = {
         "title": f"{own[0].name} signs",
         "what": "Whatever can't be seen is written as \\u and a number. Sign nothing that you have not read.",
@@ -121,19 +112,10 @@ def signature_of(body: bytes, message: bytes, keys: Mapping[str, SshKey]) -> str
     key = keys.get(str(said.get("id")))
     if key is None or not isinstance(response, dict):
         raise PageAnswerRefused("another passkey signed than was asked")
-    parts = cast("dict[str, Any]", response)
-    data, client_data, der = (_bytes(parts.get(one)) for one in ("authenticatorData", "clientDataJSON", "signature"))
     try:
-        r, s = decode_dss_signature(der)
-        origin = str(parse(client_data).get("origin")).encode()
-        assertion = Assertion(r, s, data[_HASHED:], origin, client_data)
-        made = assertion_signature(key, NAMESPACE, _HASH, assertion)
-        good = read_signature(made).holds(message)
-    except (ValueError, AttributeError, InvalidArgs) as error:
-        raise PageAnswerRefused(f"the signature can't be used: {error}") from None
-    if not good:
-        raise PageAnswerRefused("the passkey signed something else than was asked")
-    return made
+        return signature_by(cast("dict[str, Any]", response), message, key)
+    except PasskeyRefused as refused:
+        raise PageAnswerRefused(str(refused)) from None
 
 
 def json_members(body: bytes) -> dict[str, Any]:
@@ -145,13 +127,6 @@ def json_members(body: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise PageAnswerRefused("the answer is no JSON object")
     return cast("dict[str, Any]", found)
-
-
-def _bytes(text: object) -> bytes:
-    try:
-        return base64.b64decode(f"{text}{'=' * (-len(str(text)) % 4)}", altchars="-_", validate=True)
-    except (binascii.Error, ValueError):
-        raise PageAnswerRefused("the answer is not base64url") from None
 
 
 def base64url(data: bytes) -> str:

@@ -39,7 +39,7 @@ def text(
     if _hash(shown) != found.args_hash:
         message = "the arguments that are shown are not those that would be signed: they are too large, or it is a lie"
         raise CommandError(Exit.FAILED, "arguments_differ", message)
-    request = SignedRequest(**found.model_dump(exclude={"approver"}))
+    request = SignedRequest(**found.model_dump(exclude={"approver", "passkeys"}))
     data_hash = args_hash(arguments(asked, edits)) if action == "edit" else None
     said = ApprovalText(
         asked=request, approver=found.approver, decision=action, data_hash=data_hash, break_glass=break_glass

@@ -394,7 +394,10 @@ class ApprovalPage(ResponseModel):
 
 
 class ToSign(ResponseModel):
-    """What an approver signs of a request, and as whom; what he says of it comes behind (docs/approvals.md)."""
+    """What an approver signs of a request, and as whom; what he says of it comes behind (docs/approvals.md).
+
+    `passkeys`: his that count now, as SSH writes public keys (base64): a page asks them, and knows by them who signed.
+    """
 
     installation: str | None = None
     tenant: str
@@ -408,6 +411,7 @@ class ToSign(ResponseModel):
     policy_hash: str | None = None
     approvals: int
     approver: str
+    passkeys: tuple[str, ...] = ()
 
 
 class AskedBy(ResponseModel):

@@ -89,7 +89,7 @@ class HumanRequests:
         if state is None or found is None:
             raise requests.unknown()
         shown = dict(requests.view(state, *found))
-        signable = signed_answers.to_sign(state, found[0], caller.id)
+        signable = signed_answers.to_sign(state, found[0], caller.id, self._signers, self._clock.now())
         return shown | {"to_sign": signable.model_dump()} if signable is not None else shown
 
     async def standing(self, caller: Principal, raw: bytes) -> RequestStanding:

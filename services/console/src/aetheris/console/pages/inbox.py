@@ -1,8 +1,11 @@
 """The inbox: what waits for a person, shown exactly, and answered for exactly what was seen."""
 
 import asyncio
+import json
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,6 +13,13 @@ from starlette.routing import Route
 
 from aetheris.console.core.exact_json import exactly_read, exactly_written
 from aetheris.console.core.form_answers import PREFIX, FieldRefused, answers_of, inputs_of
+from aetheris.console.core.passkey_answers import (
+    PasskeyRefused,
+    challenge_of,
+    own_passkeys,
+    signature_by_one,
+    text_to_sign,
+)
 from aetheris.console.core.request_context import request_context
 from aetheris.console.core.shown_requests import ShownRequest, shown_request
 from aetheris.console.pages.edge import (
@@ -25,11 +35,11 @@ from aetheris.console.pages.edge import (
     signed_in,
 )
 from aetheris.console.sessions import PersonSession
-from aetheris.protocol.api import ApprovalPage, Job
+from aetheris.protocol.api import Action, ApprovalPage, Job
 from aetheris.sdk.client import ApiError, Unauthorized
 
 _LISTED = 100
-_ACTIONS = {"approve": "approve", "reject": "reject", "edit": "edit", "answer": "approve"}
+_ACTIONS: Mapping[str, Action] = {"approve": "approve", "reject": "reject", "edit": "edit", "answer": "approve"}
 """The button → the word of the API: a form of the plan is answered by its yes."""
 
 
@@ -154,9 +164,12 @@ async def _sent(looked: _Looked, said: _Said, data: dict[str, Any]) -> Response:
     body |= {"data": data} if data else {}
     body |= {"comment": said.comment} if said.comment else {}
     try:
+        body |= _signature(looked, said, body["action"])
         answer = await parts_of(request).gateway.post(session.token, "/ecs/respond", exactly_written(body))
     except Unauthorized:
         raise
+    except PasskeyRefused as refused:
+        return _page_of(looked, said, refused=str(refused), status=400)
     except ApiError as error:
         now = await _shown(request, session, shown.id)
         refused, changed = error.message, now.seen != shown.seen
@@ -166,6 +179,35 @@ async def _sent(looked: _Looked, said: _Said, data: dict[str, Any]) -> Response:
     if next_id:
         return led(f"/inbox/{next_id}?edited=1")
     return led(f"/inbox/{shown.id}" + ("" if answer.get("event") else "?taken=1"))
+
+
+def _signature(looked: _Looked, said: _Said, action: Action) -> dict[str, Any]:
+    """What goes with a word that its rule wants signed; raises PasskeyRefused."""
+    if looked.shown.asked.to_sign is None:
+        return {}
+    try:
+        found: Any = json.loads(one(said.form, "assertion"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise PasskeyRefused("the rule asks for a signature, and nothing was signed: nothing was sent")
+    keys = own_passkeys(looked.shown, str(looked.request.url.hostname))
+    response = cast("dict[str, Any]", found)
+    return {"signature": signature_by_one(response, text_to_sign(looked.shown, action), keys)}
+
+
+def _signs(looked: _Looked) -> tuple[dict[str, str], str]:
+    """(the challenge of each answer, by its button; the text of a yes), where a passkey can sign them."""
+    shown = looked.shown
+    if not shown.is_open or not own_passkeys(shown, str(looked.request.url.hostname)):
+        return {}, ""
+    actions: tuple[Action, ...] = ("approve", "reject")
+    try:
+        texts = {action: text_to_sign(shown, action) for action in actions}
+    except PasskeyRefused:
+        return {}, ""
+    challenges = {action: urlsafe_b64encode(challenge_of(text)).decode() for action, text in texts.items()}
+    return challenges, texts["approve"].decode()
 
 
 def _page_of(
@@ -178,6 +220,7 @@ def _page_of(
     status: int = 200,
 ) -> Response:
     request, shown = looked.request, looked.shown
+    signs, signed_text = _signs(looked)
     return page(
         request,
         "inbox.html",
@@ -187,6 +230,8 @@ def _page_of(
         shown=shown,
         chosen=shown.id,
         inputs=inputs_of(shown.fields, said.form if said is not None and said.action != "approve" else None),
+        signs=signs,
+        signed_text=signed_text,
         editing=said is not None and said.action in ("edit", "preview"),
         comment=said.comment if said is not None else "",
         refused=refused,

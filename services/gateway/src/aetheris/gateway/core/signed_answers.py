@@ -1,5 +1,6 @@
 """Answers that their request wants signed: what is signed, and whether it was, before anything is written."""
 
+import base64
 from dataclasses import asdict
 from datetime import datetime
 
@@ -12,7 +13,13 @@ from aetheris.protocol.base.keys import args_hash
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.forms import AnswerRefused
-from aetheris.protocol.planning.approval_text import ApprovalText, SignatureRefused, signed_request, signing_key
+from aetheris.protocol.planning.approval_text import (
+    NAMESPACE,
+    ApprovalText,
+    SignatureRefused,
+    signed_request,
+    signing_key,
+)
 from aetheris.protocol.planning.approvals import changed_by
 
 
@@ -41,12 +48,14 @@ def signed_by(
         raise ForbiddenProblem("not_signed", str(refused)) from None
 
 
-def to_sign(job: JobState, question: Question, approver: str) -> ToSign | None:
-    """What he would sign of a request; None where it wants none."""
+def to_sign(job: JobState, question: Question, approver: str, signers: AllowedSigners, at: datetime) -> ToSign | None:
+    """What he would sign of a request, and his passkeys that count; None where it wants none."""
     asked = wants_signature(question)
     if asked is None:
         return None
-    return ToSign(**asdict(signed_request(job, question.key, asked)), approver=approver)
+    own = [one.key for one in signers.lines if one.is_for(approver, NAMESPACE) and one.is_valid(at)]
+    passkeys = tuple(base64.b64encode(key.blob).decode() for key in own if key.is_passkey)
+    return ToSign(**asdict(signed_request(job, question.key, asked)), approver=approver, passkeys=passkeys)
 
 
 def _edit_hash(asked: ev.ApprovalRequested, response: HumanResponse) -> str | None:
