@@ -1,29 +1,187 @@
 """Workflows on the whole system: counted outside, killed, taken over, and every job's proof holds."""
 
+import time
 from collections.abc import Generator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.testkit.attempts import fresh
 from tests.testkit.external_flows import flow_node
+from tests.testkit.external_server import until
+from tests.testkit.policies import ASK_IRREVERSIBLE, ruled_by
 from tests.testkit.rig import Rig, running_rig
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
-MODULES = "tests.testkit.external_tools,tests.testkit.external_flows"
+MODULES = "tests.testkit.external_tools,tests.testkit.external_flows,edited_flow"
+
+EDITED = """
+from aetheris.sdk.workflows import WorkflowContext, workflow
+from tests.testkit.external_tools import patient_idempotent, poke_idempotent, poke_pure
+
+@workflow(name="edited", tools=[poke_idempotent, patient_idempotent, poke_pure])
+async def edited(ctx: WorkflowContext, tag: str) -> str:
+{body}
+"""
+FIRST = """
+    await ctx.call(poke_idempotent, tag=tag + "-1")
+    await ctx.call(patient_idempotent, tag=tag + "-2", hold=tag)
+    await ctx.call(poke_idempotent, tag=tag + "-3")
+    return "first"
+"""
+INSERTED = FIRST.replace('tag + "-1")', 'tag + "-0")\n    await ctx.call(poke_idempotent, tag=tag + "-1")')
+APPENDED = FIRST.replace(
+    '    return "first"', '    await ctx.call(poke_idempotent, tag=tag + "-4")\n    return "longer"'
+)
 
 
 @pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
-    with running_rig(tmp_path_factory.mktemp("workflows"), {"AETHERIS_TOOLS": MODULES}) as rig:
+def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a workflow that is edited while it runs."""
+    return tmp_path_factory.mktemp("code") / "edited_flow.py"
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory, code: Path) -> Generator[Rig]:
+    folder = tmp_path_factory.mktemp("workflows")
+    deploy(code, FIRST)
+    env = {"AETHERIS_TOOLS": MODULES, "AETHERIS_TOOLS_FOLDER": str(code.parent), "AETHERIS_WORKFLOW_IDLE_S": "2"}
+    with running_rig(folder, env | ruled_by(folder, ASK_IRREVERSIBLE)) as rig:
         yield rig
+
+
+def deploy(code: Path, body: str) -> None:
+    """What an executor loads that starts from now on."""
+    code.write_text(EDITED.format(body=body))
+
+
+def done(rig: Rig, job: str) -> Any:
+    """What its one workflow returned, once it has completed; and its proof holds."""
+    rig.system.wait_ended([job])
+    view = rig.system.job(job)
+    assert view["status"] == "completed", view
+    rig.system.verified(job)
+    return view["result"]["w"]
+
+
+def each_once(rig: Rig, *tags: str) -> bool:
+    return [rig.external.count(tag) for tag in tags] == [1] * len(tags)
 
 
 def test_a_workflow_runs_to_its_end_and_its_proof_holds(rig: Rig) -> None:
     tag = fresh("flow")
-    job = rig.system.submit(flow_node("w", "chain", {"tag": tag, "steps": 12}))
+    job = rig.system.submit(flow_node("w", "chain", tag=tag, steps=12))
+    assert done(rig, job) == 12
+    assert each_once(rig, *(f"{tag}-{number}" for number in range(12)))
+
+
+def test_calls_at_once_are_made_once_each_and_equal_ones_as_often_as_the_code_says(rig: Rig) -> None:
+    tag = fresh("wide")
+    first = done(rig, rig.system.submit(flow_node("w", "wide", tag=tag, calls=20)))
+    assert each_once(rig, *(f"{tag}-{number}" for number in range(20)), f"{tag}-behind-{first}")
+    assert rig.external.count(f"{tag}-same") == 3
+
+
+def test_a_call_that_fails_is_the_codes_to_catch(rig: Rig) -> None:
+    tag = fresh("declined")
+    assert done(rig, rig.system.submit(flow_node("w", "declined", tag=tag))) == "declined"
+    assert each_once(rig, tag)
+
+
+def test_it_waits_for_a_person_while_everything_is_killed(rig: Rig) -> None:
+    tag = fresh("asks")
+    job = rig.system.submit(flow_node("w", "asks", tag=tag))
+    request = rig.system.wait_asked(job)
+    with rig.system.all_killed():
+        pass
+    rig.system.wait_ready()
+    answer = {"request_id": request["request_id"], "action": "approve"}
+    answered = rig.system.api.post("/ecs/respond", json=answer, headers=rig.system.approver)
+    assert answered.status_code == 200, answered.text
+    assert done(rig, job) == "done"
+    assert each_once(rig, tag, f"{tag}-before", f"{tag}-after")
+    assert len(rig.system.events(job, "approval_requested")) == 1
+
+
+def test_it_waits_for_a_signal_and_for_time_while_everything_is_killed(rig: Rig) -> None:
+    tag = fresh("waits")
+    job = rig.system.submit(flow_node("w", "waits", tag=tag))
+    until(lambda: any(one.get("until") for one in rig.system.data_of(job, "tool_invocation_finished")), 60)
+    with rig.system.all_killed():
+        pass
+    rig.system.wait_ready()
+    until(lambda: rig.system.signal(job, "go", {"a": 1}).status_code == 200, 60)
+    assert done(rig, job) == {"a": 1}
+    assert each_once(rig, tag)
+
+
+def test_a_cancel_stops_it_and_undoes_its_calls_in_reverse(rig: Rig) -> None:
+    tag = fresh("undone")
+    job = rig.system.submit(flow_node("w", "undone", tag=tag))
+    until(lambda: bool(rig.system.events(job, "job_waiting")), 60)
+    assert rig.system.api.post(f"/jobs/{job}/cancel", json={"compensate": True}).status_code == 200
     rig.system.wait_ended([job])
-    view = rig.system.job(job)
-    assert (view["status"], view["result"]) == ("completed", {"w": 12}), view
-    assert [rig.external.count(f"{tag}-{number}") for number in range(12)] == [1] * 12
+    assert rig.system.job(job)["status"] == "cancelled"
     rig.system.verified(job)
+    tags = [effect["tag"] for effect in rig.external.effects() if effect["tag"].startswith(tag)]
+    assert tags == [f"{tag}-a", f"{tag}-b", f"{tag}-undo-b", f"{tag}-undo-a"]
+
+
+def test_code_that_goes_on_behind_what_is_recorded_completes(rig: Rig, code: Path) -> None:
+    tag, job = begun(rig, code)
+    deploy(code, APPENDED)
+    rig.system.kill("executor-0")
+    rig.external.hold(tag).unlink()
+    assert done(rig, job) == "longer"
+    assert each_once(rig, f"{tag}-1", f"{tag}-3", f"{tag}-4")
+
+
+def test_code_that_goes_another_way_stands_still_until_it_is_rolled_back(rig: Rig, code: Path) -> None:
+    tag, job = begun(rig, code)
+    deploy(code, INSERTED)
+    rig.system.kill("executor-0")
+    rig.external.hold(tag).unlink()
+    until(lambda: bool(rig.system.events(job, "invocation_parked")), 60)
+    (doubt,) = rig.system.data_of(job, "invocation_in_doubt")[-1:]
+    assert doubt["error_class"] == "diverged"
+    assert rig.external.count(f"{tag}-0") == 0
+    deploy(code, FIRST)
+    rig.system.kill("executor-0")
+    assert rig.system.resolve(job, "w", "retry").status_code == 200
+    assert done(rig, job) == "first"
+    assert each_once(rig, f"{tag}-1", f"{tag}-3")
+    assert rig.external.count(f"{tag}-0") == 0
+
+
+def begun(rig: Rig, code: Path) -> tuple[str, str]:
+    """A job of the first code, at its second call, which is held."""
+    tag = fresh("edited")
+    deploy(code, FIRST)
+    rig.system.kill("executor-0")
+    rig.external.hold(tag)
+    job = rig.system.submit(flow_node("w", "edited", tag=tag))
+    rig.external.wait_for(1, f"{tag}-2")
+    return tag, job
+
+
+def test_a_body_that_always_dies_at_one_place_stands_still(rig: Rig) -> None:
+    tag = fresh("dies")
+    job = rig.system.submit({**flow_node("w", "dies", tag=tag), "retry": {"backoff_s": 0}})
+    until(lambda: bool(rig.system.events(job, "invocation_parked")), 120)
+    assert each_once(rig, tag)
+
+
+@pytest.mark.timeout(600)
+def test_killed_again_and_again_each_effect_is_there_once(rig: Rig) -> None:
+    tags = [fresh("killed") for _ in range(6)]
+    jobs = [rig.system.submit(flow_node("w", "chain", tag=tag, steps=30, delay_s=0.05)) for tag in tags]
+    for name in ("executor-0", "executor-0", "ledger-0", "executor-0", "planner-0", "executor-0"):
+        time.sleep(0.7)
+        rig.system.kill(name)
+    for tag, job in zip(tags, jobs, strict=True):
+        assert done(rig, job) == 30
+        effects = [rig.external.effects(tag=f"{tag}-{number}") for number in range(30)]
+        assert [len({one["key"] for one in found}) for found in effects] == [1] * 30
+        assert [len(found) for found in effects[1::2]] == [1] * 15  # of what can be asked about, no second try

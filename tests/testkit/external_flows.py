@@ -1,12 +1,20 @@
 """Workflows over the tools of `tests.testkit.external_tools`; load both."""
 
-from collections.abc import Mapping
+import asyncio
+import os
 from typing import Any
 
-from aetheris.sdk.workflows import WorkflowContext, workflow
-from tests.testkit.external_tools import poke_idempotent, poke_probeable, poke_pure
+from aetheris.sdk.workflows import ToolFailed, WorkflowContext, undo, workflow
+from tests.testkit.external_tools import (
+    patient_idempotent,
+    poke_idempotent,
+    poke_irreversible,
+    poke_probeable,
+    poke_pure,
+    poke_refused,
+)
 
-TOOLS = (poke_idempotent, poke_probeable, poke_pure)
+TOOLS = (poke_idempotent, poke_probeable, poke_pure, poke_refused, poke_irreversible, patient_idempotent)
 
 
 @workflow(name="chain", tools=TOOLS)
@@ -20,6 +28,63 @@ async def chain(ctx: WorkflowContext, tag: str, steps: int, delay_s: float = 0) 
     return steps
 
 
-def flow_node(node: str, workflow: str, args: Mapping[str, Any]) -> dict[str, Any]:
+@workflow(name="wide", tools=TOOLS)
+async def wide(ctx: WorkflowContext, tag: str, calls: int) -> int:
+    """So many effects at once, three of them equal, and one behind whichever comes first."""
+    tasks = [asyncio.ensure_future(ctx.call(poke_probeable, tag=f"{tag}-{number}")) for number in range(calls)]
+    tasks += [asyncio.ensure_future(ctx.call(poke_probeable, tag=f"{tag}-same")) for _ in range(3)]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    first = next(place for place, task in enumerate(tasks) if task.done())
+    await ctx.call(poke_idempotent, tag=f"{tag}-behind-{first}")
+    await asyncio.gather(*tasks)
+    return first
+
+
+@workflow(name="declined", tools=TOOLS)
+async def declined(ctx: WorkflowContext, tag: str) -> str:
+    """A call fails, and the code goes another way."""
+    try:
+        await ctx.call(poke_refused)
+    except ToolFailed:
+        await ctx.call(poke_probeable, tag=tag)
+        return "declined"
+    return "done"
+
+
+@workflow(name="asks", tools=TOOLS)
+async def asks(ctx: WorkflowContext, tag: str) -> str:
+    """An effect that a person must allow, between two that nobody need."""
+    await ctx.call(poke_idempotent, tag=f"{tag}-before")
+    await ctx.call(poke_irreversible, tag=tag)
+    await ctx.call(poke_idempotent, tag=f"{tag}-after")
+    return "done"
+
+
+@workflow(name="waits", tools=TOOLS)
+async def waits(ctx: WorkflowContext, tag: str) -> Any:
+    """A signal, some time, and what follows."""
+    said = await ctx.signal("go")
+    await ctx.sleep(1.0)
+    await ctx.call(poke_idempotent, tag=tag)
+    return said
+
+
+@workflow(name="undone", tools=TOOLS)
+async def undone(ctx: WorkflowContext, tag: str) -> None:
+    """Two effects, each with what undoes it, and a signal that never comes."""
+    for name in ("a", "b"):
+        undoing = undo(poke_idempotent, tag=f"{tag}-undo-{name}")
+        await ctx.using(undo=undoing).call(poke_idempotent, tag=f"{tag}-{name}")
+    await ctx.signal("never")
+
+
+@workflow(name="dies", tools=TOOLS)
+async def dies(ctx: WorkflowContext, tag: str) -> None:
+    """Its process dies, always at the same place."""
+    await ctx.call(poke_idempotent, tag=tag)
+    os._exit(3)
+
+
+def flow_node(node: str, flow: str, **args: Any) -> dict[str, Any]:
     """A node of a plan."""
-    return {"id": node, "kind": "workflow", "tool": workflow, "args": dict(args)}
+    return {"id": node, "kind": "workflow", "tool": flow, "args": args}
