@@ -15,7 +15,7 @@ from aetheris.cli.embedded.errors import EmbeddedError
 from aetheris.cli.embedded.jars import cache_folder, corrupt_jars, locked_jars, missing_jars
 from aetheris.cli.embedded.java import find_java
 from aetheris.cli.embedded.ports import Ports
-from aetheris.cli.embedded.probes import http_says, kafka_answers, redis_answers
+from aetheris.cli.embedded.probes import brokers_answer, http_says, redis_answers
 from aetheris.cli.embedded.refusals import reason_in
 from aetheris.cli.embedded.services import outside
 from aetheris.cli.embedded.valkey import server_binary
@@ -86,7 +86,7 @@ def _kafka() -> Iterator[Finding]:
         yield _java()
         yield _jars()
         return
-    ok = kafka_answers(address)
+    ok = brokers_answer(address)
     remedy = "" if ok else "Start that broker, or unset AETHERIS_KAFKA to use the embedded one."
     yield Finding("kafka", ok, f"{address} {'answers' if ok else 'does not answer'}", remedy)
 

@@ -1,25 +1,33 @@
 """Does it answer? One blocking question to a broker, a Redis or a service; never an exception."""
 
+import asyncio
 import http.client
 import json
 import socket
 import ssl
 import struct
+from contextlib import suppress
 from typing import Any, BinaryIO, cast
 from urllib.parse import SplitResult, urlsplit
 
-from aetheris.runtime.kafka.bootstrap import MECHANISM, Login, LoginUnusable, login_of, servers_of
+from aetheris.runtime.base.refusal import StartRefused
+from aetheris.runtime.kafka.bootstrap import PLAIN, Login, LoginUnusable, login_of, servers_of
+from aetheris.runtime.kafka.connection import Disconnected, connect
+from aetheris.runtime.kafka.tls import tls_context
 from aetheris.runtime.kafka.wire import (
     NO_ERROR,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
+    Api,
     error_of,
     framed,
     sasl_handshake,
     sasl_token,
 )
+from aetheris.runtime.process.settings import RuntimeSettings, load
 
 TIMEOUT_S = 2.0
+_METADATA, _INT_BYTES = Api(3, 1), 4
 
 # Metadata request, version 1, correlation id 1, client "aetheris", no topics (Kafka protocol guide).
 _METADATA_REQUEST = struct.pack(">hhih8si", 3, 1, 1, 8, b"aetheris", 0)
@@ -32,6 +40,30 @@ def kafka_answers(bootstrap: str) -> bool:
     except LoginUnusable:
         return False
     return any(_broker_answers(address.strip(), login) for address in servers_of(bootstrap).split(","))
+
+
+def brokers_answer(bootstrap: str) -> bool:
+    """Whether brokers that are others' let us in, by whatever login and TLS the environment says."""
+
+    async def answers(server: str) -> bool:
+        host, _, port = server.strip().rpartition(":")
+        connection = await connect((host, int(port)), tls, login)
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                found = await connection.call(_METADATA, struct.pack(">i", 0))
+        finally:
+            connection.close()
+        return _has_controller(bytes(_INT_BYTES) + found)
+
+    try:
+        login, tls = login_of(bootstrap), tls_context(load(RuntimeSettings))
+    except StartRefused:
+        return False
+    for server in servers_of(bootstrap).split(","):
+        with suppress(Disconnected, TimeoutError, ValueError, struct.error):
+            if asyncio.run(answers(server)):
+                return True
+    return False
 
 
 def redis_answers(url: str) -> bool:
@@ -79,7 +111,7 @@ def _broker_answers(address: str, login: Login | None) -> bool:
         ):
             if login is not None:
                 asked = (
-                    (SASL_HANDSHAKE, sasl_handshake(MECHANISM)),
+                    (SASL_HANDSHAKE, sasl_handshake(PLAIN)),
                     (SASL_AUTHENTICATE, sasl_token(login.token())),
                 )
                 for api, body in asked:

@@ -1,8 +1,9 @@
 """The log on Kafka: records by own requests, the rest by aiokafka (docs/adr/0005-own-requests-for-records.md)."""
 
+from aetheris.runtime.kafka import metadata, refused_tokens
 from aetheris.runtime.kafka.log import KafkaLog
-from aetheris.runtime.kafka.metadata import mend
 
 __all__ = ["KafkaLog"]
 
-mend()
+metadata.mend()
+refused_tokens.mend()

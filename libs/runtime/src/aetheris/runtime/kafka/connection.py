@@ -5,7 +5,7 @@ from collections import deque
 from ssl import SSLContext
 from typing import cast
 
-from aetheris.runtime.kafka.bootstrap import MECHANISM, Login
+from aetheris.runtime.kafka.bootstrap import Login
 from aetheris.runtime.kafka.wire import (
     NO_ERROR,
     SASL_AUTHENTICATE,
@@ -13,6 +13,7 @@ from aetheris.runtime.kafka.wire import (
     Api,
     error_of,
     framed,
+    sasl_answer,
     sasl_handshake,
     sasl_token,
 )
@@ -126,13 +127,19 @@ async def connect(address: Address, tls: SSLContext | None, login: Login | None 
 
 async def _log_in(connection: KafkaConnection, login: Login) -> None:
     """Raises Disconnected: the connection is closed then."""
-    known = NO_ERROR - 1
+    done = False
     try:
-        known = error_of(await connection.call(SASL_HANDSHAKE, sasl_handshake(MECHANISM)))
-        if known == NO_ERROR:
-            known = error_of(await connection.call(SASL_AUTHENTICATE, sasl_token(login.token())))
+        code = error_of(await connection.call(SASL_HANDSHAKE, sasl_handshake(login.mechanism)))
+        authenticator, challenge = login.authenticator(), None
+        while code == NO_ERROR and (said := await authenticator.step(challenge)) is not None:
+            code, challenge = sasl_answer(await connection.call(SASL_AUTHENTICATE, sasl_token(said[0])))
+        done = code == NO_ERROR
+    except (Disconnected, OSError):  # of a timeout, too
+        raise
+    except Exception as error:  # noqa: BLE001  what a provider of tokens or a broker's challenge leads to
+        raise Disconnected(f"the login can't be made: {type(error).__name__}") from None
     finally:
-        if known != NO_ERROR:
+        if not done:
             connection.close()
-    if known != NO_ERROR:
-        raise Disconnected(f"the broker refuses the login: error {known}")
+    if not done:
+        raise Disconnected(f"the broker refuses the login: error {code}")

@@ -90,6 +90,20 @@ def error_of(answer: bytes) -> int:
     return code
 
 
+def sasl_answer(answer: bytes) -> tuple[int, bytes]:
+    """(the code, what the broker says for the next step) of an answer to `sasl_token`.
+
+    Raises:
+        Malformed.
+    """
+    (code,) = _SHORT.unpack_from(answer)
+    (said,) = _SHORT.unpack_from(answer, _SHORT.size)
+    at = 2 * _SHORT.size + max(said, 0)
+    (size,) = _INT.unpack_from(answer, at)
+    at += _INT.size
+    return code, answer[at : at + max(size, 0)]
+
+
 def init_producer_id() -> bytes:
     """Asks for a producer id without a transactional one."""
     return _INIT.pack(_UNKNOWN, 60_000)

@@ -59,7 +59,10 @@ class RuntimeSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="AETHERIS_", frozen=True, extra="ignore")
 
-    kafka: str = Field("localhost:9092", description="Kafka's bootstrap servers, host:port[,host:port][?login=FILE]")
+    kafka: str = Field(
+        "localhost:9092",
+        description="Kafka's bootstrap servers, host:port[,host:port], and behind a ? how to log in",
+    )
     kafka_ca: Path | None = Field(None, description="CA of the brokers (PEM); set: Kafka is spoken over TLS")
     kafka_cert: Path | None = Field(None, description="This process's certificate for Kafka (PEM)")
     kafka_key: Path | None = Field(None, description="The private key of that certificate (PEM)")
