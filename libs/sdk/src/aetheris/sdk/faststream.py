@@ -26,7 +26,9 @@ class FactsMissing(Exception):
     """The log no longer has what this group has not seen: a gap is an error, never a jump."""
 
 
-def job_events(broker: KafkaBroker, group: str, types: Collection[str] = (), prefix: str = "") -> DefaultSubscriber:
+def job_events(
+    broker: KafkaBroker, group: str, types: Collection[str] = (), prefix: str = "", *, member: str | None = None
+) -> DefaultSubscriber:
     """A subscriber to the facts of all jobs, each job's in log order; its handlers take a `Received`.
 
     At least once: what was handled without an error is noted in Kafka under the group's name, which begins with
@@ -37,6 +39,8 @@ def job_events(broker: KafkaBroker, group: str, types: Collection[str] = (), pre
     Args:
         types: only these event types; empty: all.
         prefix: the installation's AETHERIS_PREFIX; it stands before the group's name, too.
+        member: this process's stable name within the group: one that was killed and comes back under it has its
+            partitions at once, and who came under it before is shut out.
 
     Raises:
         ValueError: it is no prefix.
@@ -45,6 +49,7 @@ def job_events(broker: KafkaBroker, group: str, types: Collection[str] = (), pre
     subscriber = broker.subscriber(
         Topic(before + Topics.JOBS_EVENTS, declare=False),
         group_id=before + GROUPS + group,
+        group_instance_id=member,
         auto_offset_reset="earliest",
         listener=places,
         ack_policy=AckPolicy.NACK_ON_ERROR,
