@@ -122,6 +122,7 @@ RIGHTS: Mapping[str, Rights] = {
         (Topic.JOBS_EVENTS, Topic.AUDIT_CHECKPOINTS, Topic.JOBS_ARCHIVE, Topic.JOBS_SEALS),
         (Topic.JOBS_EVENTS,),
     ),
+    "notifier": Rights("aetheris.subscriber.notifier", (Topic.JOBS_EVENTS, Topic.JOBS_INDEX), checks=False),
     "subscriber": Rights(
         "aetheris.subscriber.",
         (Topic.JOBS_EVENTS, Topic.JOBS_SEALS, Topic.LEDGER_RECORDS),

@@ -16,7 +16,7 @@ import yaml
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"
 ADDED = (
-    *("revocations", "archive", "archive-deletion", "hidden-values", "relay", "witness", "console"),
+    *("revocations", "archive", "archive-deletion", "hidden-values", "relay", "witness", "console", "notices"),
     *("openid", "policy", "signers", "limits", "https"),
 )
 """Components that none of our overlays has."""

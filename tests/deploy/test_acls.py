@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -45,7 +46,7 @@ from tests.deploy.secured_brokers import (
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
 from tests.testkit.rig import Rig
-from tests.testkit.services import SERVICES
+from tests.testkit.services import SERVICES, running_service
 from tests.testkit.system import REPOSITORY
 from tests.testkit.tokens import token_of
 
@@ -157,6 +158,24 @@ async def test_each_service_does_its_work(secured: Secured, rig: AclRig) -> None
     done = await asyncio.to_thread(CliRunner().invoke, app, argv, env=env)
     assert done.exit_code == 0, done.output
     assert '"job_completed"' in done.output
+
+
+async def test_the_notifier_reads_by_rights_of_its_own(secured: Secured, rig: AclRig, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(token_of("n"))
+    channel = '[[channels]]\nname = "room"\nkind = "slack"\nsecret = "room@1"\n'
+    (tmp_path / "notices.toml").write_text(f'{channel}[[routes]]\nname = "all"\ntell = ["room"]\n')
+    env = {
+        **secured.env("aetheris-notifier"),
+        "AETHERIS_DATA": str(tmp_path),
+        "AETHERIS_NOTICES": str(tmp_path / "notices.toml"),
+        "AETHERIS_GATEWAY_URL": str(rig.system.api.base_url).removesuffix("/").removesuffix("/api"),
+        "AETHERIS_GATEWAY_TOKEN": str(tmp_path / "token"),
+    }
+    once = {"id": "a", "tool": "once_a_session", "args": {"tag": fresh("once")}}
+    rig.system.wait_asked(rig.system.submit(once, session=fresh("session")), PATIENCE_S)
+    with running_service("notifier", tmp_path, env) as running:
+        # it has read the request, and waits for an executor that can tell somebody
+        await asyncio.to_thread(until, lambda: "invalid_plan" in running.unready("gateway"), PATIENCE_S)
 
 
 def _sealed(rig: AclRig, job: str) -> bool:

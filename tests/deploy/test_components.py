@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from aetheris.cli.app import app
 from aetheris.cli.given import SETTINGS
+from aetheris.notifier.settings import NotifierSettings
 from tests.deploy.manifests import DEPLOY, WHOLE, env, kubectl_needed, ours, settings_of, workloads
 
 pytestmark = kubectl_needed
@@ -78,6 +79,21 @@ def test_the_verifier_reads_what_the_relay_writes_by_one_policy() -> None:
         [volume] = [one for one in pods[service]["volumes"] if one["name"] == "witnesses"]
         assert volume["configMap"] == {"name": "aetheris-witnesses"}
     assert "AETHERIS_SEAL_POLICY" not in env(next(pod for one, pod, _ in ours("production") if one == "verifier"))
+
+
+def test_the_notifier_routes_by_the_file_that_executors_tell_by_and_has_a_token_and_no_key() -> None:
+    pods = {service: pod for service, pod, _ in workloads(WHOLE)}
+    said = env(pods["notifier"])
+    known = {f"AETHERIS_{field.upper()}" for field in NotifierSettings.model_fields}
+    assert {one for one in said if one.startswith("AETHERIS_")} <= known
+    assert said["AETHERIS_NOTICES"]["value"] == env(pods["tool-executor"])["NOTICES_FILE"]["value"]
+    assert said["AETHERIS_GATEWAY_URL"]["value"] == "https://gateway:8080"
+    for service in ("notifier", "tool-executor"):
+        [volume] = [one for one in pods[service]["volumes"] if one["name"] == "notices"]
+        assert volume["configMap"] == {"name": "aetheris-notices"}
+    secrets = {one["secret"]["secretName"] for one in pods["notifier"]["volumes"] if "secret" in one}
+    assert secrets == {"aetheris-notifier-gateway", "aetheris-notifier", "aetheris-cluster-ca-cert"}
+    assert "notifier" not in {service for service, _, _ in workloads("production")}
 
 
 def test_the_witness_is_made_where_it_serves_and_its_commands_are_ours() -> None:

@@ -1,0 +1,1 @@
+"""Tells people what waits for them (docs/notices.md)."""

@@ -1,0 +1,1 @@
+"""What the notifier decides: pure."""
