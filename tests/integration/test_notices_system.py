@@ -166,7 +166,7 @@ def test_told_by_every_channel_with_a_link_and_nothing_that_was_not_asked_for(ri
         until(lambda: any(job in mail for mail in rig.mail.mails()), PATIENCE_S)
         until(lambda: all(rig.web.at(f"/ok/{one}") for one in ("hook", "room", "ntfy")), PATIENCE_S)
     request = rig.system.wait_asked(job)["request_id"]
-    link = f"{CONSOLE}/approvals/{request.replace(':', '%3A')}"
+    link = f"{CONSOLE}/inbox/{request.replace(':', '%3A')}"
     (mail,) = [one for one in rig.mail.mails() if job in one]
     (hook,), (room,), (phone,) = (rig.web.at(f"/ok/{one}") for one in ("hook", "room", "ntfy"))
     for text in (re.sub(r"=\n", "", mail).replace("=3D", "="), *(one.body.decode() for one in (hook, room, phone))):
@@ -241,7 +241,7 @@ def test_what_nobody_knows_is_told_with_its_tool_and_a_restart_knows_it_too(rig:
     (told,) = _at(rig, "/ok/hook", job)
     said = json.loads(told.body)
     assert said["title"] == "In doubt, somebody must say what happened: lost_payout"
-    assert said["link"] == f"{CONSOLE}/jobs/{job}"
+    assert f"Job: {job}" in said["lines"]
     assert rig.system.resolve(job, "lost", "not_executed").status_code == 200
 
 

@@ -64,9 +64,7 @@ def test_an_approval_is_told_with_a_link_and_without_its_arguments() -> None:
     assert node["args"]["secret"] == {"$secret": "room@1"}
     notice = node["args"]["notice"]
     assert notice["title"] == "Approval asked: payout"
-    assert (
-        notice["link"] == f"https://console.example.org/approvals/{request_id('j-1', 'pay', 'k').replace(':', '%3A')}"
-    )
+    assert notice["link"] == f"https://console.example.org/inbox/{request_id('j-1', 'pay', 'k').replace(':', '%3A')}"
     text = json.dumps(notice)
     assert "ada" not in text
     assert "evil" not in text, "nothing that who asks has worded"

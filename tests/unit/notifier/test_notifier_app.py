@@ -12,17 +12,6 @@ def settings(**more: str) -> NotifierSettings:
     return NotifierSettings.model_validate({"notices": "notices.toml", "gateway_token": "token", **more})
 
 
-def servers(**more: str) -> object:
-    return app._broker(settings(**more)).config.broker_config.builder.keywords["bootstrap_servers"]  # pyright: ignore
-
-
-def test_several_brokers_are_several(tmp_path: Path) -> None:
-    login = tmp_path / "login"
-    login.write_text("aetheris:word")
-    assert servers(kafka="a:1,b:2") == ["a:1", "b:2"]
-    assert servers(kafka=f"a:1?login={login}") == ["a:1"]
-
-
 def test_the_token_is_a_credential_that_is_kept_from_tools() -> None:
     assert Path("token") in settings().credential_files
 

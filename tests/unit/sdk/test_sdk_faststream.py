@@ -7,8 +7,10 @@ from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.events import Event, JobCancelled, JobCompleted
-from aetheris.sdk.faststream import job_events
+from aetheris.sdk.faststream import job_events, kafka_broker
 from aetheris.sdk.received import Received
+
+WORD = "word"
 
 
 def fact(event: Event, number: int = 1) -> Draft:
@@ -65,3 +67,8 @@ def test_no_topic_is_made_and_the_group_is_never_a_services() -> None:
     subscriber = job_events(KafkaBroker(), "billing")
     assert [(topic.name, topic.declare) for topic in subscriber.topics] == [(str(Topic.JOBS_EVENTS), False)]
     assert subscriber.group_id == "aetheris.subscriber.billing"
+
+
+def test_several_servers_are_several() -> None:
+    made = kafka_broker("a:1,b:2", user="aetheris", password=WORD)
+    assert made.config.broker_config.builder.keywords["bootstrap_servers"] == ["a:1", "b:2"]  # pyright: ignore

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from ssl import SSLContext
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
@@ -11,6 +12,7 @@ from aiokafka.errors import IllegalStateError, KafkaError
 from faststream import AckPolicy
 from faststream.kafka import KafkaBroker, KafkaMessage, Topic
 from faststream.kafka.subscriber.usecase import DefaultSubscriber
+from faststream.security import BaseSecurity, SASLPlaintext
 
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic as Topics
@@ -24,6 +26,24 @@ _RETRY_S = 0.5
 
 class FactsMissing(Exception):
     """The log no longer has what this group has not seen: a gap is an error, never a jump."""
+
+
+def kafka_broker(
+    servers: str, *, user: str | None = None, password: str = "", tls: SSLContext | None = None
+) -> KafkaBroker:
+    """A broker that logs nothing by itself: what it would log may hold a payload.
+
+    Args:
+        servers: host:port[,host:port]; FastStream takes one text for one server.
+        user, password: where the brokers ask who one is (SASL/PLAIN).
+        tls: who the brokers are, and who we are.
+    """
+    security: BaseSecurity | None = None
+    if user is not None:
+        security = SASLPlaintext(user, password, ssl_context=tls, use_ssl=tls is not None)
+    elif tls is not None:
+        security = BaseSecurity(ssl_context=tls, use_ssl=True)
+    return KafkaBroker(servers.split(","), security=security, logger=None)
 
 
 def job_events(
@@ -121,7 +141,12 @@ class _Places(ConsumerRebalanceListener):
             await asyncio.sleep(_PAUSE_S)
             raise FactsMissing(f"{message.topic}[{message.partition}]: {wanted} to {message.offset - 1} are gone")
         self._next[place] = message.offset + 1
-        return await parse(replace(message, headers=_as_text(message.headers)))
+        return await readable(message, parse)
+
+
+async def readable(message: _Raw, parse: Callable[[_Raw], Awaitable[KafkaMessage]]) -> KafkaMessage:
+    """A parser as FastStream's own, which stumbles over headers that are no text."""
+    return await parse(replace(message, headers=_as_text(message.headers)))
 
 
 async def _noted(consumer: AIOKafkaConsumer, place: TopicPartition) -> int | None:

@@ -5,13 +5,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import structlog
-from faststream.kafka import KafkaBroker
-from faststream.security import BaseSecurity, SASLPlaintext
 
 from aetheris.notifier.core.notice_routes import NoticeRoutes, RoutesFault, parsed
 from aetheris.notifier.handlers import TYPES, NoticeHandler
 from aetheris.notifier.job_facts import JobLogFacts
-from aetheris.notifier.notice_writer import NoticeWriter, NotTaken
+from aetheris.notifier.notice_writer import NoticeWriter
 from aetheris.notifier.settings import NotifierSettings
 from aetheris.protocol.base.faults import placed
 from aetheris.protocol.base.topics import Topic
@@ -27,7 +25,8 @@ from aetheris.runtime.process.health import Health
 from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.telemetry.metrics import Metrics
-from aetheris.sdk.faststream import job_events
+from aetheris.sdk.faststream import job_events, kafka_broker
+from aetheris.sdk.keyed_jobs import KeyedJobs, NotTaken
 from aetheris.sdk.received import Received
 
 GROUP = "notifier"
@@ -48,7 +47,7 @@ async def serve(settings: NotifierSettings, stop: asyncio.Event) -> None:
 
     Raises:
         NoticesUnusable: naming the file, the line and the field.
-        TokenUnreadable, LoginUnusable, TlsUnusable: what the settings name can't be used.
+        LoginUnusable, TlsUnusable: what the settings name can't be used.
         LogGap: the log no longer has what was not read yet.
     """
     routes = _routes(settings)
@@ -58,20 +57,22 @@ async def serve(settings: NotifierSettings, stop: asyncio.Event) -> None:
         closing.callback(metrics.close)
         await health.start(settings.listen, settings.health_port)
         closing.push_async_callback(health.stop)
-        writer = NoticeWriter(settings, metrics)
-        closing.push_async_callback(writer.close)
+        jobs = KeyedJobs(settings.gateway_url, settings.gateway_token, settings.ca)
+        closing.push_async_callback(jobs.close)
         health.add("service", lambda: "is stopping" if stop.is_set() else None)
-        health.add("gateway", writer.unready)
+        health.add("gateway", jobs.unready)
         log = await closing.enter_async_context(_log_of(settings, health, stop))
-        if log is None or not await _until(writer.connect, NotTaken, stop):
+        if log is None or not await _until(jobs.connect, NotTaken, stop):
             return
         index = Table(log, Topic.JOBS_INDEX, JobLines())
         health.add("index", index.unready)
         await index.load()
         history = JobLogReader(log, readers=1)
         closing.push_async_callback(history.close)
-        handler = NoticeHandler(routes, writer, JobLogFacts(index, history), settings.console_url)
-        broker = _broker(settings)
+        handler = NoticeHandler(routes, NoticeWriter(jobs, metrics), JobLogFacts(index, history), settings.console_url)
+        login = login_of(settings.kafka)
+        who = {} if login is None else {"user": login.user, "password": login.password}
+        broker = kafka_broker(servers_of(settings.kafka), tls=tls_context(settings), **who)
 
         @job_events(broker, GROUP, TYPES, settings.prefix, member=member)
         async def happened(fact: Received) -> None:
@@ -119,16 +120,6 @@ async def _until(attempt: Callable[[], Awaitable[None]], failure: type[Exception
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _RETRY_S)
     return False
-
-
-def _broker(settings: NotifierSettings) -> KafkaBroker:
-    tls, login = tls_context(settings), login_of(settings.kafka)
-    security: BaseSecurity | None = None
-    if login is not None:
-        security = SASLPlaintext(login.user, login.password, ssl_context=tls, use_ssl=tls is not None)
-    elif tls is not None:
-        security = BaseSecurity(ssl_context=tls, use_ssl=True)
-    return KafkaBroker(servers_of(settings.kafka).split(","), security=security, logger=None)
 
 
 def _routes(settings: NotifierSettings) -> NoticeRoutes:

@@ -7,8 +7,9 @@ import structlog
 from aetheris.notifier.core import notices
 from aetheris.notifier.core.notice_routes import NoticeRoutes
 from aetheris.notifier.job_facts import FactsUnread, JobLogFacts
-from aetheris.notifier.notice_writer import NoticeWriter, NotTaken
+from aetheris.notifier.notice_writer import NoticeWriter
 from aetheris.protocol.messages.events import Event
+from aetheris.sdk.keyed_jobs import NotTaken
 from aetheris.sdk.received import Received
 
 _log = structlog.get_logger(__name__)

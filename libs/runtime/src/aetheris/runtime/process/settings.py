@@ -140,6 +140,19 @@ class SubjectSettings(RuntimeSettings):
         return (*super().credential_files, *map(Path, named))
 
 
+class SubmitterSettings(RuntimeSettings):
+    """What a service that submits jobs of its own has beside."""
+
+    gateway_url: str = Field("http://127.0.0.1:8080", description="The gateway's HTTP address")
+    gateway_token: Path = Field(description="File with the token that it submits by")
+    ca: Path | None = Field(None, description="CA of the gateway (PEM), where that is called by https")
+
+    @property
+    def credential_files(self) -> tuple[Path, ...]:
+        """With the token."""
+        return (*super().credential_files, self.gateway_token)
+
+
 class ToolSettings(RuntimeSettings):
     """What a service that loads tools has beside."""
 
