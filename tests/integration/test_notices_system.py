@@ -241,7 +241,7 @@ def test_what_nobody_knows_is_told_with_its_tool_and_a_restart_knows_it_too(rig:
     (told,) = _at(rig, "/ok/hook", job)
     said = json.loads(told.body)
     assert said["title"] == "In doubt, somebody must say what happened: lost_payout"
-    assert f"Job: {job}" in said["lines"]
+    assert said["link"] == f"{CONSOLE}/jobs/{job}"
     assert rig.system.resolve(job, "lost", "not_executed").status_code == 200
 
 

@@ -220,10 +220,11 @@ def _lines(matter: HumanMatter, since: str, route: NoticeRoute) -> list[str]:
 
 
 def _link(matter: HumanMatter, console_url: str | None) -> str:
-    """Where a request is looked at, and answered by hand; fetching it changes nothing. Of all else: nothing."""
-    if not console_url or matter.request is None:
+    """Where it is looked at, and answered by hand; fetching it changes nothing."""
+    if not console_url:
         return ""
-    return f"{console_url.rstrip('/')}/inbox/{quote(matter.request, safe='')}"
+    place = ("inbox", matter.request) if matter.request is not None else ("jobs", matter.job_id)
+    return "/".join((console_url.rstrip("/"), *(quote(part, safe="") for part in place)))
 
 
 def _text(value: object) -> str | None:
