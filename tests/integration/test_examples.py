@@ -38,6 +38,13 @@ def test_a_refund_waits_for_a_yes(examples: Path) -> None:
     assert outside(examples, "payments") == ['{"order": "o-1", "amount": 42}']
 
 
+def test_an_order_is_paid_once_and_one_that_is_declined_is_told(examples: Path) -> None:
+    pages.run(commands(examples / "order"), examples)
+    assert outside(examples, "charges") == ["o-9 20\n"]
+    sent = {text.splitlines()[-1] for text in outside(examples, "mails")}
+    assert sent >= {"Thank you for o-9.", "Declined: the card is not good for that."}
+
+
 def test_a_mail_is_taken_back(examples: Path) -> None:
     assert "failed" in pages.run(commands(examples / "mail"), examples)
     sent = {text.splitlines()[-1] for text in outside(examples, "mails")}

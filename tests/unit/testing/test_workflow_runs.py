@@ -12,7 +12,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.job_log import LoggedEvent
 from aetheris.sdk import ToolContext, tool
 from aetheris.sdk.outcomes import Failed
-from aetheris.sdk.workflows import OutcomeUnknown, ToolFailed, WorkflowContext, own, undo, workflow
+from aetheris.sdk.workflows import Misuse, OutcomeUnknown, ToolFailed, WorkflowContext, own, undo, workflow
 from aetheris.sdk.workflows.body_replay import NoWorkflow, replay_body
 from aetheris.testing import NODE, BodyDiffers, JobUnderTest, MemorySystem, lost_answer, run_workflow
 from tests.testkit.system import REPOSITORY
@@ -204,3 +204,36 @@ def test_the_page_s_example_runs_and_survives_every_death() -> None:
     given = {"order": "o-1", "mail": "ann@example.com"}
     job = run_workflow(names["handle"], given, signals={"checkout": {"amount": 5}}, crash="everywhere")
     assert job.result(NODE) == "paid 5 for o-1"
+
+
+@pytest.mark.parametrize("declined", [False, True])
+def test_the_readme_s_first_example_pays_and_mails_once_whatever_dies(*, declined: bool) -> None:
+    text = (REPOSITORY / "README.md").read_text()
+    code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
+    made = Counter[str]()
+
+    class Provider:
+        async def charge(self, order: str, amount: int, *, key: str) -> str:
+            if declined:
+                raise Failed("no money")
+            made[f"{order} {amount} {key}"] += 1
+            return "p-1"
+
+        async def send(self, to: str, text: str, *, message_id: str) -> None:
+            made[f"{to} {text} {message_id}"] += 1
+
+    names: dict[str, Any] = {"__name__": "shop", "payments": Provider(), "mails": Provider()}
+    exec(code, names)  # noqa: S102  our own page
+    given = {"order": "o-1", "mail": "ann@example.com", "amount": 5}
+    job = run_workflow(names["handle"], given, crash="everywhere")
+    assert job.result(NODE) == ("declined" if declined else "p-1")
+    assert (job.calls("charge"), job.calls("send_mail")) == (1, 1)
+    assert len(made) == (1 if declined else 2)
+
+
+def test_a_plan_of_a_workflow_takes_what_its_code_takes() -> None:
+    assert shop.plan(order="o") == plan("shop", order="o")
+    with pytest.raises(Misuse):
+        shop.plan(order=["o"])  # type: ignore[arg-type]
+    with pytest.raises(Misuse):
+        shop.plan("o")

@@ -4,6 +4,7 @@ It lies beside the services, above the SDK, because it drives their cores, and t
 `aetheris-tool-sdk[testing]` installs it.
 """
 
+from aetheris.sdk.workflows.declaration import NODE
 from aetheris.testing.contexts import probe_context, tool_context
 from aetheris.testing.faults import (
     FaultNotMet,
@@ -15,7 +16,7 @@ from aetheris.testing.faults import (
 )
 from aetheris.testing.memory_system import JobUnderTest, MemorySystem, NotAllowed, NotAsked, PlanRefused
 from aetheris.testing.scripted_model import ScriptedModel, running_model
-from aetheris.testing.workflow_runs import NODE, BodyDiffers, run_workflow
+from aetheris.testing.workflow_runs import BodyDiffers, run_workflow
 
 __all__ = [
     "NODE",

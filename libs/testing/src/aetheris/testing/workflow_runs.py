@@ -9,11 +9,9 @@ from typing import Any, Literal
 
 from aetheris.protocol.messages import events as ev
 from aetheris.sdk.tools import AnyTool
-from aetheris.sdk.workflows.declaration import AnyWorkflow
+from aetheris.sdk.workflows.declaration import NODE, AnyWorkflow, plan_of
 from aetheris.testing.memory_system import JobUnderTest, MemorySystem
 
-NODE = "workflow"
-"""Its node's id."""
 _MOST_WORDS = 5
 _DIVERGED = "diverged"
 
@@ -57,8 +55,7 @@ def run_workflow(
         if chance is not None:
             system.shuffle(chance)
         system.lose_bodies(dies)
-        plan = {"nodes": [{"id": NODE, "kind": "workflow", "tool": workflow.name, "args": dict(args)}]}
-        job = system.run(plan, signals=signals or {}, answers=answers)
+        job = system.run(plan_of(workflow.name, args), signals=signals or {}, answers=answers)
         return system, job
 
     system, job = run(None, None)

@@ -27,7 +27,7 @@ from aetheris.cli.console import (
     table,
 )
 from aetheris.cli.gateway import connected
-from aetheris.cli.inputs import json_value, read_bytes, read_object
+from aetheris.cli.inputs import json_object, json_value, read_bytes, read_object
 from aetheris.cli.job_ids import of_job
 from aetheris.cli.steps import Steps
 from aetheris.protocol.plan.graph import Confirmation, OnInDoubt
@@ -45,6 +45,7 @@ from aetheris.sdk.client import (
     Verdict,
     calls,
 )
+from aetheris.sdk.workflows.declaration import plan_of
 
 INTERRUPTED = 130
 
@@ -61,6 +62,8 @@ PlanningBy = Annotated[Planning | None, typer.Option(help="With --goal: turn by 
 LimitsOf = Annotated[
     list[str] | None, typer.Option("--limit", help="With --goal: turns=N, calls=N, tokens=N or cost_usd=X; repeat.")
 ]
+WorkflowName = Annotated[str | None, typer.Option("--workflow", help="Instead of a plan: the workflow that is to run.")]
+WorkflowArgs = Annotated[str | None, typer.Option("--args", help="With --workflow: its arguments, a JSON object.")]
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id, or its beginning.")]
 InDoubt = Annotated[
     OnInDoubt | None, typer.Option(help="What becomes of a call that stays in doubt; before what its tool declares.")
@@ -91,6 +94,8 @@ def submit(
     system: System = None,
     planning: PlanningBy = None,
     limit: LimitsOf = None,
+    workflow: WorkflowName = None,
+    workflow_args: WorkflowArgs = None,
     idempotency_key: IdempotencyKey = None,
     wait_s: WaitS = None,
     on_in_doubt: InDoubt = None,
@@ -100,9 +105,11 @@ def submit(
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
-    """Submit a plan, or a goal; print the job's id and status, with --wait those at its end."""
+    """Submit a plan, a goal or a workflow; print the job's id and status, with --wait those at its end."""
     with errors_as_exits(as_json=as_json):
-        wanted = _plan_or_goal(plan, goal, model=model, tools=tool, system=system, planning=planning, limits=limit)
+        wanted = _workflow(workflow, workflow_args, plan, goal) or _plan_or_goal(
+            plan, goal, model=model, tools=tool, system=system, planning=planning, limits=limit
+        )
         with connected(data) as client:
             until_s = time.monotonic() + (wait_s or 0)
             options = _options(on_in_doubt, confirmation, trace=trace)
@@ -130,6 +137,8 @@ def run(
     system: System = None,
     planning: PlanningBy = None,
     limit: LimitsOf = None,
+    workflow: WorkflowName = None,
+    workflow_args: WorkflowArgs = None,
     idempotency_key: IdempotencyKey = None,
     on_in_doubt: InDoubt = None,
     confirmation: Confirming = None,
@@ -137,9 +146,11 @@ def run(
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
-    """Submit a plan, or a goal, and watch each step; 0 if the job completed, 1 if it failed or was cancelled."""
+    """Submit a plan, a goal or a workflow, and watch it; 0 if the job completed, 1 if it failed or was cancelled."""
     with errors_as_exits(as_json=as_json):
-        wanted = _plan_or_goal(plan, goal, model=model, tools=tool, system=system, planning=planning, limits=limit)
+        wanted = _workflow(workflow, workflow_args, plan, goal) or _plan_or_goal(
+            plan, goal, model=model, tools=tool, system=system, planning=planning, limits=limit
+        )
         with connected(data) as client:
             job_id = client.submit(
                 wanted, options=_options(on_in_doubt, confirmation, trace=trace), idempotency_key=idempotency_key
@@ -302,6 +313,15 @@ def models(data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None
             table(columns, [[one.get(column) for column in columns] for one in found])
 
 
+def _workflow(name: str | None, args: str | None, plan: Path | None, goal: str | None) -> dict[str, Any] | None:
+    """The plan of a job that runs a workflow, if one is wanted."""
+    if name is not None and (plan is not None or goal is not None):
+        raise CommandError(Exit.BAD_INPUT, "bad_usage", "give PLAN, --goal or --workflow: one", field="--workflow")
+    if name is None and args is not None:
+        raise CommandError(Exit.BAD_INPUT, "bad_usage", "--args: only with --workflow", field="--args")
+    return plan_of(name, json_object(args or "{}", "--args")) if name is not None else None
+
+
 def _plan_or_goal(
     plan: Path | None,
     goal: str | None,
@@ -313,7 +333,7 @@ def _plan_or_goal(
     limits: list[str] | None,
 ) -> dict[str, Any] | Goal:
     if (plan is None) is (goal is None):
-        raise CommandError(Exit.BAD_INPUT, "bad_usage", "give either PLAN or --goal", field="--goal")
+        raise CommandError(Exit.BAD_INPUT, "bad_usage", "give PLAN, --goal or --workflow", field="--goal")
     if goal is not None:
         numbers = dict(_limit(text) for text in limits or ())
         return Goal(goal=goal, tools=tools or (), model=model, system=system, planning=planning, limits=numbers)

@@ -12,6 +12,8 @@ from functools import update_wrapper
 from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
 from aetheris.protocol.planning.personal_fields import personal_fields
 from aetheris.sdk.results import check_returned
 from aetheris.sdk.schema import BadArguments, DeclarationError, signature_of
@@ -23,6 +25,8 @@ from aetheris.sdk.workflows.workflow_context import WorkflowContext
 P = ParamSpec("P")
 R = TypeVar("R")
 
+NODE = "workflow"
+"""The only node of a job that runs one workflow."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -72,6 +76,22 @@ class Workflow(Generic[P, R]):
         """Where its code is: module:function."""
         return f"{self.function.__module__}:{self.function.__qualname__}"
 
+    def plan(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
+        """The plan of a job that runs it: `client.submit(handle.plan(order="o-1"))`. Arguments go by name.
+
+        Raises:
+            Misuse: they are not what it takes.
+        """
+        if args:
+            raise Misuse(f"{self.key}: its arguments are given by name")
+        try:
+            self.signature.bind(kwargs)
+            return plan_of(self.name, to_jsonable_python(kwargs))
+        except BadArguments as refused:
+            raise Misuse(f"{self.key}: {refused}") from None
+        except (PydanticSerializationError, ValueError):
+            raise Misuse(f"{self.key}: its arguments hold what JSON can't say") from None
+
     async def main(self, run: BodyRun) -> R:
         """The body itself.
 
@@ -102,6 +122,11 @@ class Workflow(Generic[P, R]):
 
 
 AnyWorkflow = Workflow[..., Any]
+
+
+def plan_of(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """The plan of a job that runs a registered workflow."""
+    return {"nodes": [{"id": NODE, "kind": "workflow", "tool": name, "args": dict(args)}]}
 
 
 def workflow(
