@@ -215,14 +215,16 @@ def test_a_call_that_ends_between_takeovers_is_progress() -> None:
 
 
 def test_a_human_s_retry_of_a_parked_body_is_counted_anew() -> None:
-    ledger = workflow(limits=limits(max_tries=1))
+    ledger = workflow(limits=limits(max_tries=2))
+    ledger.lease_lapses()
+    ledger.add(body("b2", token=2))
     ledger.lease_lapses()
     assert state_of(ledger).status is KeyStatus.PARKED
     ledger.resolve("retry", execution_id=execution_id(JOB, PARENT, key_of(PARENT, tool="flow")))
     assert granted(ledger)[-1] == PARENT
-    ledger.add(body("b2", token=2))
+    ledger.add(body("b3", token=3))
     ledger.lease_lapses()
-    assert state_of(ledger).status is KeyStatus.PARKED
+    assert state_of(ledger).status is KeyStatus.REOPENED
 
 
 def test_a_body_that_diverges_parks_with_what_it_says() -> None:

@@ -218,9 +218,11 @@ def _frozen_in_words(freeze: ev.JobFrozen) -> str:
 
 
 def _waits(job: JobState) -> bool:
-    """Whether it goes on only when something comes, and nothing else of it runs."""
+    """Whether it goes on only when something comes, and nothing else of it runs; code only waits for its calls."""
+    bodies = {body.key for body in job.bodies.of.values()} if job.bodies is not None else frozenset[str]()
     if any(
-        state.status in (KeyStatus.STARTED, KeyStatus.REOPENED) and not state.is_asking for state in job.keys.values()
+        state.status in (KeyStatus.STARTED, KeyStatus.REOPENED) and not state.is_asking and key not in bodies
+        for key, state in job.keys.items()
     ):
         return False
     return bool(job.open_waits) or _parked(job) is not None
