@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.testkit.attempts import fresh
+from tests.testkit.bundles import opinions
 from tests.testkit.external_flows import flow_node
 from tests.testkit.external_server import until
 from tests.testkit.policies import ASK_IRREVERSIBLE, ruled_by
@@ -75,6 +76,18 @@ def test_a_workflow_runs_to_its_end_and_its_proof_holds(rig: Rig) -> None:
     job = rig.system.submit(flow_node("w", "chain", tag=tag, steps=12))
     assert done(rig, job) == 12
     assert each_once(rig, *(f"{tag}-{number}" for number in range(12)))
+
+
+def test_a_jobs_bundle_says_so_to_both_its_readers(rig: Rig, tmp_path: Path) -> None:
+    """One of which a body was killed and taken over."""
+    tag = fresh("bundle")
+    job = rig.system.submit(flow_node("w", "chain", tag=tag, steps=12, delay_s=0.1))
+    rig.external.wait_for(1, f"{tag}-3")
+    rig.system.kill("executor-0")
+    assert done(rig, job) == 12
+    rig.system.wait_sealed(job)
+    bundle = rig.system.api.get(f"/jobs/{job}/evidence").raise_for_status().content
+    assert [(one["ok"], one["violations"]) for one in opinions(rig.system, bundle, tmp_path)] == [(True, [])] * 2
 
 
 def test_calls_at_once_are_made_once_each_and_equal_ones_as_often_as_the_code_says(rig: Rig) -> None:
