@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def _documents() -> list[Path]:
-    kinds = {".md", ".json", ".svg"}
+    kinds = {".md", ".json", ".svg", ".png"}
     return [path for path in (REPOSITORY / "docs").rglob("*") if path.suffix in kinds and SITE not in path.parents]
 
 

@@ -70,7 +70,8 @@ def aetheris(external: ExternalServer, tmp_path_factory: pytest.TempPathFactory)
         assert up.returncode == 0, up.stderr
         assert json.loads(up.stdout)["gateway"].startswith("http://127.0.0.1:")
         assert all(
-            f"{part}-0" in up.stderr for part in ("gateway", "planner", "ledger", "executor", "prober", "verifier")
+            f"{part}-0" in up.stderr
+            for part in ("gateway", "planner", "ledger", "executor", "prober", "verifier", "console")
         )
         until(lambda: "poke_probeable" in command("tools").stdout, 30)
         yield command

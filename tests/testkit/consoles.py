@@ -121,6 +121,43 @@ class StandInGateway(ThreadingHTTPServer):
         named = {"job_id": JOB, "created_at": TIME, "submitted_by": "agent-7", "tenant": "default"}
         self.raw[f"/jobs/{JOB}"] = json.dumps({**named, "status": status, "steps": list(steps), **more}).encode()
 
+    def say_operations(self) -> None:
+        """What the gateway says of executors, tools, policy, freezes, limits and accesses."""
+        frozen = {"tool": "bank.payout", "tenant": "default", "number": 1, "by": "carol", "at": TIME, "reason": "odd"}
+        tools = [
+            {"name": "bank.payout", "version": "1.2", "effect_class": "opaque"},
+            {
+                "name": "mail.send",
+                "version": "3",
+                "effect_class": "probeable",
+                "quarantined": {"until": TIME, "failures": 5},
+            },
+        ]
+        active = {"number": 2, "policy_hash": "ab" * 32, "by": "carol", "at": TIME, "reason": "too many payouts"}
+        policy = '[[rules]]\nname = "payouts"\ntools = ["bank.*"]\neffect = "approval"  # \u202e\n'
+        limits = [
+            {"name": "submissions_per_min", "limit": 600, "left": 598},
+            {"name": "jobs_open", "limit": None, "left": None},
+        ]
+        seen = {
+            "at": TIME,
+            "action": "requests_seen",
+            "principal": {"id": "bob"},
+            "route": "GET /api/approvals",
+            "status": 200,
+        }
+        said: dict[str, Any] = {
+            "/freezes": {"freezes": [frozen]},
+            "/workers": {
+                "workers": [{"worker_id": "executor-0", "live": "i-1", "since": TIME, "left": None, "ended": None}]
+            },
+            "/tools": {"tools": tools},
+            "/policies": {"active": {**active, "policy": policy, "answered": 4, "partitions": 4}, "history": [active]},
+            "/limits": {"tenant": "default", "limits": limits, "open_jobs": {"running": 2, "waiting": 1}},
+            "/audit": {"records": [seen], "cursor": None, "whole": True},
+        }
+        self.raw |= {path: json.dumps(answer).encode() for path, answer in said.items()}
+
     def decide(self, id_: str, who: str, status: str) -> None:
         """As somebody else decides it meanwhile."""
         decision = {"approved": "approve", "rejected": "reject"}[status]

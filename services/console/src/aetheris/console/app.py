@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 from aetheris.console.gateway_client import GatewayClient
 from aetheris.console.guard import Guarded
-from aetheris.console.pages import inbox, job_list, job_page, sign_in
+from aetheris.console.pages import inbox, job_list, job_page, operations, sign_in
 from aetheris.console.pages.edge import ConsoleParts, led, problem
 from aetheris.console.provider import LoginProvider
 from aetheris.console.sessions import Sessions
@@ -99,6 +99,7 @@ def pages(parts: ConsoleParts) -> ASGIApp:
             *inbox.ROUTES,
             *job_list.ROUTES,
             *job_page.ROUTES,
+            *operations.ROUTES,
         ],
         exception_handlers={404: _not_here, 405: _not_here},
     )

@@ -17,7 +17,7 @@ from aetheris.console.sessions import PersonSession, Sessions
 from aetheris.sdk.client import ApiError, ResourceNotFound, Unauthorized, Unreachable
 
 _MOST_FIELDS = 2_000
-_PAGES = (("/inbox", "Inbox"), ("/jobs", "Jobs"))
+_PAGES = (("/inbox", "Inbox"), ("/jobs", "Jobs"), ("/operations", "Operations"))
 """Where the bar leads."""
 
 Page = Callable[[Request, PersonSession], Awaitable[Response]]

@@ -1,0 +1,86 @@
+"""The pictures of docs/console.md: `python -m tests.console_pictures` makes them anew, in docs/pictures."""
+
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page
+
+from tests.testkit.browser import running_chromium
+from tests.testkit.consoles import FIELDS, JOB, TIME, RunningConsole, StandInGateway, console_at, stand_in_gateway
+from tests.testkit.system import REPOSITORY
+
+PICTURES = REPOSITORY / "docs" / "pictures"
+_WIDE = {"viewport": {"width": 1180, "height": 760}}
+_PHONE = {"viewport": {"width": 390, "height": 780}}
+
+
+def main() -> None:
+    """All of them."""
+    PICTURES.mkdir(exist_ok=True)
+    with running_chromium() as browser, stand_in_gateway() as gateway, tempfile.TemporaryDirectory() as folder:
+        payout, mail = _told(gateway)
+        console = console_at(Path(folder), gateway.url)
+        with console.up():
+            for scheme in ("light", "dark"):
+                page = console.signed_in(browser, "bob", color_scheme=scheme, **_WIDE)
+                _shot(page, console, f"/inbox/{payout}", f"console-inbox-{scheme}")
+                _shot(page, console, f"/inbox/{mail}", f"console-exact-{scheme}")
+                _shot(page, console, f"/jobs/{JOB}", f"console-job-{scheme}")
+                _shot(page, console, "/jobs", f"console-jobs-{scheme}")
+                _shot(page, console, "/operations", f"console-operations-{scheme}")
+            _phone(browser, console, payout)
+        gateway.away = True
+
+
+def _phone(browser: Browser, console: RunningConsole, payout: str) -> None:
+    page = console.signed_in(browser, "bob", color_scheme="light", **_PHONE)
+    _shot(page, console, f"/inbox/{payout}", "console-phone-request")
+    _shot(page, console, "/inbox", "console-phone-inbox")
+
+
+def _shot(page: Page, console: RunningConsole, path: str, name: str) -> None:
+    page.goto(f"{console.url}{path}")
+    page.wait_for_load_state("networkidle") if "/jobs/" not in path else page.wait_for_selector("#timeline a")
+    page.evaluate("() => new Promise(done => setTimeout(done, 400))")
+    page.screenshot(path=PICTURES / f"{name}.png")
+
+
+def _told(gateway: StandInGateway) -> tuple[str, str]:
+    """An agent's job that pays an invoice, and what waits."""
+    payout = gateway.ask(args={"amount": 1250.5, "currency": "EUR", "to": "DE02120300000000202051"}, fields=FIELDS)
+    hostile = {
+        "to": "p\u0430yroll@example.com",
+        "subject": "Invoice 4711 \u202efdp.exe",
+        "body": "<b>Please</b> pay by Friday.",
+        "copies": 2,
+    }
+    mail = gateway.ask("tell", hostile, tool="mail.send")
+    gateway.ask_form({"name": "amount", "type": "number", "label": "Amount", "required": True, "min": 1, "max": 5000})
+    steps = [
+        {"node_id": "find", "tool": "invoices.find", "state": "completed", "attempts": 1, "effect": "none"},
+        {"node_id": "pay", "tool": "bank.payout", "state": "waiting", "request_id": payout},
+        {"node_id": "tell", "tool": "mail.send", "state": "pending"},
+    ]
+    why = "pay waits for a person's approval, by the rule payouts"
+    gateway.hold("waiting", *steps, goal="Pay the invoice 4711, then tell the supplier", why=why)
+    gateway.tell("job_created")
+    gateway.tell("plan_generated", revision=1)
+    gateway.tell("policy_allowed", node_id="find", rule="reads")
+    gateway.tell("tool_invocation_started", node_id="find", worker_id="executor-0")
+    gateway.tell("tool_invocation_finished", node_id="find", outcome="success", via="executor", usage={}, result=_SAID)
+    gateway.tell("approval_requested", node_id="pay", rule="payouts")
+    gateway.tell("job_waiting", node_id="pay", wait_type="approval")
+    gateway.raw[f"/jobs/{JOB}/effects"] = b'{"effects": []}'
+    gateway.say_operations()
+    states = ("waiting", "running", "completed", "completed", "failed", "paused", "cancelled", "completed", "running")
+    gateway.listed = [
+        {"job_id": f"job-{place}", "status": state, "created_at": TIME, "submitted_by": "agent-7", "tenant": "default"}
+        for place, state in enumerate(states, start=1)
+    ]
+    return payout, mail
+
+
+_SAID = {"text": "The invoice 4711 of Muster GmbH is due on Friday: 1,250.50 EUR. I will pay it from the main account."}
+
+if __name__ == "__main__":
+    main()
