@@ -1,6 +1,7 @@
 """A Valkey with the users that deploy/valkey_users.py makes, of one installation or several, and nobody else."""
 
 import runpy
+import secrets
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ import redis
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
 from tests.testkit.system import REPOSITORY
 
+INSPECTOR = "inspector"
+"""A user for tests, who may do anything."""
 USERS = runpy.run_path(str(REPOSITORY / "deploy" / "valkey_users.py"))
 
 
@@ -34,11 +37,18 @@ class Users:
     def client(self, user: str) -> redis.Redis:
         return redis.Redis(unix_socket_path=self.socket, username=user, password=self.passwords[user])
 
+    def denied(self) -> set[tuple[str, str]]:
+        """(user, key or command or channel) that the server has refused: services go on without it, and hardly tell."""
+        with self.client(INSPECTOR) as client:
+            return {(str(one["username"]), str(one["object"])) for one in client.acl_log()}
+
 
 @contextmanager
 def guarded_valkey(folder: Path, prefixes: Iterable[str] = ("",)) -> Generator[Users]:
     """Up, with the users of each installation, and down again; the first is that without a prefix."""
-    lines, passwords = "", dict[str, str]()
+    word = secrets.token_urlsafe()
+    lines = f"user {INSPECTOR} on >{word} ~* &* +@all\n"
+    passwords = {INSPECTOR: word}
     for prefix in prefixes:
         made = folder / f"of-{prefix}"
         USERS["write"](made, "nowhere:1", prefix)
