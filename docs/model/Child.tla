@@ -12,6 +12,7 @@ CONSTANTS       \* the first value named is the rule; the others are weaker
   MaxC,         \* versions of p's code, which humans tell apart by their hashes
   Kids,         \* node ids of children
   Irr,          \* those that start only with a human's yes to just these arguments
+  Pure,         \* those that only read: a body plans them whatever it has not asked for
   Idem,         \* TRUE: reopened by policy (external key per child) | FALSE: opaque, parked instead
   Session,      \* TRUE: p is a session: the planner writes whose body is in charge, and what it plans
   Acts,         \* what may happen: SUBSET {"retry","perm","settle","reject","edit","accept","sleep"}
@@ -57,7 +58,7 @@ Charge(b) == b # 0 /\ par.n = b /\ par.st = "started"
 Planner(b) == Charge(b) \/ (ChargeRule = "until" /\ b # 0 /\ par.n = b /\ par.st = "reopened")
 SureFail(c) == s[c].st = "settled" /\ s[c].out # "success" /\ s[c].sure
 Open(c) == s[c].st \in {"started","reopened","parked"}
-Recorded == {c \in Kids : s[c].st # "none" /\ ~SureFail(c)}
+Recorded == {c \in Kids \ Pure : s[c].st # "none" /\ ~SureFail(c)}
 Waived(c, h) == IF WaiveRule = "code" THEN <<c, h>> \in acc ELSE \E g \in Codes : <<c, g>> \in acc
 Awake == IF par.u = {} THEN TRUE
          ELSE IF WakeRule = "open" THEN \E c \in par.u : s[c].st = "settled" \/ plan[c].a = 0
@@ -97,7 +98,7 @@ Ask(b, c) ==        \* the body asks for what is recorded: injected, or waited f
   /\ UNCHANGED <<par, nb, plan, ap, acc, flag>> /\ UK
 Ready(b) == Honest => \A c \in bd[b].kn : c \in bd[b].asked \/ SureFail(c)
 Plan(b, c, a) ==
-  /\ Acting(b) /\ Ready(b) /\ FrontierOK(b) /\ (PlanRule = "charge" => Charge(b))
+  /\ Acting(b) /\ (c \in Pure \/ (Ready(b) /\ FrontierOK(b))) /\ (PlanRule = "charge" => Charge(b))
   /\ EntryOK(c, a)
   /\ plan' = [plan EXCEPT ![c] = Entry(c, a, b)] /\ bd' = [bd EXCEPT ![b].asked = @ \cup {c}]
   /\ plan' # plan \/ bd' # bd
@@ -139,7 +140,7 @@ First(c) ==
        [] StartRule = "named" -> Planner(par.n)
        [] StartRule = "any" -> TRUE
   /\ Started(c, s[c].x)
-  /\ flag' = flag \cup Mixed(par.n)
+  /\ flag' = flag \cup (IF c \in Pure THEN {} ELSE Mixed(par.n))
        \cup (IF c \notin bd[par.n].asked \/ par.st = "parked" THEN {"late"} ELSE {})
        \cup (IF par.st = "settled" THEN {"after"} ELSE {})
        \cup (IF plan[c].e # 0 /\ plan[c].a # plan[c].e THEN {"edit"} ELSE {})
@@ -202,6 +203,7 @@ NvZombie == ~(\E n \in land : tr[n] = "eff" /\ par.n = MaxB /\ ky[n] \in bd[par.
 NvAccepted == ~(par.st = "settled" /\ \E c \in Kids : <<c, bd[par.n].cd>> \in acc /\ s[c].out = "success")
 NvEdited == ~(par.st = "settled" /\ \E n \in land : plan[ky[n]].e = ar[n])
 NvSlept == ~(par.st = "settled" /\ par.n > 1 /\ \E n \in land : ky[n] \in bd[par.n].asked)
+NvRead == ~(\E n \in land : ky[n] \in Pure /\ \E c \in bd[par.n].rec : c \notin bd[par.n].asked)   \* before all is asked for
 NvAsleep == ~(par.u # {} /\ \E n \in land : ky[n] \in par.u)
 (********************************* liveness **********************************)
 (* Only the ledger is fair, and that some executor takes what is granted: bodies and tries may stop anywhere. *)

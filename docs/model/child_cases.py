@@ -10,6 +10,7 @@ _CHILD: Constants = {
     "MaxC": 1,
     "Kids": ["c", "d"],
     "Irr": [],
+    "Pure": [],
     "Idem": True,
     "Session": False,
     "Acts": ["retry", "settle"],
@@ -57,6 +58,8 @@ _CHILD_HOLDS: list[tuple[str, Constants, tuple[str, ...], bool]] = [
     ("forged", {"PlanWord": "none", "Acts": []}, ("Once", "OneArgs", "NotAfter", "NoneLeft"), False),
     # who waits, decides and comes from outside
     ("session", {"Session": True}, _CHILD_ALL, False),
+    ("reads", {"Pure": ["d"]}, _CHILD_ALL, False),
+    ("reads_by_liar", {"Pure": ["d"], "Honest": False}, _CHILD_ALWAYS, False),
     ("slept", {"Acts": ["sleep"]}, _CHILD_ALL, False),
     ("edited", {"Acts": ["edit", "reject"], "Irr": ["c"]}, _CHILD_ALL, False),
     ("accepted", {"Acts": ["accept"], "MaxC": 2, "MaxB": 3, "Knows": "all"}, _CHILD_ALL, False),
@@ -96,6 +99,7 @@ _CHILD_FAILS: list[tuple[str, str, Constants]] = [
     ("reach_accepted", "NvAccepted", {"Acts": ["accept"], "MaxB": 3}),
     ("reach_edited", "NvEdited", {"Acts": ["edit"], "Irr": ["c"]}),
     ("reach_slept", "NvSlept", {"Acts": ["sleep"]}),
+    ("reach_read", "NvRead", {"Pure": ["d"]}),
     ("reach_asleep", "NvAsleep", {"Acts": ["sleep"]}),
 ]
 

@@ -316,6 +316,18 @@ def test_a_body_asks_for_what_was_recorded_before_it_plans_anything() -> None:
     assert take(job, call("b2", {"n": 3}, said=None))
 
 
+def test_what_only_reads_is_planned_whatever_was_not_asked_for() -> None:
+    job = taken_over(*pair(A))
+    assert not take(job, call("b2", B, "read", said=None, irreversible=True))
+    assert not take(job, call("b2", B, "read", said=None, compensate_with={"tool": "act"}))
+    assert take(job, call("b2", B, "read", said=None))
+    assert take(job, call("b2", node="p.nap", tool=None, kind="timer", wait={"for_s": 1}, said=None))  # type: ignore[arg-type]
+    assert take(job, first("b2", "t9", B, "read"))
+    assert not take(job, call("b2", {"n": 3}, said=None)), "it has still not asked"
+    assert take(job, call("b2", {"n": 3}, said=asked(named(A))))
+    assert take(job, call("b2", {"n": 4}, said=None))
+
+
 def test_the_first_body_says_it_too() -> None:
     assert not take(fold(FLOW, body("b1")), call("b1", A, said=None))
 

@@ -153,7 +153,8 @@ def test_code_is_replayed_over_a_record_and_calls_nothing() -> None:
     job = run_workflow(shop, {"order": "o"}, signals={"wanted": 7}, answers=[{}])
     made = MADE.copy()
     same = replay_body(shop, logged(job), {})
-    assert (same.diverges, same.first, same.end, same.new, same.unasked) == (False, "", "returns", (), ())
+    assert (same.diverges, same.first, same.end) == (False, "", "returns")
+    assert (same.new, same.reads, same.unasked) == ((), (), ())
     assert made == MADE
 
 
@@ -177,6 +178,11 @@ def test_a_replay_names_the_first_place_where_code_parts_ways() -> None:
         return await before.function(ctx, order)
 
     @workflow("shop", tools=TOOLS)
+    async def reads_first(ctx: WorkflowContext, order: str) -> str:
+        await ctx.call(quote, order="new")
+        return await before.function(ctx, order)
+
+    @workflow("shop", tools=TOOLS)
     async def changed(ctx: WorkflowContext, order: str) -> str:
         await ctx.using(id="pay").call(pay, order=order, amount=3)
         return order
@@ -190,6 +196,8 @@ def test_a_replay_names_the_first_place_where_code_parts_ways() -> None:
     assert replay_body(reordered, record, {}).end == "waits"  # for the new call
     assert not replay_body(reordered, record, {}).diverges
     assert replay_body(inserted, record, {}).first.startswith(f"{NODE}.pay is recorded, and is not asked for: the code")
+    found = replay_body(reads_first, record, {})
+    assert (found.diverges, found.end, len(found.reads)) == (False, "waits", 1)
     assert replay_body(changed, record, {}).changed == (f"{NODE}.pay",)
     assert replay_body(left_out, record, {}).first.endswith("is not asked for: the code returns")
     with pytest.raises(NoWorkflow):

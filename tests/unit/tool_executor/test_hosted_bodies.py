@@ -185,6 +185,27 @@ async def test_code_that_only_adds_behind_goes_on(tmp_path: Path) -> None:
     assert again.outcome()["result"] == 4
 
 
+@pytest.mark.parametrize("licensed", [("do", "read"), ()])
+@pytest.mark.parametrize("cut", range(4))
+async def test_code_that_reads_anew_before_what_was_done_goes_on(
+    tmp_path: Path, cut: int, licensed: Sequence[str]
+) -> None:
+    @workflow(name="flow", tools=TOOLS)
+    async def reads_first(ctx: WorkflowContext) -> int:
+        seven = await ctx.call(read, n=7)
+        found = await ctx.call(do, n=1)
+        return await ctx.call(do, n=await ctx.call(read, n=found)) + seven
+
+    whole = await run(tmp_path, steps)
+    done = set(EFFECTS)
+    again = BodyBench(tmp_path, reads_first, licensed)
+    await again.take_over(whole.records[: 5 + 2 * cut])
+    await again.until_still()
+    assert again.outcome()["status"] is KeyStatus.SETTLED
+    assert not [event for event in again.events() if isinstance(event, ev.InvocationInDoubt) if event.node_id == PARENT]
+    assert len(EFFECTS) <= len(done) + 1
+
+
 async def test_other_arguments_of_a_named_call_stand_still(tmp_path: Path) -> None:
     @workflow(name="flow", tools=TOOLS)
     async def named(ctx: WorkflowContext) -> int:

@@ -72,6 +72,11 @@ class _Call:
     irreversible: bool
     weight: int
 
+    @property
+    def only_reads(self) -> bool:
+        """Whether it leaves nothing behind: it may be planned whatever its body has not asked for."""
+        return self.weight == 0 and not self.irreversible and self.entry.get("compensate_with") is None
+
 
 class PlannedCalls:
     """Judges what bodies do, record by record."""
@@ -162,12 +167,12 @@ class PlannedCalls:
         over = history.end is not None and history.end.at < fact.at
         if over or any(stop.at < fact.at for stop in history.stops) or fact.body.get("command_id") is not None:
             return
-        if not self._has_asked(body, fact) or not self._judged.after_holds(fact):
+        if not self._judged.after_holds(fact):
             return
-        call = self._call(fact, parent)
-        if call is None or not self._takes(fact, call, body):
+        asked, call = self._has_asked(body, fact), self._call(fact, parent)
+        if call is None or not (asked or call.only_reads) or not self._takes(fact, call, body):
             return
-        body.has_asked = True
+        body.has_asked = asked
 
     def _takes(self, fact: Fact, call: _Call, body: _Running) -> bool:
         known = self._calls.get(fact.node)

@@ -342,7 +342,7 @@ class _HostedBody:
             await self._deps.withheld.append([group])
 
     async def _write_end(self, run: RunningBody, outcome: BodyOutcome) -> None:
-        self._invocation.frontier = run.end_frontier
+        self._invocation.frontier = run.said_frontier
         said = Succeeded(outcome.result) if outcome.error is None else Permanent(outcome.error)
         report = await self._deps.performer.report(self._invocation, said, None)
         await self._deps.performer.keep(self._invocation, report)

@@ -157,6 +157,7 @@ def _replay_code(target: str, code: str, node: str | None, data: Path, *, as_jso
                     ("node", found.node_id),
                     ("calls", found.asked),
                     ("not recorded", len(found.new)),
+                    ("new reads", len(found.reads)),
                     ("end", found.end),
                     ("parts ways", found.first),
                 ]

@@ -730,7 +730,12 @@ class Planned:
     key: str
     args_hash: str
     entry: Entry
-    weight: int  # in frontiers; 0 where it only reads
+    weight: int  # in frontiers; 0 where its tool is pure
+
+    @property
+    def only_reads(self) -> bool:
+        harmless = self.weight == 0 and not self.entry.irreversible
+        return harmless and self.entry.says.get("compensate_with") is None
 
 
 @dataclass
@@ -998,7 +1003,7 @@ class Job:
         return body if body.call.state == "started" and not body.call.settled else None
 
     def call_planned(self, plan: Record, _call: Call) -> None:
-        """A body in charge plans a call, if it has asked for all that was recorded when it began."""
+        """A body in charge plans a call: it only reads, or all is asked for that was recorded when that body began."""
         parent, word, after = plan.text("parent"), plan.text("word"), plan.body.get("after")
         body = self.in_charge(parent, plan.body.get("invocation_id"))
         if body is None or not re.fullmatch("[0-9a-f]{64}", word):
@@ -1008,13 +1013,12 @@ class Job:
         body.word = word  # said, whatever becomes of this record
         if self.end or self.by_type["job_stopping"] or plan.body.get("command_id") is not None:
             return
-        if not (body.has_asked or plan.body.get("frontier") == body.frontier()):
-            return
+        asked = body.has_asked or plan.body.get("frontier") == body.frontier()
         if after is not None and not (isinstance(after, list) and all(self.is_given(mapping(item)) for item in after)):
             return
         planned = self.to_plan(plan, parent)
-        if planned and self.takes(plan.node, planned, body):
-            body.has_asked = True
+        if planned and (asked or planned.only_reads) and self.takes(plan.node, planned, body):
+            body.has_asked = asked
 
     def to_plan(self, plan: Record, parent: str) -> Planned | None:
         """What a record plans; None where it could stand in no plan, or is not what it is called."""

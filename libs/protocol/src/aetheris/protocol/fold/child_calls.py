@@ -17,23 +17,33 @@ from aetheris.protocol.fold.start import after_fails, is_stopped
 from aetheris.protocol.fold.state import Bodies, JobState, KeyStatus, PlanEntry, PlannedCall
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Decision
-from aetheris.protocol.plan.graph import BODIES, InvalidPlan, Node, check_graph, dependencies, tools_of, undo_id
+from aetheris.protocol.plan.graph import (
+    BODIES,
+    EffectClass,
+    InvalidPlan,
+    Node,
+    check_graph,
+    dependencies,
+    tools_of,
+    undo_id,
+)
 
 MAX_CHILDREN = 10_000
 """Calls that a body may plan."""
 
 
 def call_planned(job: JobState, e: ev.CallPlanned, offset: int) -> bool:
-    """A body in charge that has asked for what was recorded plans a call; what has begun stays as it is."""
+    """A body in charge plans a call: one that only reads, or any once it has asked for what was recorded."""
     body, bodies = body_in_charge(job, e.parent, e.invocation_id), job.bodies
     if body is None or bodies is None or not is_next_word(body.next_word, e.word):
         return False
     body.next_word = e.word  # said, whatever becomes of this record: nobody else can say it
-    if not has_asked(body, e.frontier) or not _goes_on(job, e):
+    asked = has_asked(body, e.frontier)
+    if not _goes_on(job, e):
         return False
     try:
         node = e.node
-        if not _may_be_planned(bodies, e, node):
+        if not _may_be_planned(bodies, e, node) or not (asked or only_reads(bodies, node)):
             return False
         call = _call(job, e.parent, e.invocation_id, node)
     except (ValidationError, InvalidPlan, InvalidArgs):
@@ -49,8 +59,15 @@ def call_planned(job: JobState, e: ev.CallPlanned, offset: int) -> bool:
         return False
     if node.wait is not None and node.wait.key is not None:
         bodies.awaited.add(node.wait.key)
-    body.has_asked = True
+    body.has_asked = asked
     return True
+
+
+def only_reads(bodies: Bodies, node: Node) -> bool:
+    """Whether a call leaves nothing behind: a body may plan it whatever it has not asked for."""
+    pin = bodies.pins.get(node.tool or "")
+    harmless = pin is None or (pin.effect_class is EffectClass.PURE and not pin.irreversible)
+    return harmless and not node.irreversible and node.compensate_with is None
 
 
 def edit_entry(job: JobState, node_id: str, args: dict[str, Any], key: str) -> None:

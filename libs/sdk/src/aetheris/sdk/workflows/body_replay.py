@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from aetheris.protocol.fold.child_calls import only_reads
 from aetheris.protocol.fold.job_log import LoggedEvent, fold_event
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.plan.graph import EffectClass, Kind, Node
@@ -26,7 +27,9 @@ class BodyReplay:
     asked: int
     """Its calls, recorded or not."""
     new: tuple[str, ...]
-    """Those that are not recorded."""
+    """Those that are not recorded, and would leave something behind."""
+    reads: tuple[str, ...]
+    """Those that are not recorded, and only read: what follows from what they would say, nobody knows here."""
     unasked: tuple[str, ...]
     """Recorded calls that have, or may have, an effect, and that the code doesn't ask for."""
     changed: tuple[str, ...]
@@ -83,6 +86,9 @@ class _History:
         if state is None or not state.invocations or entry.effect_class is EffectClass.PURE:
             return False
         return not (state.status is KeyStatus.SETTLED and state.outcome is not Settled.SUCCESS and state.sure)
+
+    def only_reads(self, node: Node) -> bool:
+        return self.job is not None and self.job.bodies is not None and only_reads(self.job.bodies, node)
 
     def has_begun(self, node_id: str) -> bool:
         state = self._state(self.entry(node_id))
@@ -151,10 +157,12 @@ def replay_body(
     bodies.begin(BodyStart(_BODY, workflow.key, job_id, node.id, node.args), told)
     bodies.drop(_BODY)
     calls = history.calls(node.id)
+    new = {one: history.only_reads(node) for one, node in asked.items() if one not in calls}
     return BodyReplay(
         node.id,
         len(asked),
-        tuple(one for one in asked if one not in calls),
+        tuple(one for one, reads in new.items() if not reads),
+        tuple(one for one, reads in new.items() if reads),
         tuple(one for one in calls if one not in asked and history.has_effect(one)),
         tuple(one for one, node in asked.items() if one in calls and _differs(history, calls[one], node)),
         _end(history, node.id, last[0]),

@@ -90,7 +90,7 @@ class InMemoryBodies:
             self._written.discard(run.invocation_id)
         elif run.may_report(job) and run.invocation_id not in self._written:
             self._written.add(run.invocation_id)
-            run.invocation.frontier = run.end_frontier
+            run.invocation.frontier = run.said_frontier
             self._append(_ended(run.invocation, outcome))
 
     def _forget(self, run: RunningBody) -> None:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from aetheris.protocol.base.child_ids import frontier, weight
 from aetheris.protocol.fold.bodies import body_in_charge, has_open_calls
-from aetheris.protocol.fold.child_calls import may_replan
+from aetheris.protocol.fold.child_calls import may_replan, only_reads
 from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import JobState, KeyState, Settled
 from aetheris.protocol.messages import events as ev
@@ -79,10 +79,14 @@ class RunningBody:
         self._recorded_code = recorded_code
         self._asked: dict[str, Node] = {}
         self._wanted: dict[str, Node] = {}
+        self._reads: set[str] = set()
+        """Of the wanted, those that only read: they wait for nothing."""
         self._awaited: frozenset[str] = frozenset()
         self._planned: dict[str, Node] = {}
         """What it has planned, and was not read back."""
         self._words = 0
+        self._has_said = False
+        """That it has asked for what was recorded."""
         self._told = _Told()
 
     @property
@@ -122,7 +126,7 @@ class RunningBody:
         if self.over is not None:
             return
         self._awaited = frozenset(awaited)
-        if self._wanted and self._unasked and not self.news:
+        if self._unasked and self._wanted.keys() - self._reads and not self.news:
             self._diverge()
 
     def sleeps(self) -> None:
@@ -140,12 +144,13 @@ class RunningBody:
 
     def due(self) -> list[Node]:
         """What it may plan now, in the order in which it asked; each is given once."""
-        if self._unasked or self.over is not None:
+        if self.over is not None:
             return []
-        found = list(self._wanted.values())
-        self._planned |= self._wanted
-        self._wanted = {}
-        return found
+        found = {name: one for name, one in self._wanted.items() if not self._unasked or name in self._reads}
+        self._planned |= found
+        for name in found:
+            del self._wanted[name]
+        return list(found.values())
 
     def planned(self, job: JobState, node: Node) -> ev.CallPlanned:
         """The record by which it plans a call; built on all that it was told and that was not read back.
@@ -164,15 +169,16 @@ class RunningBody:
             entry={"kind": node.kind.value} | node.model_dump(mode="json", exclude_defaults=True),
             word=words.word(self._words),
             after=tuple(self._told.early.values()),
-            frontier=self.frontier if self._words == 0 else None,
+            frontier=self.said_frontier,
         )
         self._words += 1
+        self._has_said = self._has_said or not self._unasked
         return event
 
     @property
-    def end_frontier(self) -> str | None:
-        """What its end must say, where it has planned nothing."""
-        return self.frontier if self._words == 0 else None
+    def said_frontier(self) -> str | None:
+        """What its next record must say: once it has asked for all, and has not said so."""
+        return None if self._unasked or self._has_said else self.frontier
 
     def may_be_told_early(self, node_id: str) -> bool:
         """Whether a result may reach it before the log has it: it waits for nothing else."""
@@ -226,19 +232,24 @@ class RunningBody:
         """With what is recorded under this id."""
         entry = job.entry(node.id)
         if entry is None:
-            self._wanted[node.id] = node
+            self._want(job, node)
         elif entry.call is None or entry.call.parent != self.parent:
             self._end(BodyOutcome(error=f"CallRefused: {node.id} is another node's"))
         elif may_replan(job, entry, node):
-            self._wanted[node.id] = node
+            self._want(job, node)
         elif entry.call.planned != node:
             self._diverge(changed=node.id)
+
+    def _want(self, job: JobState, node: Node) -> None:
+        self._wanted[node.id] = node
+        if job.bodies is not None and only_reads(job.bodies, node):
+            self._reads.add(node.id)
 
     def _diverge(self, changed: str | None = None) -> None:
         code = self.invocation.started.code
         evidence: dict[str, Any] = {
             "unasked": sorted(self._unasked),
-            "held": sorted(self._wanted),
+            "held": sorted(self._wanted.keys() - self._reads),
             "changed": changed,
             "recorded_code": None if self._recorded_code is None else self._recorded_code.model_dump(mode="json"),
             "code": None if code is None else code.model_dump(mode="json"),
