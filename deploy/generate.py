@@ -123,6 +123,7 @@ RIGHTS: Mapping[str, Rights] = {
         (Topic.JOBS_EVENTS,),
     ),
     "notifier": Rights("aetheris.subscriber.notifier", (Topic.JOBS_EVENTS, Topic.JOBS_INDEX), checks=False),
+    "scheduler": Rights("aetheris.subscriber.scheduler.", (), prefixed_group=True, checks=False),
     "subscriber": Rights(
         "aetheris.subscriber.",
         (Topic.JOBS_EVENTS, Topic.JOBS_SEALS, Topic.LEDGER_RECORDS),

@@ -16,7 +16,17 @@ import yaml
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"
 ADDED = (
-    *("revocations", "archive", "archive-deletion", "hidden-values", "relay", "witness", "console", "notices"),
+    *(
+        "revocations",
+        "archive",
+        "archive-deletion",
+        "hidden-values",
+        "relay",
+        "witness",
+        "console",
+        "notices",
+        "schedules",
+    ),
     *("openid", "policy", "signers", "limits", "https"),
 )
 """Components that none of our overlays has."""

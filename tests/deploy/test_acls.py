@@ -53,9 +53,10 @@ from tests.testkit.tokens import token_of
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(900), kubectl_needed]
 
 FOR_OTHERS = {
-    Right("aetheris-subscriber", "READ", "TOPIC", str(topic)) for topic in (Topic.JOBS_SEALS, Topic.LEDGER_RECORDS)
+    *(Right("aetheris-subscriber", "READ", "TOPIC", str(topic)) for topic in (Topic.JOBS_SEALS, Topic.LEDGER_RECORDS)),
+    Right("aetheris-scheduler", "READ", "GROUP", "aetheris.subscriber.scheduler.*"),
 }
-"""Public topics, which nobody of ours subscribes to."""
+"""Public topics, which nobody of ours subscribes to; the groups of topics that start jobs: none does here."""
 DELETION = "aetheris-archive-deletion"
 AT_ONCE = 1000
 EVENTS = str(Topic.JOBS_EVENTS)

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from aetheris.cli.app import app
 from aetheris.cli.given import SETTINGS
 from aetheris.notifier.settings import NotifierSettings
+from aetheris.scheduler.settings import SchedulerSettings
 from tests.deploy.manifests import DEPLOY, WHOLE, env, kubectl_needed, ours, settings_of, workloads
 
 pytestmark = kubectl_needed
@@ -94,6 +95,16 @@ def test_the_notifier_routes_by_the_file_that_executors_tell_by_and_has_a_token_
     secrets = {one["secret"]["secretName"] for one in pods["notifier"]["volumes"] if "secret" in one}
     assert secrets == {"aetheris-notifier-gateway", "aetheris-notifier", "aetheris-cluster-ca-cert"}
     assert "notifier" not in {service for service, _, _ in workloads("production")}
+
+
+def test_the_scheduler_has_a_file_a_token_and_no_key() -> None:
+    [pod] = [pod for service, pod, _ in workloads(WHOLE) if service == "scheduler"]
+    known = {f"AETHERIS_{field.upper()}" for field in SchedulerSettings.model_fields}
+    assert {one for one in env(pod) if one.startswith("AETHERIS_")} <= known
+    assert env(pod)["AETHERIS_GATEWAY_URL"]["value"] == "https://gateway:8080"
+    secrets = {one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one}
+    assert secrets == {"aetheris-scheduler-gateway", "aetheris-scheduler", "aetheris-cluster-ca-cert"}
+    assert "scheduler" not in {service for service, _, _ in workloads("production")}
 
 
 def test_the_witness_is_made_where_it_serves_and_its_commands_are_ours() -> None:

@@ -64,12 +64,13 @@ def test_the_console_reaches_gateway_and_provider_and_has_no_key_of_ours() -> No
     assert [one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one] == ["aetheris-console"]
 
 
-def test_the_notifier_reaches_kafka_and_the_gateway_and_nobody_reaches_it() -> None:
-    ports = {port["port"]: egress.get("to", []) for egress in egress_of(WHOLE, "notifier") for port in egress["ports"]}
+@pytest.mark.parametrize("service", ["notifier", "scheduler"])
+def test_who_submits_reaches_kafka_and_the_gateway_and_nobody_reaches_it(service: str) -> None:
+    ports = {port["port"]: egress.get("to", []) for egress in egress_of(WHOLE, service) for port in egress["ports"]}
     assert ports.keys() == {53, 9093, 8080, 4318}
     assert ports[8080] == [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "gateway"}}}]
     entries = {name(one): one["spec"].get("ingress", []) for one in of_kind(WHOLE, "NetworkPolicy")}
-    assert entries["notifier"] == []
+    assert entries[service] == []
 
 
 def test_the_relay_alone_reaches_witnesses_and_nobody_reaches_it() -> None:

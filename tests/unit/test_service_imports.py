@@ -14,6 +14,7 @@ UNWANTED = {
     "verifier.prober": NOBODY + NOT_ON_THE_HOT_PATH,
     "verifier": (*NOBODY, "httpx", "obstore", "mcp", "pydantic_ai", "aetheris.sdk", "aetheris.verifier.prober"),
     "console": (*NOBODY, "fastapi", "obstore", "mcp", "pydantic_ai", "aiokafka", "hiredis", "aetheris.runtime.kafka"),
+    "scheduler": ("jsonschema", "opentelemetry.sdk", "cel", "webauthn", "fastapi", "starlette", "mcp"),
     "notifier": (
         "jsonschema",
         "opentelemetry.sdk",

@@ -63,6 +63,7 @@ class Metric(Enum):
     LIMITED = ("aetheris.requests.limited", "{request}", "Requests beyond a limit of their tenant or token, by limit")
     ACCESSES_LOST = ("aetheris.accesses.lost", "{record}", "Accesses that could not be recorded")
     NOTICES_UNTOLD = ("aetheris.notices.untold", "{notice}", "Notices that the gateway takes no job for, by reason")
+    STARTS_REFUSED = ("aetheris.starts.refused", "{occasion}", "Due times and messages that start no job, by start")
     DEAD_LETTERS = ("aetheris.dead_letters", "{record}", "Records that could not be decoded, since the start")
     UNJUDGED = ("aetheris.jobs.unjudged", "{job}", "Jobs that a service failed to judge: they stand still, by error")
     REFUSED = ("aetheris.records.refused", "{record}", "Records that the brokers will not have, by topic and reason")

@@ -1,0 +1,1 @@
+"""Starts jobs: when it is time, and when a message comes (docs/schedules.md)."""

@@ -1,0 +1,92 @@
+"""The composition root: everything that the scheduler consists of is made here; it writes to no topic."""
+
+import asyncio
+from contextlib import AsyncExitStack, suppress
+
+import structlog
+from aiokafka import ConsumerRecord
+from faststream import AckPolicy
+from faststream.kafka import KafkaBroker, KafkaMessage, Topic
+
+from aetheris.runtime.base.clock import SystemClock
+from aetheris.runtime.kafka.bootstrap import login_of, servers_of
+from aetheris.runtime.kafka.tls import tls_context
+from aetheris.runtime.process.health import Health
+from aetheris.runtime.process.installation import worker_name
+from aetheris.runtime.process.lifecycle import freeze_memory
+from aetheris.runtime.telemetry.metrics import Metrics
+from aetheris.scheduler.clockwork import RETRY_S, Clockwork
+from aetheris.scheduler.handlers import TopicMessage, TriggerHandler
+from aetheris.scheduler.job_writer import JobWriter
+from aetheris.scheduler.loaded_starts import TopicTrigger, load
+from aetheris.scheduler.settings import SchedulerSettings
+from aetheris.sdk.faststream import kafka_broker, readable
+from aetheris.sdk.keyed_jobs import KeyedJobs, NotTaken
+from aetheris.sdk.received import GROUPS
+
+_log = structlog.get_logger(__name__)
+
+
+async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
+    """Start jobs, until `stop` is set.
+
+    Raises:
+        StartsUnusable: naming the file, the line and the field.
+        LoginUnusable, TlsUnusable: what the settings name can't be used.
+    """
+    starts = load(settings.starts)
+    member = worker_name(settings)
+    async with AsyncExitStack() as closing:
+        health, metrics = Health(), Metrics("scheduler")
+        closing.callback(metrics.close)
+        await health.start(settings.listen, settings.health_port)
+        closing.push_async_callback(health.stop)
+        jobs = KeyedJobs(settings.gateway_url, settings.gateway_token, settings.ca)
+        closing.push_async_callback(jobs.close)
+        health.add("service", lambda: "is stopping" if stop.is_set() else None)
+        health.add("gateway", jobs.unready)
+        await _connected(jobs, stop)
+        writer = JobWriter(jobs, metrics)
+        if starts.triggers and not stop.is_set():
+            login = login_of(settings.kafka)
+            who = {} if login is None else {"user": login.user, "password": login.password}
+            broker = kafka_broker(servers_of(settings.kafka), tls=tls_context(settings), **who)
+            for one in starts.triggers:
+                _subscribe(broker, one, writer, member)
+            await closing.enter_async_context(broker)
+            await broker.start()
+        freeze_memory()
+        await Clockwork(starts.schedules, writer, SystemClock()).run(stop)
+
+
+def _subscribe(broker: KafkaBroker, trigger: TopicTrigger, writer: JobWriter, member: str) -> None:
+    handler = TriggerHandler(trigger, writer)
+
+    async def decode(message: KafkaMessage) -> TopicMessage:
+        raw = message.raw_message
+        assert isinstance(raw, ConsumerRecord)  # noqa: S101  no batches are asked for
+        return TopicMessage(raw.partition, raw.offset, raw.key, raw.value or b"")
+
+    @broker.subscriber(
+        Topic(trigger.entry.topic, declare=False),
+        group_id=f"{GROUPS}scheduler.{trigger.entry.name}",
+        group_instance_id=member,
+        auto_offset_reset="earliest",
+        ack_policy=AckPolicy.NACK_ON_ERROR,
+        no_reply=True,
+        parser=readable,
+        decoder=decode,
+    )
+    async def came(message: TopicMessage) -> None:
+        await handler.came(message)
+
+
+async def _connected(jobs: KeyedJobs, stop: asyncio.Event) -> None:
+    while not stop.is_set():
+        try:
+            return await jobs.connect()
+        except NotTaken as error:
+            _log.warning("waits for the gateway", code=str(error))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), RETRY_S)
+    return None

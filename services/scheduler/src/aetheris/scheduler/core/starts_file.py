@@ -1,0 +1,125 @@
+"""The file that says what starts jobs (docs/schedules.md); pure."""
+
+import tomllib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, cast
+
+from cronsim import CronSim, CronSimError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from aetheris.protocol.base.faults import first_fault, no_such_key, toml_error_line, toml_key_line, toml_line
+from aetheris.scheduler.core.job_starts import CatchUp
+
+MAX_BYTES = 256 * 1024
+_ARRAYS = ("schedules", "topics")
+_LONG_AGO = datetime(2000, 1, 1)  # noqa: DTZ001  only whether cron's text can be read is asked
+_Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+_Path = Annotated[str, StringConstraints(min_length=1, max_length=500)]
+
+
+class StartsFault(ValueError):
+    """The file can't be used; `line` is where, if that can be told."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+class _StartEntry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: _Name
+    plan: _Path
+    """A file with a submission's plan, JSON, seen from this one."""
+
+
+class ScheduleEntry(_StartEntry):
+    """`[[schedules]]`: as cron has it, in a time zone."""
+
+    cron: Annotated[str, StringConstraints(max_length=200)]
+    timezone: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_+/-]{1,64}$")] = "UTC"
+    catch_up: CatchUp = "last"
+    within_s: float = Field(default=3600.0, ge=60, le=31 * 86400)
+    since: AwareDatetime | None = None
+
+    @model_validator(mode="after")
+    def _can_be_read(self) -> "ScheduleEntry":
+        if len(self.cron.split()) != 5:
+            raise ValueError("cron: five fields, as in 30 2 * * 1-5")
+        try:
+            CronSim(self.cron, _LONG_AGO)
+        except CronSimError as error:
+            raise ValueError(f"cron: {error}") from None
+        return self
+
+
+class TopicEntry(_StartEntry):
+    """`[[topics]]`: a job for each message of a topic, or for each key of its messages."""
+
+    topic: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+    once_per: Annotated[str, StringConstraints(pattern=r"^(message|key)$")] = "message"
+
+    @model_validator(mode="after")
+    def _is_not_ours(self) -> "TopicEntry":
+        if self.topic.startswith("aetheris."):
+            raise ValueError("topic: is one of Aetheris' own: a job for each of their records would start itself")
+        return self
+
+
+class StartsFile(BaseModel):
+    """All of it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    schedules: tuple[ScheduleEntry, ...] = ()
+    topics: tuple[TopicEntry, ...] = ()
+
+
+def parsed(text: str) -> StartsFile:
+    """The file from TOML: `[[schedules]]`, `[[topics]]`.
+
+    Raises:
+        StartsFault: naming the entry and the field.
+    """
+    if len(text.encode(errors="surrogatepass")) > MAX_BYTES:
+        raise StartsFault(f"larger than {MAX_BYTES // 1024} KiB")
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise StartsFault(f"is not TOML: {error}", toml_error_line(error)) from None
+    except (RecursionError, ValueError) as error:
+        raise StartsFault(f"can't be read ({type(error).__name__})") from None
+    for key in document:
+        if key not in _ARRAYS:
+            raise StartsFault(f"{key}: {no_such_key(key, _ARRAYS)}", toml_key_line(text, key))
+    schedules = [_entry(text, "schedules", at, one, ScheduleEntry) for at, one in _entries(text, document, "schedules")]
+    topics = [_entry(text, "topics", at, one, TopicEntry) for at, one in _entries(text, document, "topics")]
+    for array, named in (("schedules", schedules), ("topics", topics)):
+        names = [one.name for one in named]
+        for at, name in enumerate(names):
+            if name in names[:at]:
+                line = toml_line(text, array, at, "name")
+                raise StartsFault(f"{array.removesuffix('s')} {name!r}: name: stands twice", line)
+    if not schedules and not topics:
+        raise StartsFault("starts nothing: there is no [[schedules]] and no [[topics]]")
+    return StartsFile(schedules=tuple(schedules), topics=tuple(topics))
+
+
+def _entries(text: str, document: Mapping[str, Any], array: str) -> list[tuple[int, Any]]:
+    entries = document.get(array, [])
+    if not isinstance(entries, list):
+        raise StartsFault(f"{array}: is no [[{array}]]", toml_key_line(text, array))
+    return list(enumerate(cast("list[Any]", entries)))
+
+
+def _entry(text: str, array: str, at: int, entry: Any, kind: type[Any]) -> Any:
+    try:
+        return kind.model_validate(entry)
+    except ValidationError as error:
+        where, wording = first_fault(error, kind.model_fields)
+        field = ".".join(map(str, where)) or wording.partition(":")[0]
+        name = cast("dict[str, Any]", entry).get("name") if isinstance(entry, dict) else None
+        line = toml_line(text, array, at, field.partition(".")[0])
+        named = f"{array.removesuffix('s')} {name or at + 1!r}"
+        raise StartsFault(f"{named}: {field}: {wording.removeprefix(f'{field}: ')}", line) from None
