@@ -1,5 +1,7 @@
 """The events in a FastStream application, in its own test broker."""
 
+from pathlib import Path
+
 import pytest
 from faststream.kafka import KafkaBroker, TestKafkaBroker
 
@@ -7,7 +9,8 @@ from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.events import Event, JobCancelled, JobCompleted
-from aetheris.sdk.faststream import job_events, kafka_broker
+from aetheris.runtime.kafka.bootstrap import LoginUnusable
+from aetheris.sdk.faststream import broker_at, job_events, kafka_broker
 from aetheris.sdk.received import Received
 
 WORD = "word"
@@ -72,3 +75,18 @@ def test_no_topic_is_made_and_the_group_is_never_a_services() -> None:
 def test_several_servers_are_several() -> None:
     made = kafka_broker("a:1,b:2", user="aetheris", password=WORD)
     assert made.config.broker_config.builder.keywords["bootstrap_servers"] == ["a:1", "b:2"]  # pyright: ignore
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_broker_is_told_by_which_mechanism_one_logs_in(mechanism: str) -> None:
+    made = kafka_broker("a:1", user="aetheris", password=WORD, mechanism=mechanism)
+    assert made.config.broker_config.builder.keywords["sasl_mechanism"] == mechanism  # pyright: ignore
+
+
+def test_an_address_says_how_one_logs_in(tmp_path: Path) -> None:
+    login = tmp_path / "login"
+    login.write_text(f"ann:{WORD}")
+    asked = broker_at(f"a:1?login={login}&mechanism=SCRAM-SHA-512").config.broker_config.builder.keywords  # pyright: ignore
+    assert (asked["sasl_mechanism"], asked["sasl_plain_username"]) == ("SCRAM-SHA-512", "ann")
+    with pytest.raises(LoginUnusable, match="no package"):
+        broker_at("a:1?tokens=missing")

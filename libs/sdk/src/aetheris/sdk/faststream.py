@@ -12,11 +12,12 @@ from aiokafka.errors import IllegalStateError, KafkaError
 from faststream import AckPolicy
 from faststream.kafka import KafkaBroker, KafkaMessage, Topic
 from faststream.kafka.subscriber.usecase import DefaultSubscriber
-from faststream.security import BaseSecurity, SASLPlaintext
+from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256, SASLScram512
 
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic as Topics
 from aetheris.runtime.base.prefix import in_kafka
+from aetheris.runtime.kafka.bootstrap import LoginUnusable, login_of, servers_of
 from aetheris.sdk.received import GROUPS, Received, received
 
 _Raw = ConsumerRecord[bytes, bytes]
@@ -24,26 +25,53 @@ _PAUSE_S = 5.0
 _RETRY_S = 0.5
 
 
+_ASKED = {"PLAIN": SASLPlaintext, "SCRAM-SHA-256": SASLScram256, "SCRAM-SHA-512": SASLScram512}
+
+
 class FactsMissing(Exception):
     """The log no longer has what this group has not seen: a gap is an error, never a jump."""
 
 
 def kafka_broker(
-    servers: str, *, user: str | None = None, password: str = "", tls: SSLContext | None = None
+    servers: str,
+    *,
+    user: str | None = None,
+    password: str = "",
+    mechanism: str = "PLAIN",
+    tls: SSLContext | None = None,
 ) -> KafkaBroker:
     """A broker that logs nothing by itself: what it would log may hold a payload.
 
     Args:
         servers: host:port[,host:port]; FastStream takes one text for one server.
-        user, password: where the brokers ask who one is (SASL/PLAIN).
+        user, password: where the brokers ask who one is.
+        mechanism: how they ask: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
         tls: who the brokers are, and who we are.
+
+    Raises:
+        KeyError: it is none of these mechanisms.
     """
     security: BaseSecurity | None = None
     if user is not None:
-        security = SASLPlaintext(user, password, ssl_context=tls, use_ssl=tls is not None)
+        security = _ASKED[mechanism](user, password, ssl_context=tls, use_ssl=tls is not None)
     elif tls is not None:
         security = BaseSecurity(ssl_context=tls, use_ssl=True)
     return KafkaBroker(servers.split(","), security=security, logger=None)
+
+
+def broker_at(bootstrap: str, tls: SSLContext | None = None) -> KafkaBroker:
+    """As `kafka_broker`, for an address as AETHERIS_KAFKA has it, with what it says of a login.
+
+    Raises:
+        LoginUnusable: it can't be used, or is by tokens.
+    """
+    login = login_of(bootstrap)
+    if login is None:
+        return kafka_broker(servers_of(bootstrap), tls=tls)
+    if login.tokens is not None:
+        raise LoginUnusable("AETHERIS_KAFKA: this service logs in by ?login=, not by tokens")
+    named = {"user": login.user, "password": login.password, "mechanism": login.mechanism}
+    return kafka_broker(servers_of(bootstrap), tls=tls, **named)
 
 
 def job_events(

@@ -14,7 +14,6 @@ from aetheris.notifier.settings import NotifierSettings
 from aetheris.protocol.base.faults import placed
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.refusal import StartRefused
-from aetheris.runtime.kafka.bootstrap import login_of, servers_of
 from aetheris.runtime.kafka.log import KafkaLog
 from aetheris.runtime.kafka.tls import tls_context
 from aetheris.runtime.log.history import JobLogReader
@@ -25,7 +24,7 @@ from aetheris.runtime.process.health import Health
 from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.telemetry.metrics import Metrics
-from aetheris.sdk.faststream import job_events, kafka_broker
+from aetheris.sdk.faststream import broker_at, job_events
 from aetheris.sdk.keyed_jobs import KeyedJobs, NotTaken
 from aetheris.sdk.received import Received
 
@@ -70,9 +69,7 @@ async def serve(settings: NotifierSettings, stop: asyncio.Event) -> None:
         history = JobLogReader(log, readers=1)
         closing.push_async_callback(history.close)
         handler = NoticeHandler(routes, NoticeWriter(jobs, metrics), JobLogFacts(index, history), settings.console_url)
-        login = login_of(settings.kafka)
-        who = {} if login is None else {"user": login.user, "password": login.password}
-        broker = kafka_broker(servers_of(settings.kafka), tls=tls_context(settings), **who)
+        broker = broker_at(settings.kafka, tls_context(settings))
 
         @job_events(broker, GROUP, TYPES, settings.prefix, member=member)
         async def happened(fact: Received) -> None:

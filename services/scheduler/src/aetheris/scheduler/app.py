@@ -9,7 +9,6 @@ from faststream import AckPolicy
 from faststream.kafka import KafkaBroker, KafkaMessage, Topic
 
 from aetheris.runtime.base.clock import SystemClock
-from aetheris.runtime.kafka.bootstrap import login_of, servers_of
 from aetheris.runtime.kafka.tls import tls_context
 from aetheris.runtime.process.health import Health
 from aetheris.runtime.process.installation import worker_name
@@ -20,7 +19,7 @@ from aetheris.scheduler.handlers import TopicMessage, TriggerHandler
 from aetheris.scheduler.job_writer import JobWriter
 from aetheris.scheduler.loaded_starts import TopicTrigger, load
 from aetheris.scheduler.settings import SchedulerSettings
-from aetheris.sdk.faststream import kafka_broker, readable
+from aetheris.sdk.faststream import broker_at, readable
 from aetheris.sdk.keyed_jobs import KeyedJobs, NotTaken
 from aetheris.sdk.received import GROUPS
 
@@ -48,9 +47,7 @@ async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
         await _connected(jobs, stop)
         writer = JobWriter(jobs, metrics)
         if starts.triggers and not stop.is_set():
-            login = login_of(settings.kafka)
-            who = {} if login is None else {"user": login.user, "password": login.password}
-            broker = kafka_broker(servers_of(settings.kafka), tls=tls_context(settings), **who)
+            broker = broker_at(settings.kafka, tls_context(settings))
             for one in starts.triggers:
                 _subscribe(broker, one, writer, member)
             await closing.enter_async_context(broker)
