@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -94,6 +95,7 @@ def pages(parts: ConsoleParts) -> ASGIApp:
             Route("/", _home),
             Route("/livez", _alive),
             Route("/readyz", _alive),
+            Route("/static/htmx.js", _htmx),
             Mount("/static", StaticFiles(directory=_STATIC)),
             *sign_in.ROUTES,
             *inbox.ROUTES,
@@ -126,6 +128,16 @@ def _other_loopback(settings: ConsoleSettings, app: ASGIApp, port: int) -> list[
 
 async def _home(_request: Request) -> Response:
     return led("/inbox")
+
+
+async def _htmx(_request: Request) -> Response:
+    """With its extension in one script: apart, it begins before the other has come, and is kept from its work."""
+    return Response(_script(), media_type="text/javascript", headers={"Cache-Control": "max-age=3600"})
+
+
+@cache
+def _script() -> bytes:
+    return b"\n".join((_STATIC / "vendor" / name).read_bytes() for name in ("htmx.min.js", "hx-csp.min.js"))
 
 
 async def _alive(_request: Request) -> Response:
