@@ -14,7 +14,7 @@ from aetheris.proofs.history import History
 from aetheris.proofs.ledger import ledger_proof
 from aetheris.proofs.openings import hidden_in, may_hide
 from aetheris.proofs.recomputed_calls import RecomputedCalls
-from aetheris.proofs.records import Fact, RawRecord, Violation, read, violation
+from aetheris.proofs.records import Fact, LoggedRecord, Violation, by_name, read_named, violation
 from aetheris.proofs.replay import replay_proof
 from aetheris.proofs.sealed import SealCheck
 from aetheris.proofs.trust import TrustedKey
@@ -38,17 +38,18 @@ class Audit:
         self._last_offset = -1
         self._hidden: set[str] = set()
 
-    def add(self, record: RawRecord) -> None:
+    def add(self, record: LoggedRecord) -> None:
         """Take the next record of the job, in log order."""
-        fact, broken = read(record, self.chain.count)
-        self.chain.add(record)
-        if not self.history.authors.is_proved(record, fact):
+        history, named = self.history, by_name(record.headers)
+        fact, broken = read_named(record, named, len(history.facts))
+        self.chain.add(record, named)
+        if not history.authors.is_proved(record, fact):
             fact.claims, fact.type = fact.type, ""
-        if self._late is not None and not self._late.take(fact, self.history.authors):
-            fact, broken = Fact(fact.at, fact.offset, fact.event_id, "", {}, fact.time), []
+        if self._late is not None and not self._late.take(fact, history.authors):
+            fact, broken = Fact(fact.at, fact.offset, fact.event_id, "", {}, fact.time), ()
         if fact.type == "job_sealed":
             self.lines[fact.at] = line_hash(record.value)
-        self.history.add(fact)
+        history.add(fact)
         if broken:
             self._violations.extend(broken)
         if may_hide(record):

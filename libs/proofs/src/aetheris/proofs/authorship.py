@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from aetheris.proofs.records import Fact, RawRecord, read
+from aetheris.proofs.records import Body, Fact, LoggedRecord, RawRecord, read
 from aetheris.proofs.signatures import BadSignature, certified, fingerprint, holds, opened, revoked
 from aetheris.proofs.writers import FOLLOWING, SIGNING, is_nobodys, signer
 
@@ -46,7 +46,7 @@ class Authorship:
         if found is not None:
             self._keys.setdefault(fingerprint(found[1]), found)
 
-    def is_proved(self, record: RawRecord, fact: Fact) -> bool:
+    def is_proved(self, record: LoggedRecord, fact: Fact) -> bool:
         """Whether it is by who may write it, as far as that is asked for; each record is asked about once."""
         if fact.type in FOLLOWING:  # most are
             return True
@@ -61,7 +61,7 @@ class Authorship:
         service = signer(fact.type, fact.body)
         return service not in SIGNING or self._is_by(service, self.installation, record, fact)
 
-    def _is_created(self, record: RawRecord, fact: Fact) -> bool:
+    def _is_created(self, record: LoggedRecord, fact: Fact) -> bool:
         """The first that is proved is the creation; whether another may come, the rules of a history say."""
         root = fact.body.get("installation")
         if self._is_born:
@@ -72,7 +72,7 @@ class Authorship:
         self.born = hashlib.sha256(record.value).hexdigest()
         return True
 
-    def _is_begun(self, root: str, record: RawRecord, fact: Fact) -> bool:
+    def _is_begun(self, root: str, record: LoggedRecord, fact: Fact) -> bool:
         return _lies_in_reach(fact) and self._is_by("planner", root, record, fact)
 
     def _is_revocation(self, installation: str, fact: Fact) -> bool:
@@ -84,17 +84,19 @@ class Authorship:
             self.revoked.add(key_id)
         return key_id is not None
 
-    def _is_by(self, service: str, installation: str, record: RawRecord, fact: Fact) -> bool:
+    def _is_by(self, service: str, installation: str, record: LoggedRecord, fact: Fact) -> bool:
         try:
             return self._is_signed(service, installation, record, fact)
         except (BadSignature, ValueError):  # what has no canonical form is signed by nobody
             return False
 
-    def _is_signed(self, service: str, installation: str, record: RawRecord, fact: Fact) -> bool:
+    def _is_signed(self, service: str, installation: str, record: LoggedRecord, fact: Fact) -> bool:
         signed = opened(record.value)
         if signed.key_id in self.revoked:
             return False
-        known = self._keys.get(signed.key_id) or certified(fact.body.get("certificate"), installation)
+        carried = fact.body.get("certificate")
+        brought = certified(carried, installation) if carried is not None else None
+        known = self._keys.get(signed.key_id) or brought
         if known is None or known[0] != service:
             return False
         of_birth = fact.type in ("job_created", "birth_repeated")
@@ -109,13 +111,16 @@ class Authorship:
         if not holds(signed, place, known[1]):
             return False
         self._keys[signed.key_id] = known
-        self._compare_times(signed.key_id, installation, fact)
+        self._compare_times(signed.key_id, fact, carried if brought == known else None)
         return True
 
-    def _compare_times(self, key_id: str, installation: str, fact: Fact) -> None:
-        """By the writer's own clock, `ce_time`, which nobody signs: anybody may repeat a record under another."""
-        carried, times = fact.body.get("certificate"), self._times.setdefault(key_id, [])
-        if carried is not None and certified(carried, installation) == self._keys[key_id]:
+    def _compare_times(self, key_id: str, fact: Fact, carried: Body | None) -> None:
+        """By the writer's own clock, `ce_time`, which nobody signs: anybody may repeat a record under another.
+
+        `carried`: the key's certificate, where the record brings it along.
+        """
+        times = self._times.setdefault(key_id, [])
+        if carried is not None:
             times.append((carried["not_before"], carried["not_after"]))
         said = _moment(fact.time)
         if said is None or not any(_is_within(said, *one) for one in times):

@@ -7,13 +7,15 @@ from hashlib import sha256
 from struct import Struct
 
 from aetheris.proofs.merkle import Tree, tree_root
-from aetheris.proofs.records import COVERED, RawRecord, event_type
+from aetheris.proofs.records import COVERED, LoggedRecord, RawRecord, by_name, event_type, repeated_in
 
 VERSION = 2
 """Of the chain, as seals name it: a tree over leaves that cover more than version 1, which stands beside it."""
 _FEW = 4
 _ABSENT, _REPEATED = b"\xff\xff\xff\xff", b"\xff\xff\xff\xfe"
 _length = Struct(">I").pack
+_SHORT = 255
+_SIZES = tuple(map(_length, range(_SHORT + 1)))
 
 
 class ChainHead:
@@ -28,9 +30,9 @@ class ChainHead:
         self.root = root
         self.count = count
 
-    def update(self, record: RawRecord) -> bytes:
+    def update(self, record: LoggedRecord) -> bytes:
         """Append a record; the new root, 32 bytes."""
-        self.root = _linked(self.root, record.named, record.value)
+        self.root = _linked(self.root, by_name(record.headers), record.value)
         self.count += 1
         return self.root
 
@@ -50,9 +52,10 @@ class EventChain:
         self._trees: dict[int, str] = {}
         self._grown: Tree | None = None
 
-    def add(self, record: RawRecord) -> None:
-        """Append a record."""
-        roots, named, value = self._roots, record.named, record.value
+    def add(self, record: LoggedRecord, named: Mapping[str, bytes] | None = None) -> None:
+        """Append a record; `named`: its headers by name, where they are known."""
+        named = by_name(record.headers) if named is None else named
+        roots, value = self._roots, record.value
         roots.append(_linked(roots[-1] if roots else b"", named, value))
         is_plain = len(named) == len(record.headers)
         self._leaves.append(leaf_of(named, sha256(value).digest()) if is_plain else record_leaf(record))
@@ -94,29 +97,29 @@ class EventChain:
         return tree
 
 
-def record_leaf(record: RawRecord) -> bytes:
+def record_leaf(record: LoggedRecord) -> bytes:
     """A record's leaf: SHA-256(00 || lp(ce_id) || lp(ce_type) || lp(ce_time) || lp(ce_source) || lp(SHA-256(value))).
 
     lp is a length, 4 bytes, and the bytes; FFFFFFFF alone stands for a header that is absent, FFFFFFFE for one that
     comes more than once.
     """
-    headers, value_hash = record.named, sha256(record.value).digest()
-    if len(headers) < len(record.headers) and (repeated := record.repeated):
-        said = b"".join(_REPEATED if name in repeated else _prefixed(headers.get(name)) for name in COVERED)
+    named, value_hash = by_name(record.headers), sha256(record.value).digest()
+    if len(named) < len(record.headers) and (repeated := repeated_in(record.headers)):
+        said = b"".join(_REPEATED if name in repeated else _prefixed(named.get(name)) for name in COVERED)
         return sha256(b"\0%b\0\0\0\x20%b" % (said, value_hash)).digest()
-    return leaf_of(headers, value_hash)
+    return leaf_of(named, value_hash)
 
 
 def leaf_of(headers: Mapping[str, bytes], value_hash: bytes) -> bytes:
     """The leaf of a record that has each of its headers once, from them and the SHA-256 of its value."""
     get = headers.get
     event_id, time = get("ce_id"), get("ce_time")
-    kind, source = _kept(get("ce_type")), _kept(get("ce_source"))
-    if event_id is None or time is None:
-        parts = (b"\0", _prefixed(event_id), kind, _prefixed(time), source, b"\0\0\0\x20", value_hash)
+    kind, source = _kept(get("ce_type"), get("ce_source"))
+    if event_id is None or time is None or len(event_id) > _SHORT or len(time) > _SHORT:
+        parts = (b"\0", _prefixed(event_id), kind, _prefixed(time), source, value_hash)
     else:  # of each record, so without a call for each
-        sizes = _length(len(event_id)), _length(len(time))
-        parts = (b"\0", sizes[0], event_id, kind, sizes[1], time, source, b"\0\0\0\x20", value_hash)
+        sizes = _SIZES
+        parts = (b"\0", sizes[len(event_id)], event_id, kind, sizes[len(time)], time, source, value_hash)
     return sha256(b"".join(parts)).digest()
 
 
@@ -149,7 +152,7 @@ def _prefixed(header: bytes | None) -> bytes:
     return _ABSENT if header is None else _length(len(header)) + header
 
 
-@lru_cache(maxsize=256)
-def _kept(header: bytes | None) -> bytes:
-    """Of a header with few values."""
-    return _prefixed(header)
+@lru_cache(maxsize=1024)
+def _kept(kind: bytes | None, source: bytes | None) -> tuple[bytes, bytes]:
+    """What a leaf says of ce_type, and of ce_source and what stands behind it: there are few pairs."""
+    return _prefixed(kind), _prefixed(source) + b"\0\0\0\x20"

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import Any, cast
 
 from aetheris.proofs.approver_signatures import Opened, TrustedSigner, given_to, opened, request_id, signed_text
@@ -107,7 +108,8 @@ def emergencies(validity: Validity) -> tuple[Emergency, ...]:
 
 def signed_words(validity: Validity, signers: Signers | None) -> tuple[SignedWord, ...]:
     """Every vote and decision with an approver's signature, in log order."""
-    signed = (fact for fact in validity.history.facts if fact.type in _SIGNED and _mapping(fact.body.get("signature")))
+    said = chain.from_iterable((*validity.history.votes.values(), *validity.history.decisions.values()))
+    signed = sorted((fact for fact in said if _mapping(fact.body.get("signature"))), key=lambda fact: fact.at)
     return tuple(SignedWord(fact, None if signers is None else _is_known(fact, signers)) for fact in signed)
 
 

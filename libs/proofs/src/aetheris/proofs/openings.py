@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from aetheris.proofs.canonical import canonical
-from aetheris.proofs.records import MAX_DEPTH, RawRecord, body_of, nests_deeper
+from aetheris.proofs.records import MAX_DEPTH, LoggedRecord, RawRecord, body_of, nests_deeper
 
 MAX_OPENINGS_BYTES = 64 * 1024 * 1024
 _MARK = b'"$hidden"'
@@ -67,7 +67,7 @@ def opened_values(records: Iterable[RawRecord], openings: Iterable[Mapping[str, 
     return OpenedValues(len(hidden), len(opened), tuple(wrong))
 
 
-def hidden_in(record: RawRecord, body: object) -> Iterator[str]:
+def hidden_in(record: LoggedRecord, body: object) -> Iterator[str]:
     """The c of each value that a record hides; `body` is what it says."""
     return (c for c, _ in hidden_values_in(record, body))
 
@@ -89,12 +89,12 @@ def commitments_in(part: object) -> Iterator[str]:
     return (c for c, _ in _hidden_values(part))
 
 
-def hidden_values_in(record: RawRecord, body: object) -> Iterator[tuple[str, str]]:
+def hidden_values_in(record: LoggedRecord, body: object) -> Iterator[tuple[str, str]]:
     """(its c, its k) of each value that a record hides; `body` is what it says."""
     return _hidden_values(body) if may_hide(record) else iter(())
 
 
-def may_hide(record: RawRecord) -> bool:
+def may_hide(record: LoggedRecord) -> bool:
     """Whether a value may be hidden in it: in most none is, and nobody needs to look."""
     return _MARK in record.value
 

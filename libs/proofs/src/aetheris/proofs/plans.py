@@ -37,8 +37,12 @@ class Plans:
             return
         part = _mapping(fact.body.get("task_graph" if revision == 0 else "diff"))
         entries = entries_of(fact)
-        added = {_text(entry, "id"): _needs(entry) for entry in entries}
-        if not self._is_graph(entries, added, self._tools.keys() | _mapping(part.get("tools")).keys()):
+        after = [_dependencies(entry) for entry in entries]
+        added = {_text(entry, "id"): one | _referred(entry) for entry, one in zip(entries, after, strict=True)}
+        if not self._is_pinned(entries, self._tools.keys() | _mapping(part.get("tools")).keys()):
+            return
+        order = self._graph(after, added)
+        if order is None:
             return
         bodies = [entry for entry in entries if entry.get("kind") in BODIES]
         said = fact.body.get("bodies") is True
@@ -52,6 +56,8 @@ class Plans:
             self._tools.setdefault(name, []).append((revision, _mapping(entry)))
         self._places.append(fact.at)
         self._orders.clear()
+        if revision == 0 and all(one == needs for one, needs in zip(after, added.values(), strict=True)):
+            self._orders[0] = order  # by all needs, which are what it is asked for by
         self.effective.add(fact.at)
 
     def plan_call(self, name: str, entry: Body) -> None:
@@ -77,20 +83,27 @@ class Plans:
         harmless = all(pin.get("effect_class") == "pure" and pin.get("irreversible") is not True for pin in pins)
         return harmless and all(entry.get("irreversible") is not True for entry in bodies)
 
-    def _is_graph(self, entries: Sequence[Body], added: Mapping[str, set[str]], tools: Set[str]) -> bool:
-        """Ids that stand once, tools that are pinned, and needs that the plan then meets, none of them in a circle?"""
-        if not added or "" in added or len(added) < len(entries):
-            return False
-        if not all(entry.get("tool") is None or _is_one_of(tools, entry.get("tool")) for entry in entries):
-            return False
+    @staticmethod
+    def _is_pinned(entries: Sequence[Body], tools: Set[str]) -> bool:
+        """Tools that are pinned?"""
+        return all(entry.get("tool") is None or _is_one_of(tools, entry.get("tool")) for entry in entries)
+
+    def _graph(self, after: Sequence[set[str]], added: Mapping[str, set[str]]) -> list[str] | None:
+        """The order of what is added, by its needs: ids that stand once, needs that the plan then meets.
+
+        `after`: of each entry, what it says that it comes after. None where one of them is not so, or in a circle.
+        """
+        if not added or "" in added or len(added) < len(after):
+            return None
         planned = {**self._needs, **added}
-        if any(not _dependencies(entry) <= planned.keys() for entry in entries):
-            return False
+        if any(not one <= planned.keys() for one in after):
+            return None
         if any(needed not in planned and needed not in self.adopted for needs in added.values() for needed in needs):
-            return False
+            return None
         replaces = any(name in self._needs for name in added)
         among: Mapping[str, set[str]] = planned if replaces else added  # what was there needs nothing that is new
-        return len(_in_order(among)) == len(among)
+        order = _in_order(among)
+        return order if len(order) == len(among) else None
 
     def since(self, node_id: str, revision: int) -> int:
         """The revision that a node's entry in a revision came with; −1 where it has none."""
@@ -216,7 +229,12 @@ def _is_one_of(names: Set[str], value: object) -> bool:
 
 
 def _needs(entry: Body) -> set[str]:
-    return _dependencies(entry) | {target.partition("#")[0] for target in targets(entry.get("args"))}
+    return _dependencies(entry) | _referred(entry)
+
+
+def _referred(entry: Body) -> set[str]:
+    args = entry.get("args")
+    return {target.partition("#")[0] for target in targets(args)} if args else set()
 
 
 def _version(entries: list[tuple[int, Body]], revision: int) -> tuple[int, Body]:

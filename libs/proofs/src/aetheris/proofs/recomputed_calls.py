@@ -14,7 +14,7 @@ from aetheris.proofs.canonical import canonical, hash_or_empty
 from aetheris.proofs.compensation import succeeded
 from aetheris.proofs.execution import LoadBlob, UnreadableResult, read_result
 from aetheris.proofs.history import SUCCESSES
-from aetheris.proofs.records import Body, Fact, Violation, violation
+from aetheris.proofs.records import Body, Fact, Violation, fact_of, violation
 from aetheris.proofs.validity import Validity
 from aetheris.proofs.value_references import NoSuchPlace, by_meaning, is_blob, pointed, targets, with_values
 
@@ -173,8 +173,8 @@ class RecomputedCalls:
         reference = adopted.get("result_ref")
         if reference is None:
             return result
-        fact = cast("Fact", self._validity.history.created)
-        stands = Fact(fact.at, fact.offset, fact.event_id, "", {**adopted, "output_hash": adopted.get("result_hash")})
+        fact, recorded = cast("Fact", self._validity.history.created), adopted.get("result_hash")
+        stands = fact_of(fact.at, fact.offset, fact.event_id, "", {**adopted, "output_hash": recorded})
         return read_result(stands, self._load)
 
     def _commits(self) -> Iterator[Violation]:

@@ -1,16 +1,18 @@
 """Raw history: a job's records as they lie in the log, and what each of them says."""
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import jiter
-from msgspec import MsgspecError
+from msgspec import MsgspecError, Struct
 from msgspec.json import Decoder, Encoder
 
-_decode, _encode = Decoder().decode, Encoder().encode
+_decode, _encode_into = Decoder().decode, Encoder().encode_into
+_AGAIN: Any = bytearray()
+"""What was written last; no code of ours runs between writing and comparing, so no other thread writes meanwhile."""
 _TYPE = re.compile(rb"io\.aetheris\.([a-z0-9_]+)\.v([0-9]+)\Z")
 READABLE_VERSION = b"1"
 WITH_BODIES = b"2"
@@ -76,6 +78,15 @@ EVENT_TYPES = frozenset(
 Body = Mapping[str, Any]
 
 
+class LoggedRecord(Protocol):
+    """One record as it lies in a log, whoever has read it: exact bytes. Nothing changes it."""
+
+    offset: int
+    key: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+    value: bytes
+
+
 @dataclass(slots=True)
 class RawRecord:
     """One record of a job's log: exact bytes."""
@@ -85,18 +96,10 @@ class RawRecord:
     headers: tuple[tuple[str, bytes], ...]
     value: bytes
 
-    _named: dict[str, bytes] | None = field(default=None, init=False, repr=False, compare=False)
-
     @property
     def named(self) -> Mapping[str, bytes]:
-        """Its headers by name, of each name the first. Asked for several times a record, so made once."""
-        found = self._named
-        if found is None:
-            found = dict(self.headers)
-            if len(found) < len(self.headers):
-                found = dict(reversed(self.headers))
-            self._named = found
-        return found
+        """Its headers by name, of each name the first."""
+        return by_name(self.headers)
 
     def header(self, name: str) -> bytes:
         """The first header of that name; what is missing counts as empty."""
@@ -105,14 +108,22 @@ class RawRecord:
     @property
     def repeated(self) -> Collection[str]:
         """Those headers that its leaf covers and that come more than once: nobody can say which of them counts."""
-        if len(self.named) == len(self.headers):
-            return ()
-        names = [name for name, _ in self.headers]
-        return [name for name in COVERED if names.count(name) > 1]
+        return repeated_in(self.headers)
 
 
-@dataclass(slots=True, init=False)
-class Fact:
+def by_name(headers: tuple[tuple[str, bytes], ...]) -> Mapping[str, bytes]:
+    """Headers by name, of each name the first."""
+    found = dict(headers)
+    return found if len(found) == len(headers) else dict(reversed(headers))
+
+
+def repeated_in(headers: tuple[tuple[str, bytes], ...]) -> Collection[str]:
+    """Those headers that a leaf covers and that come more than once."""
+    names = [name for name, _ in headers]
+    return [name for name in COVERED if names.count(name) > 1]
+
+
+class Fact(Struct, gc=False):  # of each record one, and none leads back to itself: the collector need not look
     """What a record says. `at` is its place in the job's history, counted from 0."""
 
     at: int
@@ -122,42 +133,42 @@ class Fact:
     body: Body
     time: str
     """When its writer says that it was written; no rule goes by it."""
-    claims: str
-    """The type of what is not proved to be its writer's: it says nothing, and `type` is empty."""
-    job: str
+    job: str = ""
     """The job that it names."""
-    key: str
+    key: str = ""
     """The idempotency key that it is about."""
-    invocation_id: str
+    invocation_id: str = ""
     """The try that it names."""
-    node: str
+    node: str = ""
     """The node that it is about."""
-    outcome: str
+    outcome: str = ""
     """How a call ended."""
-
-    def __init__(  # noqa: PLR0917  as that of any dataclass, but in one call
-        self, at: int, offset: int, event_id: str, kind: str, body: Body, time: str = ""
-    ) -> None:
-        self.at, self.offset, self.event_id, self.type, self.body, self.time = at, offset, event_id, kind, body, time
-        self.claims = ""
-        # asked for many times a record, so looked up once; of each record, so without a call for each
-        get = body.get
-        self.job = one if type(one := get("job_id")) is str else ""
-        self.key = one if type(one := get("idempotency_key")) is str else ""
-        self.invocation_id = one if type(one := get("invocation_id")) is str else ""
-        self.node = one if type(one := get("node_id")) is str else ""
-        self.outcome = one if type(one := get("outcome")) is str else ""
+    claims: str = ""
+    """The type of what is not proved to be its writer's: it says nothing, and `type` is empty."""
 
     def text(self, name: str) -> str:
         """A text field; what is missing or no text counts as empty."""
         value = self.body.get(name)
-        return value if isinstance(value, str) else ""
+        return value if type(value) is str else ""
 
     @property
     def worker(self) -> tuple[str, str] | None:
         """The worker that it names, and which life of it."""
         name, incarnation = self.body.get("worker_id"), self.body.get("incarnation")
         return (name, incarnation) if isinstance(name, str) and isinstance(incarnation, str) else None
+
+
+def fact_of(  # noqa: PLR0917  as that of a fact
+    at: int, offset: int, event_id: str, kind: str, body: Body, time: str = ""
+) -> Fact:
+    """What a record of a type says, by its body: what is asked for many times a record is looked up once."""
+    get = body.get
+    job = one if type(one := get("job_id")) is str else ""
+    key = one if type(one := get("idempotency_key")) is str else ""
+    invocation_id = one if type(one := get("invocation_id")) is str else ""
+    node = one if type(one := get("node_id")) is str else ""
+    outcome = one if type(one := get("outcome")) is str else ""
+    return Fact(at, offset, event_id, kind, body, time, job, key, invocation_id, node, outcome)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -190,36 +201,40 @@ def event_type(ce_type: bytes) -> bytes:
     return _type(ce_type).chained
 
 
-def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
+def read(record: LoggedRecord, at: int) -> tuple[Fact, Sequence[Violation]]:
     """What a record says, and what is wrong with the record itself.
 
     A record that can't be read, or has a header of those twice by which it is known, says nothing: its body is empty
     and its type too.
     """
-    headers = record.named
-    get, repeated = headers.get, record.repeated if len(headers) < len(record.headers) else ()
-    ce_id, kind = get("ce_id", b""), _type(get("ce_type", b""))
+    return read_named(record, by_name(record.headers), at)
+
+
+def read_named(record: LoggedRecord, named: Mapping[str, bytes], at: int) -> tuple[Fact, Sequence[Violation]]:
+    """The same; `named`: its headers by name."""
+    get, repeated = named.get, repeated_in(record.headers) if len(named) < len(record.headers) else ()
+    kind = _type(get("ce_type", b""))
     body = None if repeated else body_of(record.value)
     is_readable = kind.is_readable and (kind.name not in _CONDITIONAL or body is None or _is_known(kind, body))
     name = kind.name if body is not None and is_readable else ""
-    event_id, time = ce_id.decode("utf-8", "replace"), get("ce_time", b"").decode("utf-8", "replace")
-    fact = Fact(at, record.offset, event_id, name, {} if body is None else body, time)
-    found: list[Violation] = []
+    event_id, time = get("ce_id", b"").decode("utf-8", "replace"), get("ce_time", b"").decode("utf-8", "replace")
+    fact = fact_of(at, record.offset, event_id, name, _NOTHING if body is None else body, time)
+    found: Sequence[Violation] = ()
     if repeated:
-        found.append(violation("repeated_header", fact, f"it has more than one {' and '.join(repeated)}"))
+        found = (violation("repeated_header", fact, f"it has more than one {' and '.join(repeated)}"),)
     elif body is None:
-        found.append(violation("undecodable", fact, "the value is not one JSON object that each reader reads"))
+        found = (violation("undecodable", fact, "the value is not one JSON object that each reader reads"),)
     elif not is_readable:
-        found.append(violation("unknown_version", fact, f"{kind.name} has a version that can't be judged"))
+        found = (violation("unknown_version", fact, f"{kind.name} has a version that can't be judged"),)
     else:
-        found = _repeated_fields(record.key, get("ce_subject", b""), fact)
-    if kind.is_ambiguous or b" " in ce_id or b"\n" in ce_id:
-        found.append(
-            violation("ambiguous_header", fact, "ce_id or ce_type holds white space, which the chain can't tell")
-        )
+        found = _repeated_fields(record.key, get("ce_subject"), fact)
+    if kind.is_ambiguous or " " in event_id or "\n" in event_id:
+        said = "ce_id or ce_type holds white space, which the chain can't tell"
+        found = (*found, violation("ambiguous_header", fact, said))
     return fact, found
 
 
+_NOTHING: Body = {}
 _CONDITIONAL = frozenset({"job_created", "plan_generated"})
 """What can be read by what it says as well."""
 
@@ -262,7 +277,8 @@ def body_of(value: bytes) -> Body | None:
     parsed: object
     try:
         parsed = _decode(value)
-        is_whole = _encode(parsed) == value  # then no name stands there twice; what a service writes mostly is
+        _encode_into(parsed, _AGAIN)
+        is_whole = value == _AGAIN  # then no name stands there twice; what a service writes mostly is
     except (MsgspecError, ValueError, RecursionError, OverflowError):
         is_whole, parsed = False, None
     try:
@@ -293,12 +309,16 @@ def nests_deeper(data: bytes, levels: int) -> bool:
     return bool(brackets)
 
 
-def _repeated_fields(key: bytes | None, subject: bytes, fact: Fact) -> list[Violation]:
+def _repeated_fields(key: bytes | None, subject: bytes | None, fact: Fact) -> Sequence[Violation]:
     """No other header is in the chain, so one that repeats a payload field must equal it."""
+    job = fact.job.encode("utf-8", "replace")
+    is_keyed = key is None or key == job
+    is_about = not subject or subject == job or subject == fact.node.encode("utf-8", "replace")
+    if is_keyed and is_about:
+        return ()
     found: list[Violation] = []
-    job = fact.job.encode(errors="replace")
-    if key is not None and key != job:
+    if not is_keyed:
         found.append(violation("key_mismatch", fact, "the record's key is not the payload's job_id"))
-    if subject and subject not in (job, fact.node.encode(errors="replace")):
+    if not is_about:
         found.append(violation("subject_mismatch", fact, "ce_subject is neither the payload's node_id nor its job_id"))
     return found

@@ -51,6 +51,8 @@ def by_meaning(part: Any) -> Any:
     if not isinstance(part, dict):
         return part
     held = cast("dict[str, Any]", part)
+    if not any(type(inner) is dict or type(inner) is list for inner in held.values()):
+        return part  # most, and nothing can be hidden in it
     said = held.get(_HIDDEN)
     if len(held) == 1 and isinstance(said, dict):
         parts = cast("dict[str, Any]", said)

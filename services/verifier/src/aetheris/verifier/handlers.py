@@ -52,6 +52,8 @@ from aetheris.verifier.token_key import KeyAway
 
 SOURCE = "aetheris/verifier"
 
+_BARRIER, _FINISHED, _PARKED = RulesBarrier.type_name, ToolInvocationFinished.event_type, InvocationParked.event_type
+
 _COUNTED: Mapping[str, Metric] = {
     InvocationInDoubt.event_type: Metric.IN_DOUBT,
     InvocationParked.event_type: Metric.PARKED,
@@ -204,11 +206,11 @@ class VerifierPartition(PartitionHandler):
             return
         if name in _COUNTED:
             self._deps.runtime.metrics.count(_COUNTED[name], traceparent=record.header("traceparent"))
-        if name == ToolInvocationFinished.event_type:
+        if name == _FINISHED:
             self._take_end(job, record)
 
     def _evolve(self, record: Record, name: str) -> AuditedJob | None:
-        if name == RulesBarrier.type_name and isinstance(barrier := self._messages.barrier(record), RulesBarrier):
+        if name == _BARRIER and isinstance(barrier := self._messages.barrier(record), RulesBarrier):
             self._rules.passed(barrier, record.offset)
         job = self._core.evolve(record, name)
         self._take_line(record, name, job)
@@ -219,7 +221,7 @@ class VerifierPartition(PartitionHandler):
         first = job if job is not None and job.creation_offset == record.offset else None
         born = first if first is not None and self._core.knows(first) else None
         self._lines.take(record, name, born, is_unjudged=first is not None and born is None)
-        if job is not None and name == InvocationParked.event_type and not job.needs_upgrade:
+        if job is not None and name == _PARKED and not job.needs_upgrade:
             self._lines.parked(job)
 
     async def _write_lines(self) -> None:

@@ -45,7 +45,7 @@ LOOKED_BACK = 5_000
 """So many lines are looked at for the last of a partition's answers; where none is, these are logged again."""
 
 _SEALS: Place = (Topic.JOBS_SEALS, 0)
-_ANSWERED = SubmissionAnswered.type_name
+_ANSWERED, _BORN = SubmissionAnswered.type_name, JobCreated.event_type
 
 _log = structlog.get_logger(__name__)
 
@@ -119,7 +119,7 @@ class LogLines:
         self._answers.read(record.offset)
         if is_unjudged:
             self._answers.could_not_judge(record.offset)
-        elif born is not None and name == JobCreated.event_type:
+        elif born is not None and name == _BORN:
             if born.receipt is not None:
                 self._answers.add(record.offset, born.receipt, "born")
         elif name == _ANSWERED:

@@ -106,6 +106,7 @@ class AuditedJob:
         return fresh
 
 
+_SEALED, _REPEATED = JobSealed.event_type, BirthRepeated.event_type
 _HASH = re.compile(r"[0-9a-f]{64}")
 _TELLING = frozenset({ToolInvocationStarted.event_type, ToolInvocationFinished.event_type, ViolationFound.event_type})
 
@@ -162,26 +163,26 @@ class Partition:
             job = self.jobs[job_id] = AuditedJob(job_id, record.offset, *_asked(created))
         if not self._is_added(job, record):
             return job
-        last = job.audit.last
+        last, history = job.audit.last, job.audit.history
         if last.claims or not last.body:
             event_type = ""  # it says nothing
-        if job.audit.chain.count == 1 and (self._is_void(job) or not self._takes(job)):
+        if last.at == 0 and (self._is_void(job) or not self._takes(job)):
             del self.jobs[job_id]
             return None
-        if job.large is None and "result_ref" in last.body:
+        if history.references and job.large is None:
             job.large = _large(last.body)
-        if job.audit.ended:
+        if history.end is not None:
             self.ended[job_id] = job
         if event_type in _TELLING and job.is_read:
             self.moved[job_id] = job
             if job.looks_odd(event_type):
                 self.odd[job_id] = job
-        if event_type == JobSealed.event_type or (event_type == BirthRepeated.event_type and _is_later(job)):
+        if event_type == _SEALED or (event_type == _REPEATED and _is_later(job)):
             del self.jobs[job_id]
             self.ended.pop(job_id, None)
             self.moved.pop(job_id, None)
             self._forgotten.add(job_id)
-            if event_type == JobSealed.event_type and job.is_read and job.came_late():
+            if event_type == _SEALED and job.is_read and job.came_late():
                 self.odd[job_id] = job
                 for offset in job.late_facts():
                     self.late.note(job_id, offset, held_from=job.creation_offset)
@@ -217,7 +218,7 @@ class Partition:
         if job.needs_upgrade:
             return False
         try:
-            job.audit.add(raw(record))
+            job.audit.add(record)
         except Exception as error:  # noqa: BLE001 - it concerns this job alone
             self.stand_still(job, error)
             return False
