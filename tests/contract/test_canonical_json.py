@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aetheris.proofs.canonical import canonical as of_proofs
-from aetheris.protocol.base.canonical import canonical
+from aetheris.protocol.base.canonical import canonical, is_longer
 from tests.testkit import standalone
 
 FLOATS = (
@@ -61,3 +61,15 @@ def test_floats_are_written_alike(values: list[float]) -> None:
 @pytest.mark.parametrize("value", [True, False, None, 1, -1, "", [], {}])
 def test_a_whole_float_is_an_integer_and_nothing_else_is(value: Any) -> None:
     assert canonical([value, 1.0]) == rfc8785.dumps([value, 1])
+
+
+@settings(max_examples=400, deadline=None)
+@given(VALUES, st.integers(-2, 2))
+@example([1e20] * 50, 0)
+@example([1e20] * 50, -1)
+@example([-1e20] * 50, -1)
+@example(["\x1f\x00\u2028", 123e-7, 1e-6], -1)
+def test_what_is_longer_is_told_to_the_byte(value: Any, beside: int) -> None:
+    written = _rfc(value)
+    if written is not None:
+        assert is_longer(value, len(written) + beside) is (beside < 0)

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from aetheris.gateway.core import bodies
 from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem
-from aetheris.protocol.base.canonical import canonical
+from aetheris.protocol.base.canonical import canonical, is_longer
 from aetheris.protocol.base.hidden_values import MOST_SUBJECTS, HiddenValue, hidden_places, holds_hidden, put_at
 from aetheris.protocol.base.references import UnresolvedReference, point, pointer_part, references
 from aetheris.protocol.fold.state import JobState
@@ -121,7 +121,7 @@ def hidden_submission(
     for argument, value in zip(arguments, values, strict=True):
         plan = _put(plan, argument, value)
         body["plan"] = _put(body["plan"], argument, value)
-    if len(canonical(plan)) > MAX_PLAN_BYTES:
+    if is_longer(plan, MAX_PLAN_BYTES):
         raise bodies.plan_too_large()
     return command.model_copy(update={"plan": plan, "request_hash": hashlib.sha256(canonical(body)).hexdigest()})
 

@@ -18,7 +18,7 @@ from aetheris.gateway.core.personal_arguments import (
 )
 from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem, ForbiddenProblem
 from aetheris.protocol import api
-from aetheris.protocol.base.canonical import canonical, digest
+from aetheris.protocol.base.canonical import canonical, digest, is_longer
 from aetheris.protocol.base.principals import RecordedPrincipal, Role, speaker
 from aetheris.protocol.base.references import UnresolvedReference
 from aetheris.protocol.messages.adoption import Continues
@@ -203,7 +203,7 @@ def _offered(wanted: tuple[str, ...] | None, registry: Mapping[str, RegistryEntr
 
 
 def _within(plan: dict[str, Any]) -> dict[str, Any]:
-    if len(canonical(plan)) > MAX_PLAN_BYTES:
+    if is_longer(plan, MAX_PLAN_BYTES):
         raise bodies.plan_too_large()
     return plan
 
@@ -227,7 +227,7 @@ def _pinned_plan(
     except InvalidPlan as error:
         raise BadRequestProblem(error.code, f"plan.{error.field}", error.rule) from None
     given = [one.result for one in continues.given] if continues is not None else []
-    if len(canonical([found, given])) > MAX_PLAN_BYTES:
+    if is_longer([found, given], MAX_PLAN_BYTES):
         raise bodies.plan_too_large()
     return found
 
