@@ -52,6 +52,7 @@ PURE = frozenset(
             "zipfile",
             "zlib",
         ),
+        *("unicodedata", "cronsim", "markupsafe"),
         *("cel", "jiter", "jsonschema_rs", "msgspec", "msgspec.json", "msgspec.structs", "pydantic", "rfc8785"),
         *("annotated_types", "pydantic.fields", "pydantic_core"),
         *("cryptography.exceptions", "cryptography.hazmat.primitives.asymmetric"),

@@ -64,6 +64,7 @@ def test_a_workflow_that_fails_is_undone_the_last_call_first(rig: Rig) -> None:
     (end,) = rig.system.data_of(job, "job_failed")
     ids = [event["node_id"] for event in rig.system.data_of(job, "call_planned")][:2]
     assert end["compensated"] == ids[::-1]
+    rig.system.verified(job)
 
 
 def test_a_cancel_ends_a_waiting_workflow_and_undoes_what_it_did(rig: Rig) -> None:

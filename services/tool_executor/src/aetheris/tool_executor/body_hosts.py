@@ -300,26 +300,31 @@ class _HostedBody:
             self._runs_there = False
             self._host.stop(run.invocation_id, _WORDS.get(outcome.stop, "revoked"))
         await self._flush()
-        if job is None:
+        if job is None or self._is_settled_by_it(job):
             return True
         if not run.may_report(job):
             return False
+        if self._is_end_written and not run.end_is_read:
+            return self._hosting.closing  # whether it counts, the log says
         if outcome.stop is not None:
-            await self._write_stop(outcome)
+            if not run.ends_written or outcome.stop in _DOUBTS:  # one try does not report two ends
+                await self._write_stop(outcome)
             return True
         if run.end_is_read:
-            if job.keys[self._invocation.started.idempotency_key].status is KeyStatus.SETTLED:
-                return True
             run.look(job)  # it was void: a call has begun, or another body has
             run.end_is_read, self._is_end_written = False, False
             self.wake.set()
         elif run.ends_written >= _MOST_ENDS:
             run.ends(BodyOutcome(stop=Stop.LOST, reason="its end does not count"))
             self.wake.set()
-        elif not self._is_end_written:
+        else:
             run.ends_written, self._is_end_written = run.ends_written + 1, True
             await self._write_end(run, outcome)
         return False
+
+    def _is_settled_by_it(self, job: JobState) -> bool:
+        state = job.keys[self._invocation.started.idempotency_key]
+        return state.status is KeyStatus.SETTLED and state.settled_by == self._invocation.invocation_id
 
     async def _flush(self) -> None:
         """What it was told is told to the log, whatever became of it."""
@@ -350,9 +355,13 @@ class _HostedBody:
             brief = await self._deps.performer.brief(self._invocation, report)
             if brief is not None and not await write_all(self._hosting.appender, [brief.drafts]):
                 return
+            self._is_end_written = False
             run.ends(BodyOutcome(stop=Stop.LOST, reason="its end can't be written"))
+            self.wake.set()
 
 
+_DOUBTS = frozenset({Stop.DIVERGED, Stop.LOST})
+"""Stops that are no end: the ledger decides what becomes of the body."""
 _WORDS: Mapping[Stop | None, Any] = {
     Stop.CANCELLED: "cancelled",
     Stop.SUPERSEDED: "superseded",
