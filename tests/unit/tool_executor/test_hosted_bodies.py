@@ -255,6 +255,28 @@ async def test_a_body_of_a_job_that_stops_is_stopped(tmp_path: Path) -> None:
     RELEASE[0].set()
 
 
+@pytest.mark.parametrize("flow", [raising, steps])
+async def test_a_body_whose_job_stops_behind_its_end_says_no_other_end(tmp_path: Path, flow: AnyWorkflow) -> None:
+    class StopsAtOnce(BodyBench):
+        """Its end and the stop are read together."""
+
+        async def append(self, groups: Sequence[Any]) -> None:
+            await super().append(groups)
+            if any(_is_end(event) for event in self.events()[-2:]) and self.job.stopping is None:
+                await self.write(ev.JobStopping(job_id=JOB, by="ann", reason="r", up_to_revision=0))
+
+    EFFECTS.clear()
+    bench = StopsAtOnce(tmp_path, flow)
+    await bench.born()
+    await bench.until_still()
+    assert bench.job.stopping is not None
+    assert len([event for event in bench.events() if _is_end(event)]) == 1
+
+
+def _is_end(event: ev.Event) -> bool:
+    return isinstance(event, ev.ToolInvocationFinished) and event.node_id == PARENT
+
+
 async def test_a_body_that_waits_for_long_is_let_go_and_begun_anew_when_it_can_go_on(tmp_path: Path) -> None:
     RELEASE[0] = asyncio.Event()
 
