@@ -17,8 +17,9 @@ from aetheris.runtime.log.interface import Writer
 from aetheris.runtime.process.withheld import write_all
 from aetheris.sdk.outcomes import Permanent, Succeeded
 from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, BodyStart, CallSettled, Idle, Lost, Returned
+from aetheris.sdk.workflows.body_replay import settled_call
 from aetheris.tool_executor.core import reports
-from aetheris.tool_executor.core.body_runs import BodyOutcome, RunningBody, Stop, settlement
+from aetheris.tool_executor.core.body_runs import BodyOutcome, RunningBody, Stop
 from aetheris.tool_executor.core.partition import Partition
 from aetheris.tool_executor.core.tries import DeclaredInvocation
 from aetheris.tool_executor.dependencies import ExecutorDependencies
@@ -246,7 +247,7 @@ class _HostedBody:
             except BlobError as error:
                 _log.warning("a body waits for a large result", job_id=job.job_id, error=type(error).__name__)
                 await asyncio.sleep(_BLOB_PAUSE_S)
-        return CallSettled.model_validate(settlement(node_id, state, result))
+        return settled_call(node_id, state, result)
 
     async def _append(self, run: RunningBody) -> None:
         """What it plans now, behind what it was told and the log was not."""

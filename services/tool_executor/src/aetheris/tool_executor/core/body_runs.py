@@ -262,18 +262,3 @@ class RunningBody:
         """The first word stands, but that a stop goes before what its code has come to."""
         if self.over is None or (self.over.stop is None and end.stop is not None):
             self.over = end
-
-
-def settlement(node_id: str, state: KeyState, result: Any) -> dict[str, Any]:
-    """How a call ended, as its body is told; `result`: loaded, where it is large."""
-    return {
-        "node_id": node_id,
-        "outcome": None if state.outcome is None else state.outcome.value,
-        "sure": state.sure,
-        "result": result,
-        "reason": state.reason,
-        "rejected_by": state.rejected_by,
-        "duplicate_of": None if state.duplicate_of is None else state.duplicate_of.model_dump(mode="json"),
-        "external_id": state.external_id,
-        "partial": state.partial,
-    }
