@@ -2,7 +2,8 @@
 
 import pytest
 
-from aetheris.notifier.core.notice_routes import AmountBound, NoticeRoutes, RoutesFault, at, parsed, tool_of
+from aetheris.notifier.core.notice_routes import AmountBound, NoticeRoutes, at, parsed, tool_of
+from aetheris.protocol.base.faults import FileFault
 
 ROOM = '[[channels]]\nname = "room"\nkind = "slack"\nsecret = "room@1"\n'
 FINANCE = """[[channels]]
@@ -101,7 +102,7 @@ def test_a_webhook_is_told_by_what_its_receiver_promises() -> None:
     ],
 )
 def test_a_file_that_can_not_be_used_is_refused_by_line_and_field(text: str, line: int | None, wording: str) -> None:
-    with pytest.raises(RoutesFault) as refused:
+    with pytest.raises(FileFault) as refused:
         parsed(text)
     assert wording in str(refused.value)
     if line is not None:
@@ -109,6 +110,6 @@ def test_a_file_that_can_not_be_used_is_refused_by_line_and_field(text: str, lin
 
 
 def test_a_secret_in_the_file_is_not_quoted_by_its_refusal() -> None:
-    with pytest.raises(RoutesFault) as refused:
+    with pytest.raises(FileFault) as refused:
         parsed(f'[[channels]]\nname = "a"\nkind = "slack"\nsecret = "https://hooks.example.org/T0/B0/key"\n{ALL}')
     assert "hooks" not in str(refused.value)

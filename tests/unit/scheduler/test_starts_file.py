@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from aetheris.scheduler.core.starts_file import StartsFault, parsed
+from aetheris.protocol.base.faults import FileFault
+from aetheris.scheduler.core.starts_file import parsed
 from aetheris.scheduler.loaded_starts import StartsUnusable, load
 
 NIGHTLY = '[[schedules]]\nname = "nightly"\ncron = "30 2 * * *"\nplan = "p.json"\n'
@@ -30,7 +31,7 @@ ORDERS = '[[topics]]\nname = "orders"\ntopic = "shop.orders"\nplan = "p.json"\n'
     ],
 )
 def test_a_file_that_can_not_be_used_is_refused_by_line_and_field(text: str, line: int | None, wording: str) -> None:
-    with pytest.raises(StartsFault) as refused:
+    with pytest.raises(FileFault) as refused:
         parsed(text)
     assert wording in str(refused.value)
     if line is not None and refused.value.line is not None:

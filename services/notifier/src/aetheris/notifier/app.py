@@ -6,12 +6,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import structlog
 
-from aetheris.notifier.core.notice_routes import NoticeRoutes, RoutesFault, parsed
+from aetheris.notifier.core.notice_routes import NoticeRoutes, parsed
 from aetheris.notifier.handlers import TYPES, NoticeHandler
 from aetheris.notifier.job_facts import JobLogFacts
 from aetheris.notifier.notice_writer import NoticeWriter
 from aetheris.notifier.settings import NotifierSettings
-from aetheris.protocol.base.faults import placed
+from aetheris.protocol.base.faults import FileFault, placed
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.kafka.log import KafkaLog
@@ -126,5 +126,5 @@ def _routes(settings: NotifierSettings) -> NoticeRoutes:
         raise NoticesUnusable(f"{settings.notices}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise NoticesUnusable(f"{settings.notices}: is not TOML: it is no UTF-8") from None
-    except RoutesFault as error:
+    except FileFault as error:
         raise NoticesUnusable(f"{placed(settings.notices, error.line)}: {error}") from None

@@ -22,12 +22,12 @@ from aetheris.notifier.core.notice_routes import (
     MailChannel,
     NtfyChannel,
     PushChannel,
-    RoutesFault,
     SlackChannel,
     WebhookChannel,
     parsed,
 )
 from aetheris.notifier.web_push import LARGEST, PushUnusable, push_request
+from aetheris.protocol.base.faults import FileFault
 from aetheris.sdk import Failed, NotExecuted, ToolContext, tool
 from aetheris.sdk.toolkits import http, smtp
 from aetheris.sdk.toolkits.http import Guard
@@ -150,7 +150,7 @@ def _channel(notice: Notice, kind: type[C]) -> C:
         raise NotExecuted(f"{FILE} names no routing file")
     try:
         found = parsed(Path(path).read_text()).channels.get(notice.channel)
-    except (OSError, UnicodeDecodeError, RoutesFault) as error:
+    except (OSError, UnicodeDecodeError, FileFault) as error:
         raise NotExecuted(f"the routing file can't be used: {type(error).__name__}") from None
     if not isinstance(found, kind):
         raise Failed("the routing file has no such channel of this kind")

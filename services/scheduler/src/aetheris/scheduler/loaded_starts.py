@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
-from aetheris.protocol.base.faults import placed
+from aetheris.protocol.base.faults import FileFault, placed
 from aetheris.runtime.base.refusal import StartRefused
 from aetheris.scheduler.core.job_starts import JobSchedule
-from aetheris.scheduler.core.starts_file import ScheduleEntry, StartsFault, TopicEntry, parsed
+from aetheris.scheduler.core.starts_file import ScheduleEntry, TopicEntry, parsed
 
 _LARGEST_PLAN = 400 * 1024
 
@@ -46,7 +46,7 @@ def load(path: Path) -> LoadedStarts:
         raise StartsUnusable(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise StartsUnusable(f"{path}: is not TOML: it is no UTF-8") from None
-    except StartsFault as error:
+    except FileFault as error:
         raise StartsUnusable(f"{placed(path, error.line)}: {error}") from None
     return LoadedStarts(
         tuple(_schedule(path, one) for one in found.schedules),

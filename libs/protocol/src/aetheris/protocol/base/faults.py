@@ -1,6 +1,7 @@
 """What is wrong in a file that somebody wrote, in words, and on which line, as well as its text tells."""
 
 import re
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, cast
@@ -42,6 +43,34 @@ class StrangeKey(ValueError):
     def __init__(self, message: str, line: int | None) -> None:
         super().__init__(message)
         self.line = line
+
+
+class FileFault(ValueError):
+    """A file of settings can't be used; `line` is where, if that can be told."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def toml_document(text: str, known: Sequence[str], most_bytes: int) -> dict[str, Any]:
+    """A file of TOML that has no keys but these.
+
+    Raises:
+        FileFault: it is larger, no TOML, or has another key.
+    """
+    if len(text.encode(errors="surrogatepass")) > most_bytes:
+        raise FileFault(f"larger than {most_bytes // 1024} KiB")
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FileFault(f"is not TOML: {error}", toml_error_line(error)) from None
+    except (RecursionError, ValueError) as error:
+        raise FileFault(f"can't be read ({type(error).__name__})") from None
+    for key in document:
+        if key not in known:
+            raise FileFault(f"{key}: {no_such_key(key, known)}", toml_key_line(text, key))
+    return document
 
 
 def only_array(text: str, document: Mapping[str, Any], array: str, *also: str) -> list[Any]:

@@ -1,13 +1,12 @@
 """The routing file: channels, and which of them is told what (docs/notices.md)."""
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
-from aetheris.protocol.base.faults import first_fault, no_such_key, toml_error_line, toml_key_line, toml_line
+from aetheris.protocol.base.faults import FileFault, first_fault, no_such_key, toml_document, toml_key_line, toml_line
 
 MAX_BYTES = 256 * 1024
 MAX_STEPS = 10
@@ -25,14 +24,6 @@ _Pointer = Annotated[str, StringConstraints(pattern=r"^/", max_length=200)]
 _SecretName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}@[A-Za-z0-9_.-]{1,64}$")]
 _Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s@]+$", max_length=2000)]
 _Address = Annotated[str, StringConstraints(pattern=r"^[^\s@<>,]+@[^\s@<>,]+$", max_length=254)]
-
-
-class RoutesFault(ValueError):
-    """The routing file can't be used; `line` is where, if that can be told."""
-
-    def __init__(self, message: str, line: int | None = None) -> None:
-        super().__init__(message)
-        self.line = line
 
 
 class _Entry(BaseModel):
@@ -216,19 +207,9 @@ def parsed(text: str) -> NoticeRoutes:
     """The routing file from TOML: `[[channels]]` and `[[routes]]`.
 
     Raises:
-        RoutesFault: naming the entry and the field.
+        FileFault: naming the entry and the field.
     """
-    if len(text.encode(errors="surrogatepass")) > MAX_BYTES:
-        raise RoutesFault(f"larger than {MAX_BYTES // 1024} KiB")
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise RoutesFault(f"is not TOML: {error}", toml_error_line(error)) from None
-    except (RecursionError, ValueError) as error:
-        raise RoutesFault(f"can't be read ({type(error).__name__})") from None
-    for key in document:
-        if key not in _ARRAYS:
-            raise RoutesFault(f"{key}: {no_such_key(key, _ARRAYS)}", toml_key_line(text, key))
+    document = toml_document(text, _ARRAYS, MAX_BYTES)
     channels = [_channel(text, place, one) for place, one in enumerate(_entries(text, document, "channels"))]
     routes = [_route(text, place, one) for place, one in enumerate(_entries(text, document, "routes"))]
     for array, named in (("channels", channels), ("routes", routes)):
@@ -274,7 +255,7 @@ def _any(patterns: tuple[str, ...], name: str) -> bool:
 def _entries(text: str, document: Mapping[str, Any], array: str) -> list[Any]:
     entries = document.get(array)
     if not isinstance(entries, list) or not entries:
-        raise RoutesFault(f"{array}: there is no [[{array}]]", toml_key_line(text, array))
+        raise FileFault(f"{array}: there is no [[{array}]]", toml_key_line(text, array))
     return cast("list[Any]", entries)
 
 
@@ -292,7 +273,7 @@ def _route(text: str, place: int, entry: Any) -> NoticeRoute:
         raise _faulty(text, "routes", place, entry, error) from None
 
 
-def _faulty(text: str, array: str, place: int, entry: Any, error: ValidationError) -> RoutesFault:
+def _faulty(text: str, array: str, place: int, entry: Any, error: ValidationError) -> FileFault:
     where, wording = first_fault(error)
     if array == "channels" and where and where[0] in ("mail", "webhook", "slack", "ntfy", "push"):
         where = where[1:]  # pydantic puts the kind before the field
@@ -304,6 +285,6 @@ def _faulty(text: str, array: str, place: int, entry: Any, error: ValidationErro
     return _fault(text, array, place, name=name or place + 1, field=field, wording=named)
 
 
-def _fault(text: str, array: str, place: int, *, name: object, field: str, wording: str) -> RoutesFault:
+def _fault(text: str, array: str, place: int, *, name: object, field: str, wording: str) -> FileFault:
     line = toml_line(text, array, place, field.partition(".")[0])
-    return RoutesFault(f"{array.removesuffix('s')} {name!r}: {field}: {wording}", line)
+    return FileFault(f"{array.removesuffix('s')} {name!r}: {field}: {wording}", line)

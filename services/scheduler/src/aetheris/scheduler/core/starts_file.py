@@ -1,6 +1,5 @@
 """The file that says what starts jobs (docs/schedules.md); pure."""
 
-import tomllib
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, cast
@@ -8,7 +7,7 @@ from typing import Annotated, Any, cast
 from cronsim import CronSim, CronSimError
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from aetheris.protocol.base.faults import first_fault, no_such_key, toml_error_line, toml_key_line, toml_line
+from aetheris.protocol.base.faults import FileFault, first_fault, toml_document, toml_key_line, toml_line
 from aetheris.scheduler.core.job_starts import CatchUp
 
 MAX_BYTES = 256 * 1024
@@ -16,14 +15,6 @@ _ARRAYS = ("schedules", "topics")
 _LONG_AGO = datetime(2000, 1, 1)  # noqa: DTZ001  only whether cron's text can be read is asked
 _Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 _Path = Annotated[str, StringConstraints(min_length=1, max_length=500)]
-
-
-class StartsFault(ValueError):
-    """The file can't be used; `line` is where, if that can be told."""
-
-    def __init__(self, message: str, line: int | None = None) -> None:
-        super().__init__(message)
-        self.line = line
 
 
 class _StartEntry(BaseModel):
@@ -80,19 +71,9 @@ def parsed(text: str) -> StartsFile:
     """The file from TOML: `[[schedules]]`, `[[topics]]`.
 
     Raises:
-        StartsFault: naming the entry and the field.
+        FileFault: naming the entry and the field.
     """
-    if len(text.encode(errors="surrogatepass")) > MAX_BYTES:
-        raise StartsFault(f"larger than {MAX_BYTES // 1024} KiB")
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise StartsFault(f"is not TOML: {error}", toml_error_line(error)) from None
-    except (RecursionError, ValueError) as error:
-        raise StartsFault(f"can't be read ({type(error).__name__})") from None
-    for key in document:
-        if key not in _ARRAYS:
-            raise StartsFault(f"{key}: {no_such_key(key, _ARRAYS)}", toml_key_line(text, key))
+    document = toml_document(text, _ARRAYS, MAX_BYTES)
     schedules = [_entry(text, "schedules", at, one, ScheduleEntry) for at, one in _entries(text, document, "schedules")]
     topics = [_entry(text, "topics", at, one, TopicEntry) for at, one in _entries(text, document, "topics")]
     for array, named in (("schedules", schedules), ("topics", topics)):
@@ -100,16 +81,16 @@ def parsed(text: str) -> StartsFile:
         for at, name in enumerate(names):
             if name in names[:at]:
                 line = toml_line(text, array, at, "name")
-                raise StartsFault(f"{array.removesuffix('s')} {name!r}: name: stands twice", line)
+                raise FileFault(f"{array.removesuffix('s')} {name!r}: name: stands twice", line)
     if not schedules and not topics:
-        raise StartsFault("starts nothing: there is no [[schedules]] and no [[topics]]")
+        raise FileFault("starts nothing: there is no [[schedules]] and no [[topics]]")
     return StartsFile(schedules=tuple(schedules), topics=tuple(topics))
 
 
 def _entries(text: str, document: Mapping[str, Any], array: str) -> list[tuple[int, Any]]:
     entries = document.get(array, [])
     if not isinstance(entries, list):
-        raise StartsFault(f"{array}: is no [[{array}]]", toml_key_line(text, array))
+        raise FileFault(f"{array}: is no [[{array}]]", toml_key_line(text, array))
     return list(enumerate(cast("list[Any]", entries)))
 
 
@@ -122,4 +103,4 @@ def _entry(text: str, array: str, at: int, entry: Any, kind: type[Any]) -> Any:
         name = cast("dict[str, Any]", entry).get("name") if isinstance(entry, dict) else None
         line = toml_line(text, array, at, field.partition(".")[0])
         named = f"{array.removesuffix('s')} {name or at + 1!r}"
-        raise StartsFault(f"{named}: {field}: {wording.removeprefix(f'{field}: ')}", line) from None
+        raise FileFault(f"{named}: {field}: {wording.removeprefix(f'{field}: ')}", line) from None
