@@ -251,7 +251,7 @@ def test_who_submits_under_a_notice_s_key_before_it_is_told_of_and_holds_up_noth
 @pytest.mark.parametrize(("kills", "requests"), [(6, 60), pytest.param(50, 500, marks=pytest.mark.full)])
 def test_killed_again_and_again_each_is_told_once_by_each_channel(rig: NoticesRig, kills: int, requests: int) -> None:
     rig.route('[[routes]]\nname = "all"\ntell = ["finance", "hook"]\n')
-    before = len(rig.web.at("/ok/hook"))
+    before, failed = len(rig.web.at("/ok/hook")), len(rig.notices("failed"))
     jobs = [rig.ask(f"payee-{number}", number + 1) for number in range(requests)]
     for kill in range(kills):
         wanted = before + (kill + 1) * requests // (kills + 1)
@@ -264,11 +264,11 @@ def test_killed_again_and_again_each_is_told_once_by_each_channel(rig: NoticesRi
         until(lambda: not rig.notices("running") and not rig.notices("submitted"), PATIENCE_S)
     mails = Counter(job for mail in rig.mail.mails() for job in jobs if job in mail)
     hooks = Counter(job for one in rig.web.at("/ok/hook") for job in jobs if job in one.body.decode())
-    unsure = rig.notices("failed")
+    told, unsure = len(mails) + len(hooks), len(rig.notices("failed")) - failed
     assert [count for count in (*mails.values(), *hooks.values()) if count != 1] == []
-    assert len(mails) + len(hooks) + len(unsure) == 2 * requests
-    assert len(hooks) >= requests - len(unsure)
-    _report(f"{kills} kills, {requests} requests: {len(mails)} mails, {len(hooks)} webhooks, {len(unsure)} not sure")
+    assert 2 * requests - unsure <= told <= 2 * requests, "what was not told is not sure; what is not sure may be told"
+    assert told >= requests
+    _report(f"{kills} kills, {requests} requests: {len(mails)} mails, {len(hooks)} webhooks, {unsure} not sure")
 
 
 def test_a_policy_that_asks_about_notices_asks_about_each_once_and_tells_nobody_of_that(rig: NoticesRig) -> None:

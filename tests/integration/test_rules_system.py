@@ -97,7 +97,7 @@ def test_the_order_waits_for_every_process_and_then_holds_everywhere(rig: RulesR
     assert rig.refused() == ["ledger/ledger-0", "gateway/gateway-1"]
     agent = {"Authorization": f"Bearer {token_files.saved(rig.system.data, token_files.AGENT)}"}
     assert rig.order(who=agent).status_code == 403
-    assert rig.rules_of(rig.system.submit(poke("a", fresh("first")))) == [1], "nothing has changed"
+    assert rig.rules_of(rig.system.completed(poke("a", fresh("first")))) == [1], "nothing has changed"
     rig.old.write_text("gateway-1")
     rig.system.kill("ledger-0")
     until(lambda: rig.refused() == ["gateway/gateway-1"], 60)
