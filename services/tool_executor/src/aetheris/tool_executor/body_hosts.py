@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from aetheris.protocol.base.records import Group
-from aetheris.protocol.fold.state import JobState, KeyStatus
+from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages.event_values import After
 from aetheris.protocol.plan.graph import Node
 from aetheris.runtime.base.fresh_ids import fresh_secret
@@ -19,7 +19,7 @@ from aetheris.sdk.outcomes import Permanent, Succeeded
 from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, BodyStart, CallSettled, Idle, Lost, Returned
 from aetheris.sdk.workflows.body_replay import settled_call
 from aetheris.tool_executor.core import reports
-from aetheris.tool_executor.core.body_runs import BodyOutcome, RunningBody, Stop
+from aetheris.tool_executor.core.body_runs import BodyOutcome, EndStep, RunningBody, Stop
 from aetheris.tool_executor.core.partition import Partition
 from aetheris.tool_executor.core.tries import DeclaredInvocation
 from aetheris.tool_executor.dependencies import ExecutorDependencies
@@ -31,8 +31,6 @@ _log = structlog.get_logger(__name__)
 TOGETHER_S = 0.002
 """So long what a call has come to waits for what its body plans next, which goes into the same append."""
 _BLOB_PAUSE_S = 1.0
-_MOST_ENDS = 100
-"""So often an end is written that was void because a call had begun before it."""
 
 
 @dataclass(slots=True)
@@ -116,8 +114,6 @@ class _HostedBody:
         self._deferred: list[_Deferred] = []
         self._is_due = False
         """Whether what is deferred waits no longer."""
-        self._is_end_written = False
-        """And not read back."""
         self._falling_asleep: asyncio.TimerHandle | None = None
         self._runs_there = True
         """Whether its code may still run."""
@@ -301,31 +297,13 @@ class _HostedBody:
             self._runs_there = False
             self._host.stop(run.invocation_id, _WORDS.get(outcome.stop, "revoked"))
         await self._flush()
-        if job is None or self._is_settled_by_it(job):
-            return True
-        if not run.may_report(job):
-            return False
-        if self._is_end_written and not run.end_is_read:
-            return self._hosting.closing  # whether it counts, the log says
-        if outcome.stop is not None:
-            if not run.ends_written or outcome.stop in _DOUBTS:  # one try does not report two ends
-                await self._write_stop(outcome)
-            return True
-        if run.end_is_read:
-            run.look(job)  # it was void: a call has begun, or another body has
-            run.end_is_read, self._is_end_written = False, False
-            self.wake.set()
-        elif run.ends_written >= _MOST_ENDS:
-            run.ends(BodyOutcome(stop=Stop.LOST, reason="its end does not count"))
-            self.wake.set()
-        else:
-            run.ends_written, self._is_end_written = run.ends_written + 1, True
+        step = run.end_step(job, closing=self._hosting.closing)
+        outcome = run.over or outcome
+        if step is EndStep.STOP:
+            await self._write_stop(outcome)
+        elif step is EndStep.END:
             await self._write_end(run, outcome)
-        return False
-
-    def _is_settled_by_it(self, job: JobState) -> bool:
-        state = job.keys[self._invocation.started.idempotency_key]
-        return state.status is KeyStatus.SETTLED and state.settled_by == self._invocation.invocation_id
+        return step in (EndStep.STOP, EndStep.OVER)
 
     async def _flush(self) -> None:
         """What it was told is told to the log, whatever became of it."""
@@ -356,13 +334,10 @@ class _HostedBody:
             brief = await self._deps.performer.brief(self._invocation, report)
             if brief is not None and not await write_all(self._hosting.appender, [brief.drafts]):
                 return
-            self._is_end_written = False
-            run.ends(BodyOutcome(stop=Stop.LOST, reason="its end can't be written"))
+            run.end_was_refused()
             self.wake.set()
 
 
-_DOUBTS = frozenset({Stop.DIVERGED, Stop.LOST})
-"""Stops that are no end: the ledger decides what becomes of the body."""
 _WORDS: Mapping[Stop | None, Any] = {
     Stop.CANCELLED: "cancelled",
     Stop.SUPERSEDED: "superseded",

@@ -5,7 +5,7 @@ from typing import Any
 
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.canonical import digest
-from aetheris.protocol.fold.state import JobState, KeyStatus
+from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages.events import Event
 from aetheris.sdk.outcomes import Permanent, Succeeded
 from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, BodyStart, CallSettled, Idle, Lost, Returned
@@ -14,7 +14,7 @@ from aetheris.sdk.workflows.declaration import AnyWorkflow
 from aetheris.sdk.workflows.local_bodies import LocalBodies
 from aetheris.testing.topics import Topics
 from aetheris.tool_executor.core import reports
-from aetheris.tool_executor.core.body_runs import BodyOutcome, RunningBody, Stop
+from aetheris.tool_executor.core.body_runs import BodyOutcome, EndStep, RunningBody, Stop
 from aetheris.tool_executor.core.partition import Partition
 from aetheris.tool_executor.core.tries import DeclaredInvocation
 
@@ -30,8 +30,6 @@ class InMemoryBodies:
         self._append = append
         self._local = LocalBodies(workflows, self._heard)
         self._runs: dict[str, RunningBody] = {}
-        self._written: set[str] = set()
-        """Those whose end is written, and not read back."""
 
     def begin(self, invocation: DeclaredInvocation) -> None:
         """Its `started` has won."""
@@ -56,8 +54,7 @@ class InMemoryBodies:
             for node in run.due():
                 event, _ = self._core.plan_call(run, node, self._topics.fresh_secret(), may_start=False)
                 self._append([event])
-            if run.over is not None:
-                self._end(run, run.over, job)
+            self._end(run, job)
 
     def runs(self, key: str) -> bool:
         """Whether one of them has this key."""
@@ -77,21 +74,19 @@ class InMemoryBodies:
             self._local.drop(body)
             run.ends(BodyOutcome(stop=Stop.LOST, reason="a test has it die"))
 
-    def _end(self, run: RunningBody, outcome: BodyOutcome, job: JobState) -> None:
-        settled = job.keys[run.invocation.started.idempotency_key].status is KeyStatus.SETTLED
-        if settled:
-            self._forget(run)
-        elif outcome.stop is not None:
-            self._local.stop(run.invocation_id, "cancelled" if outcome.stop is Stop.CANCELLED else "superseded")
-            self._append([_stopped(run.invocation, outcome)])
-            self._forget(run)
-        elif run.end_is_read:
-            run.end_is_read = False  # it was void: a call had begun
-            self._written.discard(run.invocation_id)
-        elif run.may_report(job) and run.invocation_id not in self._written:
-            self._written.add(run.invocation_id)
+    def _end(self, run: RunningBody, job: JobState) -> None:
+        step = run.end_step(job, closing=False)
+        outcome = run.over
+        if outcome is None or step is EndStep.WAIT:
+            return
+        if step is EndStep.END:
             run.invocation.frontier = run.said_frontier
             self._append(_ended(run.invocation, outcome))
+            return
+        if step is EndStep.STOP:
+            self._local.stop(run.invocation_id, "cancelled" if outcome.stop is Stop.CANCELLED else "superseded")
+            self._append([_stopped(run.invocation, outcome)])
+        self._forget(run)
 
     def _forget(self, run: RunningBody) -> None:
         self._local.drop(run.invocation_id)

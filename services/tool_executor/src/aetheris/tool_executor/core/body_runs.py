@@ -6,7 +6,7 @@ fold would not count is not planned, and what it does not count stops the body.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Any
 
 from pydantic import ValidationError
@@ -15,7 +15,7 @@ from aetheris.protocol.base.child_ids import frontier, weight
 from aetheris.protocol.fold.bodies import body_in_charge, has_open_calls
 from aetheris.protocol.fold.child_calls import may_replan, only_reads
 from aetheris.protocol.fold.start import is_stopped
-from aetheris.protocol.fold.state import JobState, KeyState, Settled
+from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import After, CodeVersion
 from aetheris.protocol.plan.graph import Node
@@ -33,6 +33,25 @@ class Stop(StrEnum):
     """It has waited for long: it is begun anew when one of the calls that it waits for has settled."""
     LOST = "lost"
     """Its process has died, or it was told what the log does not say: it begins anew from the log."""
+
+
+DOUBTS = frozenset({Stop.DIVERGED, Stop.LOST})
+"""Stops that are no end: the ledger decides what becomes of the body."""
+MOST_ENDS = 100
+"""So often an end is written that was void because a call had begun before it."""
+
+
+class EndStep(Enum):
+    """What is to be done next about a body's end."""
+
+    WAIT = auto()
+    """It has none, or something must be read first."""
+    STOP = auto()
+    """That it was stopped is to be written; then it is over."""
+    END = auto()
+    """What its code has come to is to be written."""
+    OVER = auto()
+    """Nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +91,10 @@ class RunningBody:
         """Calls that have settled in the log, in its order, and that the body is to be told."""
         self.end_is_read = False
         """Whether what it came to has come back in the log, counted or not."""
-        self.ends_written = 0
+        self._ends_written = 0
         """How often that was written: it is void while a call of it is under way."""
+        self._awaits_end = False
+        """It is written, and not read back."""
         self._expected = frozenset(expected)
         self._unasked = set(self._expected)
         self._recorded_code = recorded_code
@@ -227,6 +248,36 @@ class RunningBody:
         if self.over is None:
             return False
         return self.over.stop is not None or not (self._told.early or has_open_calls(job, self.parent))
+
+    def end_step(self, job: JobState | None, *, closing: bool) -> EndStep:
+        """What is to be done now about its end; `closing`: its partition is given back. What is named is to be done."""
+        while self.over is not None:
+            if job is None or self._is_settled_by_it(job):
+                return EndStep.OVER
+            if not self.may_report(job):
+                return EndStep.WAIT
+            if self._awaits_end and not self.end_is_read:
+                return EndStep.OVER if closing else EndStep.WAIT  # whether it counts, the log says
+            if self.over.stop is not None:  # one try does not report two ends
+                return EndStep.OVER if self._ends_written and self.over.stop not in DOUBTS else EndStep.STOP
+            if not self.end_is_read and self._ends_written < MOST_ENDS:
+                self._ends_written, self._awaits_end = self._ends_written + 1, True
+                return EndStep.END
+            if self.end_is_read:
+                self.look(job)  # it was void: a call has begun, or another body has
+                self.end_is_read, self._awaits_end = False, False
+            else:
+                self._end(BodyOutcome(stop=Stop.LOST, reason="its end does not count"))
+        return EndStep.WAIT
+
+    def end_was_refused(self) -> None:
+        """What it has come to can't be written."""
+        self._awaits_end = False
+        self._end(BodyOutcome(stop=Stop.LOST, reason="its end can't be written"))
+
+    def _is_settled_by_it(self, job: JobState) -> bool:
+        state = job.keys[self.invocation.started.idempotency_key]
+        return state.status is KeyStatus.SETTLED and state.settled_by == self.invocation_id
 
     def _compare(self, job: JobState, node: Node) -> None:
         """With what is recorded under this id."""
