@@ -28,7 +28,7 @@ _PEERS_HELP = f"Which beside Aetheris, by comma; all by default: {', '.join(entr
 def bench(
     *,
     peers: Annotated[str, typer.Option(help=_PEERS_HELP)] = "",
-    workloads: Annotated[str, typer.Option(help="Which, by comma: W1 to W5; all by default.")] = "",
+    workloads: Annotated[str, typer.Option(help="Which, by comma: W1 to W6; all by default.")] = "",
     runs: Annotated[int, typer.Option(min=1, help="Rounds through all systems.")] = _RUNS_THAT_COUNT,
     write: Annotated[bool, typer.Option(help="Write docs/performance.md although not all was measured.")] = False,
     raw: Annotated[Path | None, typer.Option(help="Keep every run's figures in this file, as JSON.")] = None,
@@ -66,14 +66,14 @@ def chosen(peers: str) -> list[Entry]:
 
 
 def chosen_workloads(workloads: str) -> list[str]:
-    """The workloads that are named, W3 in both lengths; all where none is.
+    """The workloads that are named, W3 and W6 in both lengths; all where none is.
 
     Raises: typer.BadParameter.
     """
     wanted = _names(workloads) or list(WORKLOADS)
     if unknown := set(wanted) - set(WORKLOADS):
         raise typer.BadParameter(f"unknown: {', '.join(sorted(unknown))}", param_hint="--workloads")
-    return [name for name in WORKLOADS if name in wanted or (name == "W3x5" and "W3" in wanted)]
+    return [name for name in WORKLOADS if name in wanted or name.removesuffix("x5") in wanted]
 
 
 def measured(

@@ -24,7 +24,7 @@ class Spread:
 class Figure:
     """One that is compared: where it stands in a run's figures, how many times the best peer's it should be.
 
-    `ours`: of which system of ours.
+    `ours`: of which system of ours; `theirs`: where the peers have it, if elsewhere.
     """
 
     what: str
@@ -32,6 +32,7 @@ class Figure:
     aim: float
     more_is_better: bool = False
     ours: str = "aetheris"
+    theirs: tuple[str, ...] | None = None
 
 
 COMPARED = (
@@ -43,6 +44,8 @@ COMPARED = (
     Figure("W3, steps/s at 5,000 steps", ("W3x5", "steps_per_s"), 1.4, more_is_better=True),
     Figure("W4, 200 parallel steps, s", ("W4", "wall_s"), 1.2),
     Figure("W5, from kill to done, s", ("W5", "kill_to_done_s"), 1),
+    Figure("W6, ms a step of 1,000", ("W6", "ms_per_step"), 1, ours="workflow", theirs=("W3", "ms_per_step")),
+    Figure("W6, ms a step of 5,000", ("W6x5", "ms_per_step"), 1, ours="workflow", theirs=("W3x5", "ms_per_step")),
 )
 AT_BEST = "skeleton-owed"
 """Does all that Aetheris owes to each record, and decides nothing: what Aetheris can't do better than."""
@@ -98,11 +101,12 @@ def compared(found: Found, peers: Sequence[str]) -> list[Compared]:
 
 def _compared(found: Found, peers: Sequence[str], figure: Figure) -> Compared | None:
     ours = spread(found, figure.ours, *figure.path)
-    theirs = {peer: one.median for peer in peers if (one := spread(found, peer, *figure.path)) is not None}
+    path = figure.theirs or figure.path
+    theirs = {peer: one.median for peer in peers if (one := spread(found, peer, *path)) is not None}
     if ours is None or not theirs:
         return None
     best = (max if figure.more_is_better else min)(theirs, key=lambda peer: theirs[peer])
-    at_best = spread(found, AT_BEST, *figure.path)
+    at_best = spread(found, AT_BEST, *path)
     return Compared(figure, ours.median, best, theirs[best], None if at_best is None else at_best.median)
 
 

@@ -51,6 +51,7 @@ def figures(found: Found, entries: Iterable[Entry]) -> str:
         "W3 steps/s, 1,000 / 5,000",
         "W4, s",
         "W5 duplicates; kill to first step / to done, s",
+        "W6 ms a step, 1,000 / 5,000",
     )
     return table(head, [_line(found, entry) for entry in entries])
 
@@ -121,6 +122,7 @@ def _line(found: Found, entry: Entry) -> Sequence[str]:
         _joined(of("W3", "steps_per_s"), of("W3x5", "steps_per_s")),
         of("W4", "wall_s"),
         f"{_ranged(spread(found, entry.name, 'W5', 'duplicates'))}; {first} / {done}" if done != _NONE else _NONE,
+        _joined(of("W6", "ms_per_step"), of("W6x5", "ms_per_step")),
     )
 
 

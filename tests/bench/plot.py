@@ -17,6 +17,7 @@ _PANELS = (
     ("W3: steps per second of one job of 5,000 (more is better)", ("W3x5", "steps_per_s")),
     ("W4: seconds for 200 parallel steps (less is better)", ("W4", "wall_s")),
     ("W5: seconds from the kill to the end of the last job (less is better)", ("W5", "kill_to_done_s")),
+    ("W6: ms a step of a workflow of 1,000 (less is better)", ("W6", "ms_per_step")),
 )
 
 

@@ -27,6 +27,8 @@ WORKLOADS = {
     "W3x5": workload("W3", steps=5000),
     "W4": workload("W4"),
     "W5": workload("W5"),
+    "W6": workload("W6", steps=1000),
+    "W6x5": workload("W6", steps=5000),
 }
 JUDGED = Path(__file__).parent / "judged.toml"
 JVM_WARM_UP_S = 20.0
@@ -111,6 +113,14 @@ SYSTEMS = (
         _PAGE_CACHE,
         aetheris(runner.Variant(policy=JUDGED)),
         workloads=("W1",),
+        peer=False,
+    ),
+    Entry(
+        "workflow",
+        "Aetheris, a workflow",
+        _PAGE_CACHE,
+        aetheris(runner.Variant()),
+        workloads=("W6", "W6x5"),
         peer=False,
     ),
     Entry(

@@ -11,7 +11,7 @@ import typer
 
 from tests.bench.__main__ import chosen, chosen_workloads
 from tests.bench.medians import SERVICES, compared, cpu_us, services_mib, spread
-from tests.bench.page import Run, number, page, placed
+from tests.bench.page import Run, figures, number, page, placed
 from tests.bench.plot import panels
 from tests.bench.profile import REST, SAMPLER, functions, kind_of, shares
 from tests.bench.systems import SYSTEMS, WORKLOADS
@@ -34,6 +34,10 @@ FOUND: dict[str, dict[str, list[dict[str, Any]]]] = {
     "dbos-postgres": {"W1": [w1(100)], "W5": [w5(1.5, 50)]},
     "skeleton-owed": {"W1": [w1(1500)]},
     "floor": {"W1": [w1(40_000)]},
+}
+WORKFLOWS: dict[str, dict[str, list[dict[str, Any]]]] = {
+    "workflow": {"W6": [{"ms_per_step": 0.9}]},
+    "restate": {"W3": [{"ms_per_step": 1.26}]},
 }
 
 
@@ -67,9 +71,15 @@ def test_the_best_peer_is_the_fastest_whatever_fast_means_and_never_the_floor() 
     assert len(rows) == 2
 
 
+def test_a_workflow_stands_beside_what_peers_do_in_code_anyway() -> None:
+    (row,) = compared(WORKFLOWS, ["restate"])
+    assert (row.figure.what, round(row.ratio, 2)) == ("W6, ms a step of 1,000", 1.4)
+    assert "| Aetheris, a workflow | – | – | – | – | – | – | – | 0.9 / – |" in figures(WORKFLOWS, SYSTEMS)
+
+
 def test_the_page_says_what_was_found_and_what_was_not() -> None:
     shown = page(Run(FOUND, 3, ["Restate, W2: TimeoutError: "], "2 cores", {"Kafka": "1"}, 60), SYSTEMS)
-    assert "| Restate | 600 (500–700) | 0 | – | – | – | – | 60; 0.5 / 2 |" in shown
+    assert "| Restate | 600 (500–700) | 0 | – | – | – | – | 60; 0.5 / 2 | – |" in shown
     assert "Not measured: Restate, W2: TimeoutError: ." in shown
     assert "LangGraph" not in shown
     assert "| W1, steps/s | 2,000 | Restate | 600 | 3.33 | 4 | 2.50 |" in shown
@@ -102,6 +112,7 @@ def test_peers_and_workloads_are_chosen_by_name() -> None:
     assert [entry.name for entry in chosen("floor, restate")] == ["aetheris", "restate", "floor"]
     assert chosen("") == list(SYSTEMS)
     assert chosen_workloads("W3,W1") == ["W1", "W3", "W3x5"]
+    assert chosen_workloads("W6") == ["W6", "W6x5"]
     assert chosen_workloads("") == list(WORKLOADS)
     with pytest.raises(typer.BadParameter, match="unknown: cadence"):
         chosen("cadence")

@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from aetheris.protocol.base.canonical import canonical
-from aetheris.protocol.plan.graph import TaskGraph, check_graph
+from aetheris.protocol.plan.graph import Kind, TaskGraph, check_graph
 from aetheris.rigs.bench import tools, usage
 from aetheris.rigs.bench.figures import CrashTimes, Measured, report
+from aetheris.rigs.bench.flows import notes
 from aetheris.rigs.bench.measurement import measure
 from aetheris.rigs.bench.notes import Note, Tail, gaps_ms, notes_of, percentile, repeats
 from aetheris.rigs.bench.settlement import settled
 from aetheris.rigs.bench.workloads import Workload, chain, parallel, workload
 from aetheris.sdk import Found, NotFound, ToolContext
+from aetheris.testing import run_workflow
 
 
 def test_gaps_are_between_calls_of_one_job_and_leave_other_jobs_out() -> None:
@@ -80,6 +82,14 @@ def test_cpu_time_is_that_of_the_family_but_not_of_who_has_a_name_of_its_own() -
     assert alone["child"] > 0
     assert together["me"] >= alone["me"] + alone["child"]
     assert usage.cpu_s({"gone": 2**22 + 1})["gone"] == 0.0
+
+
+def test_a_workflow_of_the_bench_calls_its_tool_as_often_as_it_is_asked_to() -> None:
+    plan = TaskGraph.model_validate(workload("W6", steps=3).plan())
+    assert [(node.kind, node.tool, node.args) for node in plan.nodes] == [(Kind.WORKFLOW, notes.name, {"steps": 3})]
+    called: list[str] = []
+    run_workflow(notes, {"steps": 3}, fakes={tools.note: lambda ctx: {"note": called.append(ctx.node_id) or ""}})
+    assert len(set(called)) == 3
 
 
 async def test_a_note_is_a_line_that_its_probe_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,14 @@ Count = Annotated[int | None, typer.Option(min=1, help="By default the workload'
 
 
 class Workloads(StrEnum):
-    """W1 many jobs at once, W2 one job at a time, W3 one long job, W4 one job of parallel steps, W5 a killed worker."""
+    """W1 many jobs, W2 one at a time, W3 a long one, W4 parallel steps, W5 a killed worker, W6 a workflow (and W3)."""
 
     W1 = "W1"
     W2 = "W2"
     W3 = "W3"
     W4 = "W4"
     W5 = "W5"
+    W6 = "W6"
 
 
 def bench(
@@ -44,9 +45,11 @@ def bench(
         chosen = workload_of(workload.value, jobs, steps, in_flight)
         try:
             variant = Variant(runs=runs, flush_each=flush_each, policy=policy)
-            (found,) = run([chosen], variant=variant, warm_up_s=warm_up, progress=progress)
+            beside = [workload_of("W3", jobs, steps)] if chosen.in_code else []
+            found, *others = run([chosen, *beside], variant=variant, warm_up_s=warm_up, progress=progress)
         except NotMeasured as error:
             raise CommandError(Exit.FAILED, "bench_failed", str(error)) from None
+        found |= {f"{one['workload']}_ms_per_step": one["ms_per_step"] for one in others}
         if as_json:
             print_json(found)
         else:

@@ -42,6 +42,7 @@ def report(workload: Workload, measured: Measured, notes: Iterable[Note]) -> dic
         "in_flight": workload.in_flight,
         "wall_s": round(measured.wall_s, 3),
         "steps_per_s": round(total / measured.wall_s, 1),
+        "ms_per_step": _rounded([spent / workload.steps for spent in jobs_ms], 50),
         "between_steps_ms": {"p50": _rounded(gaps, 50), "p99": _rounded(gaps, 99)} if gaps else {},
         "job_ms": {"p50": _rounded(jobs_ms, 50), "p99": _rounded(jobs_ms, 99)},
         "duplicates": repeats(calls),

@@ -5,6 +5,7 @@ import os
 import tempfile
 import time
 from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,8 +24,10 @@ from aetheris.rigs.bench.workloads import WARM_UP, Workload
 from aetheris.sdk.client import AsyncClient
 
 TOOLS = "aetheris.rigs.bench.tools"
+FLOWS = "aetheris.rigs.bench.flows"
 TOOLS_KNOWN_WITHIN_S = 30.0
 WORKER = "executor-0"
+_KNOWN = frozenset({"note", "note_slowly"})
 _IDLE_S = 2.0
 """Less than after what the gateway closes an idle connection: a request on its way then would be lost."""
 
@@ -86,20 +89,17 @@ class Aetheris:
         """The executor; the supervisor starts it again."""
         kill(self.pids()[WORKER])
 
-    async def tools_known(self) -> None:
-        """The gateway learns of tools from the log, a moment after the executor has announced them.
+    async def tools_known(self, wanted: AbstractSet[str]) -> None:
+        """The gateway learns of tools and workflows from the log, a moment after the executor has announced them.
 
         Raises:
             NotMeasured.
         """
         until = time.monotonic() + TOOLS_KNOWN_WITHIN_S
-        while not await self._has_tools():
+        while not wanted <= {tool["name"] for tool in await self._client.tools()}:
             if time.monotonic() > until:
                 raise NotMeasured("the gateway knows no tool", [])
             await asyncio.sleep(0.05)
-
-    async def _has_tools(self) -> bool:
-        return {"note", "note_slowly"} <= {tool["name"] for tool in await self._client.tools()}
 
 
 def run(
@@ -112,7 +112,7 @@ def run(
     """
     with tempfile.TemporaryDirectory(prefix="aetheris-bench-") as folder:
         data = Path(folder)
-        with _running(data, variant, progress) as state:
+        with _running(data, variant, _in_code(workloads), progress) as state:
             reports = asyncio.run(_session(workloads, data, state, warm_up_s, progress))
     about = {
         "runs": variant.runs,
@@ -134,14 +134,23 @@ async def _session(
         completions(state.kafka) as seen,
     ):
         system = Aetheris(data, http, client, seen)
-        await system.tools_known()
+        await system.tools_known(_KNOWN | ({"notes"} if _in_code(workloads) else frozenset()))
         return await measure_all(system, workloads, notes_in(data), warm_up_s, progress)
 
 
+def _in_code(workloads: Sequence[Workload]) -> bool:
+    return any(one.in_code for one in workloads)
+
+
 @contextmanager
-def _running(data: Path, variant: Variant, progress: Progress) -> Generator[State]:
+def _running(data: Path, variant: Variant, in_code: bool, progress: Progress) -> Generator[State]:
+    """`in_code`: with the process of a workflow's bodies, which the other workloads do without."""
     runs, notes = str(variant.runs).lower(), str(notes_in(data))
-    env = {"AETHERIS_TOOLS": TOOLS, "AETHERIS_BENCH_FILE": notes, "AETHERIS_RUNS": runs}
+    env = {
+        "AETHERIS_TOOLS": f"{TOOLS},{FLOWS}" if in_code else TOOLS,
+        "AETHERIS_BENCH_FILE": notes,
+        "AETHERIS_RUNS": runs,
+    }
     if variant.policy is not None:
         env["AETHERIS_POLICY"] = str(variant.policy.resolve())
     with alone(env | dict(variant.env)):

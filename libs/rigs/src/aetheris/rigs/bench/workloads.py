@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Name = Literal["W1", "W2", "W3", "W4", "W5"]
+Name = Literal["W1", "W2", "W3", "W4", "W5", "W6"]
 
 
 @dataclass(frozen=True)
@@ -12,7 +12,8 @@ class Workload:
     """Jobs of some steps each, so many of them at a time.
 
     W1 many jobs at once; W2 one job at a time; W3 one long job; W4 one job whose steps don't wait for each other;
-    W5 as W1 with a tool that returns a while after its effect, and a worker that is killed on the way.
+    W5 as W1 with a tool that returns a while after its effect, and a worker that is killed on the way; W6 as W3, by a
+    workflow: a loop in Python in place of a plan of as many nodes.
     """
 
     name: Name
@@ -31,6 +32,11 @@ class Workload:
         return self.name == "W4"
 
     @property
+    def in_code(self) -> bool:
+        """Whether its steps are calls of a workflow."""
+        return self.name == "W6"
+
+    @property
     def slow(self) -> bool:
         """Whether the tool returns a while after its effect."""
         return self.name == "W5"
@@ -42,6 +48,8 @@ class Workload:
 
     def plan(self) -> dict[str, Any]:
         """The plan of each of its jobs."""
+        if self.in_code:
+            return {"nodes": [{"id": "w", "kind": "workflow", "tool": "notes", "args": {"steps": self.steps}}]}
         tool = "note_slowly" if self.slow else "note"
         return parallel(self.steps, tool) if self.parallel else chain(self.steps, tool)
 
@@ -57,6 +65,7 @@ def workload(name: Name, jobs: int | None = None, steps: int | None = None, in_f
         "W3": (1, 1000),
         "W4": (1, 200),
         "W5": (200, 10),
+        "W6": (1, 1000),
     }
     own_jobs, own_steps = defaults[name]
     return Workload(name, jobs or own_jobs, steps or own_steps, in_flight if name in ("W1", "W5") else 1)
