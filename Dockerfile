@@ -1,4 +1,4 @@
-# One image for each service: build with --build-arg SERVICE=gateway|planner|ledger|tool_executor|verifier|console; cli: the command.
+# One image for each service: build with --build-arg SERVICE=FOLDER, one of services/.
 # The prober is the verifier's, by another command: /app/venv/bin/python -m aetheris.verifier.prober.
 # BASE needs Python 3.11 or newer with venv, and a shell; RUNTIME the same Python at the same place, and no shell.
 ARG BASE=docker.io/library/python:3.11.16-slim@sha256:9c900dea9e8fb7e16277c179b555cc72d29a352dbc33cff48ad5a0412fd5bfc7

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from aetheris.notifier import app
+from aetheris.notifier.loaded_routes import NoticesUnusable, load
 from aetheris.notifier.settings import NotifierSettings
 
 
@@ -21,5 +21,5 @@ def test_a_routing_file_that_is_none_is_refused_by_its_name(tmp_path: Path, text
     file = tmp_path / "notices.toml"
     if text is not None:
         file.write_text(text)
-    with pytest.raises(app.NoticesUnusable, match=r"notices\.toml"):
-        app._routes(settings(notices=str(file)))
+    with pytest.raises(NoticesUnusable, match=r"notices\.toml"):
+        load(file)

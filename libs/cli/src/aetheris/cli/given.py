@@ -16,8 +16,11 @@ from aetheris.cli.project_file import KEYS, Project, project, shown_path
 from aetheris.console.settings import ConsoleSettings
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.ledger.settings import LedgerSettings
+from aetheris.notifier.settings import NotifierSettings
 from aetheris.planner.settings import PlannerSettings
 from aetheris.runtime.process.settings import RuntimeSettings
+from aetheris.scheduler.settings import SchedulerSettings
+from aetheris.sdk.loader import sources_of
 from aetheris.tool_executor.settings import ExecutorSettings
 from aetheris.verifier.prober.settings import ProberSettings
 from aetheris.verifier.settings import VerifierSettings
@@ -31,6 +34,8 @@ SETTINGS: Mapping[str, type[RuntimeSettings]] = {
     "prober": ProberSettings,
     "verifier": VerifierSettings,
     "console": ConsoleSettings,
+    "notifier": NotifierSettings,
+    "scheduler": SchedulerSettings,
 }
 """Who has which settings; those that all services have stand under `all`."""
 
@@ -45,10 +50,14 @@ Config = Annotated[
 ]
 Tools = Annotated[str | None, typer.Option(envvar="AETHERIS_TOOLS", help="Modules of tools, a comma list.")]
 
-_OWN = frozenset({"AETHERIS_DATA", "AETHERIS_WORKER_ID", "AETHERIS_HEALTH_PORT"})
+_OWN = frozenset({"AETHERIS_DATA", "AETHERIS_WORKER_ID", "AETHERIS_HEALTH_PORT", "AETHERIS_GATEWAY_TOKEN"})
 """Of a system's own making, whatever the environment says."""
-_WRITTEN = ("AETHERIS_POLICY", "AETHERIS_SIGNERS", "AETHERIS_SECRETS", "AETHERIS_MCP", "AETHERIS_MODELS")
+_WRITTEN = (
+    *("AETHERIS_POLICY", "AETHERIS_SIGNERS", "AETHERIS_SECRETS", "AETHERIS_MCP", "AETHERIS_MODELS"),
+    *("AETHERIS_NOTICES", "AETHERIS_STARTS"),
+)
 """What names files that are read once, at a start."""
+_TELLERS = "aetheris.notifier.notice_tools"
 
 
 @dataclass(frozen=True)
@@ -133,7 +142,20 @@ def _applied(found: Project, tools: str | None) -> dict[str, str]:
     origins = {one: found.place(KEYS[one]) for one in body}
     origins |= {one: one for one in _variables() if os.environ.get(one)}
     os.environ.update({one: value for one, value in body.items() if not os.environ.get(one)})
+    if os.environ.get("AETHERIS_NOTICES"):
+        _with_tellers(os.environ["AETHERIS_NOTICES"])
     return origins | ({"AETHERIS_TOOLS": "--tools"} if flag else {})
+
+
+def _with_tellers(notices: str) -> None:
+    """Executors tell what the notifier submits: they have its tools, and these the file."""
+    os.environ["NOTICES_FILE"] = notices
+    os.environ["AETHERIS_TOOLS"] = _joined(sources_of(os.environ.get("AETHERIS_TOOLS", "")), _TELLERS)
+    os.environ["AETHERIS_TOOL_ENV"] = _joined(os.environ.get("AETHERIS_TOOL_ENV", "").split(","), "NOTICES_FILE")
+
+
+def _joined(entries: Sequence[str], one: str) -> str:
+    return ",".join(dict.fromkeys((*filter(None, entries), one)))
 
 
 def _contents() -> Iterator[tuple[str, str]]:

@@ -1,5 +1,6 @@
 """What is wrong with what a system is given, found without starting anything: settings, tools and files."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
@@ -13,6 +14,7 @@ from aetheris.gateway.openid import providers_of
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.gateway.tokens import Tokens
 from aetheris.ledger.settings import LedgerSettings
+from aetheris.notifier import loaded_routes
 from aetheris.planner.settings import PlannerSettings
 from aetheris.protocol.base.faults import like
 from aetheris.protocol.planning.policy import Policy
@@ -21,6 +23,7 @@ from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.process.policy_file import load as load_policy
 from aetheris.runtime.process.settings import RuntimeSettings, load
 from aetheris.runtime.process.signers_file import load_signers
+from aetheris.scheduler import loaded_starts
 from aetheris.sdk.isolation.imports import threads_started
 from aetheris.sdk.loader import Toolbox, examine
 from aetheris.tool_executor.secret_store import SecretRefused, Secrets, SecretUnreadable, secrets_of
@@ -97,6 +100,8 @@ class _Look:
         providers = partial(providers_of, dev=self._gateway.dev)
         self._named("oidc", self._gateway.oidc, providers, lambda one: f"{len(one)} providers")
         self._named("limits", self._gateway.limits, quotas_of, lambda _one: "")
+        self._named("notices", _path("AETHERIS_NOTICES"), loaded_routes.load, lambda one: f"{len(one.routes)} routes")
+        self._named("starts", _path("AETHERIS_STARTS"), loaded_starts.load, _counted)
         self._named("tokens", self._gateway.tokens, lambda path: Tokens(path, SystemClock()), lambda _one: "")
 
     def _tools(self) -> Toolbox:
@@ -170,6 +175,16 @@ class _Look:
             self.faults.append(ProjectFault("models", str(invalid)))
         else:
             self.loaded.append(("models", f"{','.join(entries)}: {len(found)} models"))
+
+
+def _counted(starts: loaded_starts.LoadedStarts) -> str:
+    return f"{len(starts.schedules)} schedules, {len(starts.triggers)} topics"
+
+
+def _path(variable: str) -> Path | None:
+    """A setting of a service that runs only where it is set."""
+    value = os.environ.get(variable)
+    return Path(value) if value else None
 
 
 def _settings() -> Iterator[ProjectFault]:

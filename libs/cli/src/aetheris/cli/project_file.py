@@ -29,6 +29,8 @@ KEYS = {
         "shell_programs",
         "tool_isolation",
         "tool_env",
+        "notices",
+        "starts",
     )
 }
 """Environment variable → the key that says the same."""
@@ -117,6 +119,8 @@ class ProjectFile(BaseModel):
     shell_programs: Annotated[tuple[str, ...] | None, _words("/usr/bin/git")] = None
     tool_isolation: Annotated[str | None, BeforeValidator(_isolation)] = None
     tool_env: Annotated[tuple[str, ...] | None, _words("SHOP_URL", _variable)] = None
+    notices: _Path = None
+    starts: _Path = None
     data: _Path = None
     executors: Annotated[int | None, BeforeValidator(_count)] = None
 
@@ -148,6 +152,8 @@ class Project:
             "secrets": self._seen(self.file.secrets),
             "mcp": self._seen(self.file.mcp),
             "models": self._with_files(self.file.models),
+            "notices": self._seen(self.file.notices),
+            "starts": self._seen(self.file.starts),
             "tool_isolation": self.file.tool_isolation,
             "tool_env": self.file.tool_env,
             "shell_programs": self.file.shell_programs and tuple(map(self._seen, self.file.shell_programs)),

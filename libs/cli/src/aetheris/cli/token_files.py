@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from aetheris.cli.embedded.errors import EmbeddedError, NotRunningError
+from aetheris.cli.embedded.plan import TOKENS
 from aetheris.gateway.core import token_entries
 from aetheris.gateway.core.token_entries import TokenEntry, TokensFault
 from aetheris.gateway.tokens import TokensFileInvalid
@@ -25,6 +26,7 @@ AGENT = "agent"
 APPROVER = "approver"
 """The name of the other one: a person's, to decide about what was submitted, and to operate the system with."""
 TENANT = "default"
+_TENANTS = {"notifier": "notices"}
 
 _PREFIX = "aetheris_"
 """By which scanners find a token where it should not be."""
@@ -47,6 +49,17 @@ def ensure_tokens(data: Path) -> None:
     with changed(listed) as entries:
         entries.append(entry(agent, AGENT, kind=PrincipalKind.AGENT, roles=_AGENT_ROLES))
         entries.append(entry(approver, APPROVER, kind=PrincipalKind.PERSON))
+
+
+def ensure_service(data: Path, name: str) -> None:
+    """A token that a service of this name submits by; the notifier's is of a tenant of its own (docs/notices.md)."""
+    if (data / TOKENS / name).exists():
+        return
+    token = fresh()
+    with changed(data / "tokens.toml") as entries:
+        tenant = _TENANTS.get(name, TENANT)
+        entries.append(entry(token, name, tenant, kind=PrincipalKind.SERVICE, roles=(Role.SUBMIT,)))
+        save(data, name, token)
 
 
 def fresh() -> str:
@@ -151,7 +164,7 @@ def saved(data: Path, name: str) -> str:
     except OSError:
         token = ""
     if not token:
-        missing = f"No token of {name} in {data / 'tokens'}"
+        missing = f"No token of {name} in {data / TOKENS}"
         raise NotRunningError(missing, "Set AETHERIS_TOKEN to a token that the gateway knows.")
     return token
 
@@ -189,7 +202,7 @@ def sharing(data: Path) -> str | None:
     """In words that whoever reads the agent's token can read the approver's; None where they are parted, or not both
     there.
     """
-    approver, handed_over = data / "tokens" / APPROVER, _handed_over(data)
+    approver, handed_over = data / TOKENS / APPROVER, _handed_over(data)
     if not approver.exists() or (handed_over.exists() and handed_over.stat().st_uid != approver.stat().st_uid):
         return None
     return (
@@ -220,7 +233,7 @@ def _path(data: Path, kept: str) -> Path | None:
     name, lent, lender = kept.partition(_LENT_BY)
     if len(kept) > _LONGEST or not _FILE_NAME.fullmatch(name) or (lent and not _FILE_NAME.fullmatch(lender)):
         return None
-    return data / "tokens" / kept
+    return data / TOKENS / kept
 
 
 @contextmanager

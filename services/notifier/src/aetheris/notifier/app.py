@@ -6,14 +6,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import structlog
 
-from aetheris.notifier.core.notice_routes import NoticeRoutes, parsed
 from aetheris.notifier.handlers import TYPES, NoticeHandler
 from aetheris.notifier.job_facts import JobLogFacts
+from aetheris.notifier.loaded_routes import load
 from aetheris.notifier.notice_writer import NoticeWriter
 from aetheris.notifier.settings import NotifierSettings
-from aetheris.protocol.base.faults import FileFault, placed
 from aetheris.protocol.base.topics import Topic
-from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.kafka.log import KafkaLog
 from aetheris.runtime.kafka.tls import tls_context
 from aetheris.runtime.log.history import JobLogReader
@@ -35,12 +33,6 @@ _RETRY_S = 1.0
 _log = structlog.get_logger(__name__)
 
 
-class NoticesUnusable(StartRefused):
-    """The file that AETHERIS_NOTICES names can't be used: mend it, then start again."""
-
-    code = "notices_unusable"
-
-
 async def serve(settings: NotifierSettings, stop: asyncio.Event) -> None:
     """Tell people what waits for them, until `stop` is set.
 
@@ -49,7 +41,7 @@ async def serve(settings: NotifierSettings, stop: asyncio.Event) -> None:
         LoginUnusable, TlsUnusable: what the settings name can't be used.
         LogGap: the log no longer has what was not read yet.
     """
-    routes = _routes(settings)
+    routes = load(settings.notices)
     member = worker_name(settings)
     async with AsyncExitStack() as closing:
         health, metrics = Health(), Metrics("notifier")
@@ -117,14 +109,3 @@ async def _until(attempt: Callable[[], Awaitable[None]], failure: type[Exception
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _RETRY_S)
     return False
-
-
-def _routes(settings: NotifierSettings) -> NoticeRoutes:
-    try:
-        return parsed(settings.notices.read_text())
-    except OSError as error:
-        raise NoticesUnusable(f"{settings.notices}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise NoticesUnusable(f"{settings.notices}: is not TOML: it is no UTF-8") from None
-    except FileFault as error:
-        raise NoticesUnusable(f"{placed(settings.notices, error.line)}: {error}") from None

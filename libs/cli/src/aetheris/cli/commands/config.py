@@ -1,5 +1,6 @@
 """`aetheris config`: every setting, as this environment has it."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import cast
@@ -36,8 +37,10 @@ def _settings(service: str, here: EffectiveConfig) -> Iterator[Setting]:
     """The service's settings; those that all services have stand under `all` only."""
     declared = SETTINGS[service]
     shared = RuntimeSettings.model_fields if declared is not RuntimeSettings else {}
+    needed = [name for name, one in declared.model_fields.items() if one.is_required()]
+    unset = {name: "" for name in needed if not os.environ.get(f"AETHERIS_{name.upper()}")}
     try:
-        values = declared.model_validate({})
+        values = declared.model_validate(unset)
     except ValidationError as error:
         name = str(error.errors(include_input=False)[0]["loc"][0]).upper()
         variable = name if name.startswith("AETHERIS_") else f"AETHERIS_{name}"
@@ -46,7 +49,7 @@ def _settings(service: str, here: EffectiveConfig) -> Iterator[Setting]:
         ) from None
     for name, field in declared.model_fields.items():
         if name not in shared:
-            variable, value = f"AETHERIS_{name.upper()}", _printable(getattr(values, name))
+            variable, value = f"AETHERIS_{name.upper()}", _printable(unset.get(name, getattr(values, name)))
             yield Setting(service, variable, value, here.origins.get(variable, "default"), field.description or "")
 
 

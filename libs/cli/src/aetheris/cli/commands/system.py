@@ -12,7 +12,7 @@ from aetheris.cli.console import CommandError, Exit, Json, end, errors_as_exits,
 from aetheris.cli.embedded import doctor as examination
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.plan import State
-from aetheris.cli.embedded.services import CONSOLE, SERVICES, with_counts
+from aetheris.cli.embedded.services import CONSOLE, SERVICES, asked_for, with_counts
 from aetheris.cli.given import Config, EffectiveConfig, Tools, given
 from aetheris.cli.project_file import MOST_EXECUTORS
 
@@ -46,7 +46,10 @@ def up(
             progress("tokens", f"{agent_user} has one that submits: {token_files.hand_over(data, agent_user)}")
         if shared := token_files.sharing(data):
             progress("tokens", shared)
-        services = with_counts({"executor": here.executors}, (*SERVICES, CONSOLE))
+        submitters = asked_for()
+        for one in submitters:
+            token_files.ensure_service(data, one.name)
+        services = with_counts({"executor": here.executors}, (*SERVICES, CONSOLE, *submitters))
         state = lifecycle.up(data, foreground=foreground, services=services, progress=progress, loaded=loaded)
         _print(state, dict(found.loaded), origins, as_json=as_json)
 

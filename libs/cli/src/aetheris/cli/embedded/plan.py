@@ -10,6 +10,8 @@ Ask = Literal["kafka", "redis", "http"]
 
 RECORD_KEYS = Path("keys") / "records"
 """Where a data folder has the keys that sign records, and their root."""
+TOKENS = Path("tokens")
+"""Where it has the tokens that are spoken by, each under a name."""
 
 
 @dataclass(frozen=True)

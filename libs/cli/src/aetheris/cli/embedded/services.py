@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aetheris.cli.embedded.bytecode import kept_bytecode
 from aetheris.cli.embedded.forks import run_module
-from aetheris.cli.embedded.plan import ProcessSpec
+from aetheris.cli.embedded.plan import TOKENS, ProcessSpec
 from aetheris.cli.embedded.ports import Ports
 from aetheris.protocol.base.writers import Party
 from aetheris.runtime.process.installation import named
@@ -30,6 +30,8 @@ class Service:
     http: bool = False
     withheld: tuple[str, ...] = ()
     signs: Party | None = None
+    asked_by: str | None = None
+    """The setting that asks for it, where it does not run anyway; it submits by a token that is kept under its name."""
 
 
 def _module(name: str) -> tuple[str, ...]:
@@ -56,6 +58,13 @@ CONSOLE = Service(
     ),
 )
 """Pages for people: `aetheris up` starts it beside the services; it is told of no broker, and of no key of theirs."""
+_OF_SUBMITTERS = (*KEYS, *SUBJECT_KEYS, *TOOLS, "AETHERIS_REDIS")
+"""They read the log and ask the gateway; none of this is for them."""
+SUBMITTERS = (
+    Service("notifier", _module("notifier"), withheld=_OF_SUBMITTERS, asked_by="AETHERIS_NOTICES"),
+    Service("scheduler", _module("scheduler"), withheld=_OF_SUBMITTERS, asked_by="AETHERIS_STARTS"),
+)
+"""What submits jobs of its own: `aetheris up` starts each where a file says what for."""
 
 
 def outside(name: str) -> str | None:
@@ -66,6 +75,11 @@ def outside(name: str) -> str | None:
 def with_counts(counts: Mapping[str, int], services: Sequence[Service] = SERVICES) -> tuple[Service, ...]:
     """The services with other numbers of processes, such as {"executor": 2}."""
     return tuple(replace(service, count=counts.get(service.name, service.count)) for service in services)
+
+
+def asked_for() -> tuple[Service, ...]:
+    """The services that this environment has a file for."""
+    return tuple(one for one in SUBMITTERS if one.asked_by is not None and outside(one.asked_by) is not None)
 
 
 def service_parts(
@@ -95,6 +109,8 @@ def _part(service: Service, process: str, shared: Mapping[str, str], ports: Port
     worker_id = named(process, Path(shared["AETHERIS_DATA"]))
     own = dict.fromkeys(service.withheld, "")
     own |= {"AETHERIS_WORKER_ID": worker_id, "AETHERIS_HEALTH_PORT": health, "PYTHONUNBUFFERED": "1"}
+    if service.asked_by is not None:
+        own["AETHERIS_GATEWAY_TOKEN"] = str(Path(shared["AETHERIS_DATA"]) / TOKENS / service.name)
     if service.http:
         own["AETHERIS_HTTP_PORT"] = str(http_port(process, ports))
     return ProcessSpec(
