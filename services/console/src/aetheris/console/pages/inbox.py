@@ -3,7 +3,7 @@
 import asyncio
 import json
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from aetheris.console.core.earlier_calls import EarlierCalls, earlier_calls
 from aetheris.console.core.exact_json import exactly_read, exactly_written
 from aetheris.console.core.form_answers import PREFIX, FieldRefused, answers_of, inputs_of
 from aetheris.console.core.passkey_answers import (
@@ -21,7 +22,7 @@ from aetheris.console.core.passkey_answers import (
     text_to_sign,
 )
 from aetheris.console.core.request_context import request_context
-from aetheris.console.core.shown_requests import ShownRequest, shown_request
+from aetheris.console.core.shown_requests import ShownRequest
 from aetheris.console.pages.edge import (
     Form,
     form_of,
@@ -34,11 +35,11 @@ from aetheris.console.pages.edge import (
     quoted,
     signed_in,
 )
+from aetheris.console.pages.open_requests import listed_requests, read_request
 from aetheris.console.sessions import PersonSession
 from aetheris.protocol.api import Action, ApprovalPage, Job
 from aetheris.sdk.client import ApiError, Unauthorized
 
-_LISTED = 100
 _ACTIONS: Mapping[str, Action] = {"approve": "approve", "reject": "reject", "edit": "edit", "answer": "approve"}
 """The button → the word of the API: a form of the plan is answered by its yes."""
 
@@ -64,13 +65,13 @@ class _Said:
 
 async def _inbox(request: Request, session: PersonSession) -> Response:
     """The list; the first request is not opened by itself, since opening is looking."""
-    listed = await _listed(request, session)
+    listed = await listed_requests(request, session)
     return page(request, "inbox.html", session, listed=listed, shown=None, chosen="")
 
 
 async def _list(request: Request, session: PersonSession) -> Response:
     chosen = request.query_params.get("at", "")
-    return part(request, "_list.html", session, listed=await _listed(request, session), chosen=chosen)
+    return part(request, "_list.html", session, listed=await listed_requests(request, session), chosen=chosen)
 
 
 async def _request(request: Request, session: PersonSession) -> Response:
@@ -79,7 +80,7 @@ async def _request(request: Request, session: PersonSession) -> Response:
 
 async def _news(request: Request, session: PersonSession) -> Response:
     """Whether it is still as it was seen: nothing, or what has become of it."""
-    shown = await _shown(request, session, request.path_params["request_id"])
+    shown = await read_request(request, session, request.path_params["request_id"])
     if shown.seen == request.query_params.get("seen"):
         return Response(status_code=204)
     return part(request, "_changed.html", session, shown=shown)
@@ -88,7 +89,7 @@ async def _news(request: Request, session: PersonSession) -> Response:
 async def _context(request: Request, session: PersonSession) -> Response:
     """What the job did, and what else bears on the request; asked for by the page once that is there."""
     gateway = parts_of(request).gateway
-    shown = await _shown(request, session, request.path_params["request_id"])
+    shown = await read_request(request, session, request.path_params["request_id"])
     job_id = shown.asked.job_id
     may_read = session.may("read", "read_payloads")
     may_see = session.may("read_payloads")
@@ -104,6 +105,43 @@ async def _context(request: Request, session: PersonSession) -> Response:
     except ApiError as error:
         found["refused"] = error.message
     return part(request, "_context.html", session, shown=shown, may_read=may_read, may_see=may_see, **found)
+
+
+async def _earlier(request: Request, session: PersonSession) -> Response:
+    """What was done before: asked for by the page too, since it is looked up among the tenant's newest effects."""
+    shown = await read_request(request, session, request.path_params["request_id"])
+    found: dict[str, Any] = {"earlier": None, "looked_at": 0, "refused": ""}
+    try:
+        if session.may("read_payloads") and not shown.is_form:
+            effects = await _newest_effects(request, session)
+            found |= {"earlier": await _bearing(request, session, shown, effects), "looked_at": len(effects)}
+    except Unauthorized:
+        raise
+    except ApiError as error:
+        found["refused"] = error.message
+    return part(request, "_earlier.html", session, shown=shown, **found)
+
+
+async def _bearing(
+    request: Request, session: PersonSession, shown: ShownRequest, effects: Sequence[Mapping[str, Any]]
+) -> EarlierCalls:
+    path = f"/jobs/{quoted(shown.asked.job_id)}/events"
+    born: Any = exactly_read(await parts_of(request).gateway.get(session.token, path, {"limit": 1}))
+    birth: Any = born[0].get("data") if born else None
+    return earlier_calls(
+        effects,
+        job_id=shown.asked.job_id,
+        tool=str(shown.context.get("tool", "")),
+        arguments=shown.arguments,
+        session=str(birth.get("session") or "") if isinstance(birth, dict) else "",
+    )
+
+
+async def _newest_effects(request: Request, session: PersonSession) -> Sequence[Mapping[str, Any]]:
+    """The tenant's, with their reasons, as many as the gateway tells of at a time."""
+    answer: Any = exactly_read(await parts_of(request).gateway.get(session.token, "/effects"))
+    found: Any = answer.get("effects") if isinstance(answer, dict) else None
+    return cast("Sequence[Mapping[str, Any]]", found or ())
 
 
 async def _answer(request: Request, session: PersonSession) -> Response:
@@ -171,7 +209,7 @@ async def _sent(looked: _Looked, said: _Said, data: dict[str, Any]) -> Response:
     except PasskeyRefused as refused:
         return _page_of(looked, said, refused=str(refused), status=400)
     except ApiError as error:
-        now = await _shown(request, session, shown.id)
+        now = await read_request(request, session, shown.id)
         refused, changed = error.message, now.seen != shown.seen
         refused = refused if error.field is None else f"{error.field}: {refused}"
         return _page_of(replace(looked, shown=now), said, refused=refused, changed=changed, status=409)
@@ -243,20 +281,8 @@ def _page_of(
 
 
 async def _looked(request: Request, session: PersonSession) -> _Looked:
-    shown = _shown(request, session, request.path_params["request_id"])
-    return _Looked(request, session, *await asyncio.gather(_listed(request, session), shown))
-
-
-async def _listed(request: Request, session: PersonSession) -> ApprovalPage:
-    params = {"limit": _LISTED, "cursor": request.query_params.get("cursor")}
-    return ApprovalPage.model_validate_json(await parts_of(request).gateway.get(session.token, "/approvals", params))
-
-
-async def _shown(request: Request, session: PersonSession, request_id: str) -> ShownRequest:
-    shown = shown_request(await parts_of(request).gateway.get(session.token, f"/ecs/status/{quoted(request_id)}"))
-    if shown.id != request_id:
-        raise ApiError("request_differs", "the gateway names another request than was asked for")
-    return shown
+    shown = read_request(request, session, request.path_params["request_id"])
+    return _Looked(request, session, *await asyncio.gather(listed_requests(request, session), shown))
 
 
 ROUTES = [
@@ -266,4 +292,5 @@ ROUTES = [
     Route("/inbox/{request_id}", signed_in(_answer), methods=["POST"]),
     Route("/inbox/{request_id}/news", signed_in(_news, by_itself=True)),
     Route("/inbox/{request_id}/context", signed_in(_context)),
+    Route("/inbox/{request_id}/earlier", signed_in(_earlier)),
 ]
