@@ -103,7 +103,8 @@ def test_the_scheduler_has_a_file_a_token_and_no_key() -> None:
     assert {one for one in env(pod) if one.startswith("AETHERIS_")} <= known
     assert env(pod)["AETHERIS_GATEWAY_URL"]["value"] == "https://gateway:8080"
     secrets = {one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one}
-    assert secrets == {"aetheris-scheduler-gateway", "aetheris-scheduler", "aetheris-cluster-ca-cert"}
+    own = {"aetheris-scheduler-gateway", "aetheris-scheduler", "aetheris-webhooks"}
+    assert secrets == {*own, "aetheris-cluster-ca-cert"}
     assert "scheduler" not in {service for service, _, _ in workloads("production")}
 
 

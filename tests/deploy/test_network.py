@@ -64,13 +64,20 @@ def test_the_console_reaches_gateway_and_provider_and_has_no_key_of_ours() -> No
     assert [one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one] == ["aetheris-console"]
 
 
-@pytest.mark.parametrize("service", ["notifier", "scheduler"])
-def test_who_submits_reaches_kafka_and_the_gateway_and_nobody_reaches_it(service: str) -> None:
+CALLERS = {
+    "notifier": [],
+    "scheduler": [{"namespaceSelector": {"matchLabels": {"aetheris.io/webhook-clients": "true"}}}],
+}
+"""From where what submits jobs is reached."""
+
+
+@pytest.mark.parametrize("service", CALLERS)
+def test_who_submits_reaches_kafka_and_the_gateway_and_is_reached_by_who_delivers_to_webhooks(service: str) -> None:
     ports = {port["port"]: egress.get("to", []) for egress in egress_of(WHOLE, service) for port in egress["ports"]}
     assert ports.keys() == {53, 9093, 8080, 4318}
     assert ports[8080] == [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "gateway"}}}]
     entries = {name(one): one["spec"].get("ingress", []) for one in of_kind(WHOLE, "NetworkPolicy")}
-    assert entries[service] == []
+    assert [caller for entry in entries[service] for caller in entry["from"]] == CALLERS[service]
 
 
 def test_the_relay_alone_reaches_witnesses_and_nobody_reaches_it() -> None:

@@ -54,3 +54,16 @@ def test_what_it_names_must_be_there(tmp_path: Path, plan: str | None, more: str
     (tmp_path / "starts.toml").write_text(f"{NIGHTLY}{more}")
     with pytest.raises(StartsUnusable, match=wording):
         load(tmp_path / "starts.toml")
+
+
+@pytest.mark.parametrize(
+    ("key", "wording"),
+    [(None, "k: No such file"), ("short", "holds no key of at least 24 bytes"), ("\udcff", "no key")],
+)
+def test_a_webhook_has_a_key(tmp_path: Path, key: str | None, wording: str) -> None:
+    if key is not None:
+        (tmp_path / "k").write_bytes(key.encode(errors="surrogateescape"))
+    (tmp_path / "p.json").write_text("{}")
+    (tmp_path / "starts.toml").write_text('[[webhooks]]\nname = "stripe"\nsecret = "k"\nplan = "p.json"\n')
+    with pytest.raises(StartsUnusable, match=f"'stripe': secret: .*{wording}"):
+        load(tmp_path / "starts.toml")

@@ -178,7 +178,7 @@ class _Look:
 
 
 def _counted(starts: loaded_starts.LoadedStarts) -> str:
-    return f"{len(starts.schedules)} schedules, {len(starts.triggers)} topics"
+    return f"{len(starts.schedules)} schedules, {len(starts.triggers)} topics, {len(starts.webhooks)} webhooks"
 
 
 def _path(variable: str) -> Path | None:

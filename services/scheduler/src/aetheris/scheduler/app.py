@@ -1,13 +1,15 @@
 """The composition root: everything that the scheduler consists of is made here; it writes to no topic."""
 
 import asyncio
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import structlog
 from aiokafka import ConsumerRecord
 from faststream import AckPolicy
 from faststream.kafka import KafkaBroker, KafkaMessage, Topic
 
+from aetheris.http_server.server import HttpServer
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.kafka.tls import tls_context
 from aetheris.runtime.process.health import Health
@@ -17,8 +19,9 @@ from aetheris.runtime.telemetry.metrics import Metrics
 from aetheris.scheduler.clockwork import RETRY_S, Clockwork
 from aetheris.scheduler.handlers import TopicMessage, TriggerHandler
 from aetheris.scheduler.job_writer import JobWriter
-from aetheris.scheduler.loaded_starts import TopicTrigger, load
+from aetheris.scheduler.loaded_starts import TopicTrigger, WebhookTrigger, load
 from aetheris.scheduler.settings import SchedulerSettings
+from aetheris.scheduler.webhooks import webhooks
 from aetheris.sdk.faststream import broker_at, readable
 from aetheris.sdk.keyed_jobs import KeyedJobs, NotTaken
 from aetheris.sdk.received import GROUPS
@@ -31,7 +34,7 @@ async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
 
     Raises:
         StartsUnusable: naming the file, the line and the field.
-        LoginUnusable, TlsUnusable: what the settings name can't be used.
+        LoginUnusable, TlsUnusable, HttpTlsUnusable: what the settings name can't be used.
     """
     starts = load(settings.starts)
     member = worker_name(settings)
@@ -46,6 +49,8 @@ async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
         health.add("gateway", jobs.unready)
         await _connected(jobs, stop)
         writer = JobWriter(jobs, metrics)
+        if starts.webhooks and not stop.is_set():
+            await closing.enter_async_context(_listening(settings, starts.webhooks, writer))
         if starts.triggers and not stop.is_set():
             broker = broker_at(settings.kafka, tls_context(settings))
             for one in starts.triggers:
@@ -54,6 +59,21 @@ async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
             await broker.start()
         freeze_memory()
         await Clockwork(starts.schedules, writer, SystemClock()).run(stop)
+
+
+@asynccontextmanager
+async def _listening(
+    settings: SchedulerSettings, triggers: Sequence[WebhookTrigger], writer: JobWriter
+) -> AsyncGenerator[None]:
+    named = {one.entry.name: one for one in triggers}
+    server = HttpServer.of(settings, webhooks(named, writer, SystemClock()))
+    serving = asyncio.create_task(server.run())
+    try:
+        await server.listening()
+        yield
+    finally:
+        server.stop()
+        await serving
 
 
 def _subscribe(broker: KafkaBroker, trigger: TopicTrigger, writer: JobWriter, member: str) -> None:

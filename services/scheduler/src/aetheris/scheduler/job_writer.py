@@ -19,16 +19,21 @@ class JobWriter:
         self._jobs = jobs
         self._metrics = metrics
 
-    async def start(self, name: str, plan: Mapping[str, Any], occasion: Mapping[str, Any], key: str) -> None:
-        """Submit what is started: it is in the log once this returns, or can never be submitted; raises NotTaken."""
+    async def start(self, name: str, plan: Mapping[str, Any], occasion: Mapping[str, Any], key: str) -> str | None:
+        """Submit what is started: it is in the log once this returns; raises NotTaken.
+
+        Returns the code of a refusal where no such job can be submitted, now or ever.
+        """
         try:
             await self._jobs.submit(filled(plan, occasion), key)
         except OccasionRefused as error:
-            self.refused(name, "occasion", why=str(error))
+            return self.refused(name, "occasion", why=str(error))
         except JobRefused as refused:  # also where the plan has changed since: the job of this occasion stands
-            self.refused(name, refused.code, job_id=refused.job_id)
+            return self.refused(name, refused.code, job_id=refused.job_id)
+        return None
 
-    def refused(self, name: str, code: str, **more: Any) -> None:
-        """What starts no job is logged and counted."""
+    def refused(self, name: str, code: str, **more: Any) -> str:
+        """What starts no job is logged and counted; its code."""
         _log.error("starts no job", start=name, code=code, **more)
         self._metrics.count(Metric.STARTS_REFUSED, start=name)
+        return code

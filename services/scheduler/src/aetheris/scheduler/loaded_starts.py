@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -10,8 +10,9 @@ from zoneinfo import ZoneInfo
 
 from aetheris.protocol.base.faults import FileFault, placed
 from aetheris.runtime.base.refusal import StartRefused
+from aetheris.scheduler.core.deliveries import SHORTEST_KEY, key_of
 from aetheris.scheduler.core.job_starts import JobSchedule
-from aetheris.scheduler.core.starts_file import ScheduleEntry, TopicEntry, parsed
+from aetheris.scheduler.core.starts_file import ScheduleEntry, TopicEntry, WebhookEntry, parsed
 
 _LARGEST_PLAN = 400 * 1024
 
@@ -31,11 +32,21 @@ class TopicTrigger:
 
 
 @dataclass(frozen=True, slots=True)
+class WebhookTrigger:
+    """Whose signed deliveries start which plan."""
+
+    entry: WebhookEntry
+    plan: Mapping[str, Any]
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class LoadedStarts:
     """All that starts jobs."""
 
     schedules: tuple[JobSchedule, ...]
     triggers: tuple[TopicTrigger, ...]
+    webhooks: tuple[WebhookTrigger, ...]
 
 
 def load(path: Path) -> LoadedStarts:
@@ -51,6 +62,7 @@ def load(path: Path) -> LoadedStarts:
     return LoadedStarts(
         tuple(_schedule(path, one) for one in found.schedules),
         tuple(TopicTrigger(one, _plan(path, one)) for one in found.topics),
+        tuple(WebhookTrigger(one, _plan(path, one), _key(path, one)) for one in found.webhooks),
     )
 
 
@@ -63,7 +75,7 @@ def _schedule(path: Path, entry: ScheduleEntry) -> JobSchedule:
     return JobSchedule(entry.name, entry.cron, zone, _plan(path, entry), entry.catch_up, within, entry.since)
 
 
-def _plan(path: Path, entry: ScheduleEntry | TopicEntry) -> Mapping[str, Any]:
+def _plan(path: Path, entry: ScheduleEntry | TopicEntry | WebhookEntry) -> Mapping[str, Any]:
     file = path.parent / entry.plan
     try:
         text = file.read_text()
@@ -75,3 +87,15 @@ def _plan(path: Path, entry: ScheduleEntry | TopicEntry) -> Mapping[str, Any]:
     if not isinstance(found, dict) or len(text) > _LARGEST_PLAN:
         raise StartsUnusable(f"{path}: {entry.name!r}: plan: {file}: is no plan")
     return cast("dict[str, Any]", found)
+
+
+def _key(path: Path, entry: WebhookEntry) -> bytes:
+    file = path.parent / entry.secret
+    try:
+        return key_of(file.read_text())
+    except OSError as error:
+        raise StartsUnusable(f"{path}: {entry.name!r}: secret: {file}: {error.strerror}") from None
+    except ValueError:  # of base64 and of UTF-8 too
+        raise StartsUnusable(
+            f"{path}: {entry.name!r}: secret: {file}: holds no key of at least {SHORTEST_KEY} bytes"
+        ) from None

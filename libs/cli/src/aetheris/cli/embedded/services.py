@@ -46,23 +46,23 @@ SERVICES = (
     Service("verifier", _module("verifier"), http=True, withheld=(*TOOLS, *SUBJECT_KEYS), signs=Party.AUDITOR),
     Service("gateway", _module("gateway"), http=True, signs=Party.GATEWAY),
 )
-_OF_CONSOLE = "AETHERIS_HTTP_KEY"
+_OF_HTTP = "AETHERIS_HTTP_KEY"
 """It speaks https where the others do, by the same certificate."""
 CONSOLE = Service(
     "console",
     _module("console"),
     http=True,
     withheld=(
-        *(key for key in (*KEYS, *SUBJECT_KEYS) if key != _OF_CONSOLE),
+        *(key for key in (*KEYS, *SUBJECT_KEYS) if key != _OF_HTTP),
         *(*TOOLS, "AETHERIS_KAFKA", "AETHERIS_REDIS"),
     ),
 )
 """Pages for people: `aetheris up` starts it beside the services; it is told of no broker, and of no key of theirs."""
-_OF_SUBMITTERS = (*KEYS, *SUBJECT_KEYS, *TOOLS, "AETHERIS_REDIS")
+_OF_SUBMITTERS = (*(key for key in KEYS if key != _OF_HTTP), *SUBJECT_KEYS, *TOOLS, "AETHERIS_REDIS")
 """They read the log and ask the gateway; none of this is for them."""
 SUBMITTERS = (
     Service("notifier", _module("notifier"), withheld=_OF_SUBMITTERS, asked_by="AETHERIS_NOTICES"),
-    Service("scheduler", _module("scheduler"), withheld=_OF_SUBMITTERS, asked_by="AETHERIS_STARTS"),
+    Service("scheduler", _module("scheduler"), http=True, withheld=_OF_SUBMITTERS, asked_by="AETHERIS_STARTS"),
 )
 """What submits jobs of its own: `aetheris up` starts each where a file says what for."""
 

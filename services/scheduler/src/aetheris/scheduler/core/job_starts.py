@@ -68,6 +68,11 @@ def message_key(trigger: str, *occasion: str) -> str:
     return _key("message", trigger, *occasion)
 
 
+def delivery_key(webhook: str, delivery: str) -> str:
+    """The Idempotency-Key of a delivery to a webhook."""
+    return _key("webhook", webhook, delivery)
+
+
 def filled(plan: Mapping[str, Any], occasion: Mapping[str, Any]) -> dict[str, Any]:
     """A plan with what it names of the occasion in its place.
 

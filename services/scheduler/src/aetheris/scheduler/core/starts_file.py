@@ -11,7 +11,7 @@ from aetheris.protocol.base.faults import FileFault, first_fault, toml_document,
 from aetheris.scheduler.core.job_starts import CatchUp
 
 MAX_BYTES = 256 * 1024
-_ARRAYS = ("schedules", "topics")
+_ARRAYS = ("schedules", "topics", "webhooks")
 _LONG_AGO = datetime(2000, 1, 1)  # noqa: DTZ001  only whether cron's text can be read is asked
 _Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 _Path = Annotated[str, StringConstraints(min_length=1, max_length=500)]
@@ -58,6 +58,13 @@ class TopicEntry(_StartEntry):
         return self
 
 
+class WebhookEntry(_StartEntry):
+    """`[[webhooks]]`: a job for each delivery that is signed."""
+
+    secret: _Path
+    """A file with the key that signs, seen from this one."""
+
+
 class StartsFile(BaseModel):
     """All of it."""
 
@@ -65,26 +72,30 @@ class StartsFile(BaseModel):
 
     schedules: tuple[ScheduleEntry, ...] = ()
     topics: tuple[TopicEntry, ...] = ()
+    webhooks: tuple[WebhookEntry, ...] = ()
 
 
 def parsed(text: str) -> StartsFile:
-    """The file from TOML: `[[schedules]]`, `[[topics]]`.
+    """The file from TOML: `[[schedules]]`, `[[topics]]`, `[[webhooks]]`.
 
     Raises:
         FileFault: naming the entry and the field.
     """
     document = toml_document(text, _ARRAYS, MAX_BYTES)
-    schedules = [_entry(text, "schedules", at, one, ScheduleEntry) for at, one in _entries(text, document, "schedules")]
-    topics = [_entry(text, "topics", at, one, TopicEntry) for at, one in _entries(text, document, "topics")]
-    for array, named in (("schedules", schedules), ("topics", topics)):
-        names = [one.name for one in named]
+    kinds: tuple[type[_StartEntry], ...] = (ScheduleEntry, TopicEntry, WebhookEntry)
+    found: dict[str, Any] = {
+        array: [_entry(text, array, at, one, kind) for at, one in _entries(text, document, array)]
+        for array, kind in zip(_ARRAYS, kinds, strict=True)
+    }
+    for array, entries in found.items():
+        names = [one.name for one in entries]
         for at, name in enumerate(names):
             if name in names[:at]:
                 line = toml_line(text, array, at, "name")
                 raise FileFault(f"{array.removesuffix('s')} {name!r}: name: stands twice", line)
-    if not schedules and not topics:
-        raise FileFault("starts nothing: there is no [[schedules]] and no [[topics]]")
-    return StartsFile(schedules=tuple(schedules), topics=tuple(topics))
+    if not any(found.values()):
+        raise FileFault("starts nothing: there is no [[schedules]], no [[topics]] and no [[webhooks]]")
+    return StartsFile(**found)
 
 
 def _entries(text: str, document: Mapping[str, Any], array: str) -> list[tuple[int, Any]]:
