@@ -13,6 +13,7 @@ from aetheris.protocol.fold.state import JobState, KeyStatus, create_job
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry, ToolGrant
 from aetheris.protocol.planning.schemas import pin_of
+from aetheris.runtime.redis.effects import EffectStore
 from aetheris.sdk import Failed, ToolContext, tool
 from aetheris.sdk.tools import AnyTool
 from aetheris.sdk.workflows.bodies import BodyStart, CallSettled
@@ -91,11 +92,12 @@ class BodyBench(HandlerBench):
         workflow: AnyWorkflow,
         licensed: Sequence[str] = ("do", "read", "fails"),
         idle_s: float = 30.0,
+        store: EffectStore | None = None,
     ) -> None:
         known = Workflows(idle_s)
         self.local = _Local(workflow, known)
         known.add(self.local, {**workflow.registry_entry(), "ref": workflow.ref})
-        super().__init__(folder, tools=TOOLS, workflows=known)
+        super().__init__(folder, store=store, tools=TOOLS, workflows=known)
         self.workflow = workflow
         self.licence = dict.fromkeys(licensed, "rule")
         self._granted: set[tuple[str, int, str]] = set()

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from aetheris.protocol.base.canonical import canonical
+from aetheris.protocol.base.recordable import MAX_DEPTH
 from aetheris.sdk import ProbeContext, StateChange
 from aetheris.sdk.invoke import ask_probe, verify
 from aetheris.sdk.isolation import call_process, frames
+from aetheris.sdk.isolation.frames import BadFrame
 from aetheris.sdk.outcomes import InDoubt, Retryable, Succeeded, Unknown
 from aetheris.sdk.tool_output import LONGEST_TRACEBACK
 from tests.testkit.module_host import HEAD, OLD_LINUX, running
@@ -240,3 +242,32 @@ async def test_what_is_raised_undeclared_is_in_the_log_as_if_it_were_raised_here
     for line in rig.lines:
         assert line["error"] == "ZeroDivisionError"
         assert "1 / 0" in line["traceback"]
+
+
+@pytest.mark.parametrize("piece", [1, 3, 1_000])
+def test_frames_are_heard_one_by_one_however_they_come_and_nothing_behind_a_bad_one(piece: int) -> None:
+    heard: list[dict[str, Any]] = []
+    ends: list[BadFrame | None] = []
+    good = frames.packed({"a": 1}) + frames.packed({"b": "x" * 20})
+
+    def hear(data: bytes) -> frames.Listener:
+        heard.clear()
+        ends.clear()
+        listener = frames.Listener(heard.append, ends.append)
+        for at in range(0, len(data), piece):
+            listener.data_received(data[at : at + piece])
+        return listener
+
+    listener = hear(good + frames.packed({"c": 2})[:-1])
+    assert heard == [{"a": 1}, {"b": "x" * 20}]
+    listener.connection_lost(None)
+    assert ends == [None]
+    for bad in (b"\x00\x00\x00\x02[]", b"\xff\xff\xff\xff", frames.packed({"deep": nested(MAX_DEPTH + 9)})):
+        listener = hear(good + bad + good)
+        listener.connection_lost(None)
+        assert heard == [{"a": 1}, {"b": "x" * 20}]
+        assert [type(one) for one in ends] == [BadFrame]
+
+
+def nested(levels: int) -> Any:
+    return [] if not levels else [nested(levels - 1)]

@@ -11,10 +11,12 @@ import pytest
 from aetheris.protocol.fold.state import KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Outcome
+from aetheris.runtime.redis.effects import EffectEntry, EffectStore
 from aetheris.sdk.workflows.declaration import AnyWorkflow, workflow
 from aetheris.sdk.workflows.errors import CallEnded
 from aetheris.sdk.workflows.workflow_context import WorkflowContext
 from tests.testkit.body_bench import EFFECTS, PARENT, RELEASE, BodyBench, do, fails, held, read
+from tests.testkit.executor_bench import NOWHERE
 from tests.testkit.histories import JOB
 
 TOOLS = (do, read, fails, held)
@@ -89,6 +91,36 @@ async def test_a_step_is_one_append(tmp_path: Path) -> None:
     assert [event.event_type for event in bench.events()][5:9] == list(ours)
     groups = [len(group) for group in bench.appended]
     assert groups == [2, 1, 2, 4, 4, 2, 2], groups  # creation, p, first call, two steps, the last one's end, p's end
+
+
+class _Withholding(EffectStore):
+    """A store that keeps nothing until it may."""
+
+    def __init__(self) -> None:
+        super().__init__(NOWHERE, 60)
+        self.asked, self.may = asyncio.Event(), asyncio.Event()
+
+    async def put(self, effects: Sequence[EffectEntry], deadline_s: float | None = None) -> None:  # noqa: ARG002
+        self.asked.set()
+        await self.may.wait()
+
+
+async def test_a_body_is_told_while_the_effect_is_being_kept_and_nothing_of_it_is_appended_before(
+    tmp_path: Path,
+) -> None:
+    EFFECTS.clear()
+    store = _Withholding()
+    bench = BodyBench(tmp_path, steps, store=store)
+    await bench.born()
+    await bench.until_still()
+    await store.asked.wait()
+    (told,) = bench.local.told
+    kinds = {type(one) for one in bench.events() if getattr(one, "node_id", None) == told}
+    assert kinds == {ev.CallPlanned, ev.ToolInvocationStarted}
+    assert sum(isinstance(one, ev.CallPlanned) for one in bench.events()) == 1
+    store.may.set()
+    await bench.until_still()
+    assert bench.outcome()["result"] == 10
 
 
 async def test_code_that_fails_fails_its_node_and_says_no_value(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ from aetheris.tool_executor.workflows import RunsBodies
 
 _log = structlog.get_logger(__name__)
 
-TOGETHER_S = 0.002
-"""So long what a call has come to waits for what its body plans next, which goes into the same append."""
+TOGETHER_S = 0.02
+"""So long what a call has come to waits at most for what its body plans next, which goes into the same append."""
 _BLOB_PAUSE_S = 1.0
 
 
@@ -37,7 +37,8 @@ _BLOB_PAUSE_S = 1.0
 class _Deferred:
     """A call's report of which its body was told, and which is not appended yet."""
 
-    group: Group
+    invocation: DeclaredInvocation
+    report: InvocationReport
     written: asyncio.Future[bool]
 
 
@@ -63,14 +64,17 @@ class BodyHosting:
         task.add_done_callback(self._tasks.discard)
 
     def follow(self) -> None:
-        """Something was read: whoever it concerns looks at it."""
+        """Something was read: whoever has something to do for it does it."""
         for run in self.core.bodies.moved():
             body = self._bodies.get(run.invocation_id)
-            if body is not None:
+            if body is not None and (run.news or run.over is not None):
                 body.wake.set()
 
     async def told(self, invocation: DeclaredInvocation, report: InvocationReport) -> bool:
-        """Whether a call's report was appended here, together with what its body has planned upon it."""
+        """Whether a call's report was appended here, together with what its body has planned upon it.
+
+        Its body is told while the call's effect is being kept; nothing of either is appended before it is.
+        """
         job = self.core.jobs.get(invocation.started.job_id)
         run = self.core.bodies.of_call(job, invocation.started.node_id) if job is not None else None
         body = self._bodies.get(run.invocation_id) if run is not None else None
@@ -114,6 +118,8 @@ class _HostedBody:
         self._deferred: list[_Deferred] = []
         self._is_due = False
         """Whether what is deferred waits no longer."""
+        self._waiting: asyncio.TimerHandle | None = None
+        """Until then what is deferred waits."""
         self._falling_asleep: asyncio.TimerHandle | None = None
         self._runs_there = True
         """Whether its code may still run."""
@@ -153,9 +159,10 @@ class _HostedBody:
         node_id = invocation.started.node_id
         run.told_early(node_id, After(invocation_id=logged.invocation_id, result_hash=logged.result_hash))
         loop = asyncio.get_running_loop()
-        one = _Deferred(report.drafts, loop.create_future())
+        one = _Deferred(invocation, report, loop.create_future())
         self._deferred.append(one)
-        loop.call_later(TOGETHER_S, self._wait_no_longer)
+        if self._waiting is None:
+            self._waiting = loop.call_later(TOGETHER_S, self._wait_no_longer)
         external_id = report.outcome.external_id if report.outcome is not None else None
         settled = CallSettled(
             node_id=node_id, outcome="success", sure=False, result=logged.result, external_id=external_id
@@ -200,6 +207,7 @@ class _HostedBody:
                 run.asks(job, node)
             case Idle(waits_for=awaited):
                 run.idles(awaited)
+                self._is_due = True  # it plans nothing more upon what it was told
                 loop = asyncio.get_running_loop()
                 self._falling_asleep = loop.call_later(self._deps.workflows.idle_s, self._fall_asleep)
             case Returned(result=result):
@@ -250,13 +258,9 @@ class _HostedBody:
         nodes = run.due()
         if not nodes and not (self._deferred and self._is_due):
             return
-        deferred, self._deferred, self._is_due = self._deferred, [], False
+        deferred = self._taken_deferred()
         planned = self._planned(run, nodes)
-        groups = [*(one.group for one in deferred), *(group for _, group, _ in planned)]
-        refusals = await write_all(self._hosting.appender, groups)
-        refused = [one.group for one in refusals]
-        for one in deferred:
-            one.written.set_result(one.group not in refused)
+        refused = await self._write(deferred, [group for _, group, _ in planned])
         for node, group, first in planned:
             if group in refused:
                 self._take_back(first)
@@ -307,11 +311,27 @@ class _HostedBody:
 
     async def _flush(self) -> None:
         """What it was told is told to the log, whatever became of it."""
-        deferred, self._deferred = self._deferred, []
+        deferred = self._taken_deferred()
         if deferred:
-            refused = [one.group for one in await write_all(self._hosting.appender, [one.group for one in deferred])]
-            for one in deferred:
-                one.written.set_result(one.group not in refused)
+            await self._write(deferred, ())
+
+    def _taken_deferred(self) -> list[_Deferred]:
+        """All that waits, which from here on is on its way."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+        deferred, self._deferred, self._is_due = self._deferred, [], False
+        return deferred
+
+    async def _write(self, deferred: Sequence[_Deferred], groups: Sequence[Group]) -> list[Group]:
+        """Append reports, whose effects are kept first, and what follows from them; the groups that are refused."""
+        for one in deferred:
+            await self._deps.performer.keep(one.invocation, one.report)
+        refusals = await write_all(self._hosting.appender, [*(one.report.drafts for one in deferred), *groups])
+        refused = [one.group for one in refusals]
+        for one in deferred:
+            one.written.set_result(one.report.drafts not in refused)
+        return refused
 
     async def _write_stop(self, outcome: BodyOutcome) -> None:
         if outcome.stop is Stop.DIVERGED:

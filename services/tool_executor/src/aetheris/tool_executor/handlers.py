@@ -353,9 +353,10 @@ class ExecutorHandler(PartitionHandler):
             following = await self._following(invocation.run, report.node_report)
             # drafted before the effect is kept: then the log is all that the run waits for
             declared = (*report.drafts, *self._declaration(following)) if following is not None else ()
+            rung = following is None and await self._hosting.told(invocation, report)
             await self._deps.performer.keep(invocation, report)
             if following is None or self._closing:
-                if rung := await self._hosting.told(invocation, report):
+                if rung:
                     self._reported(invocation, report)
                 else:
                     rung = self._wake_up(_FEW)

@@ -7,6 +7,7 @@ To parse one holds up the whole process that does it, so what a tool's process s
 import asyncio
 import json
 import socket
+from collections.abc import Callable
 from typing import Any, cast
 
 from aetheris.protocol.base.recordable import MAX_DEPTH, is_deep
@@ -22,6 +23,7 @@ _LAST = b'{"said":'
 _LENGTH = 4
 _AROUND = 8
 """Levels that a frame has around a result."""
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
 class BadFrame(Exception):
@@ -34,10 +36,45 @@ def packed(message: dict[str, Any]) -> bytes:
     Raises:
         BadFrame: it would be too long.
     """
-    data = json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "backslashreplace")
+    data = _ENCODER.encode(message).encode("utf-8", "backslashreplace")
     if len(data) > LARGEST:
         raise BadFrame("too long")
     return len(data).to_bytes(_LENGTH, "big") + data
+
+
+class Listener(asyncio.Protocol):
+    """Hears what a module's process says, frame by frame, as soon as each is there."""
+
+    def __init__(self, heard: Callable[[dict[str, Any]], None], over: Callable[[BadFrame | None], None]) -> None:
+        """`over`: it has hung up, or says what can't be read; nothing is heard behind that."""
+        self._heard = heard
+        self._over: Callable[[BadFrame | None], None] | None = over
+        self._held = bytearray()
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        self._held += data
+        at = 0
+        try:
+            while self._over is not None and len(self._held) - at >= _LENGTH:
+                begin = at + _LENGTH
+                end = begin + _size(bytes(self._held[at:begin]))
+                if len(self._held) < end:
+                    break
+                at = end
+                self._heard(_measured(bytes(self._held[begin:end]), MOST_VALUES))
+        except BadFrame as refused:
+            self._end(refused)
+        del self._held[:at]
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  why changes nothing
+        """See asyncio.Protocol."""
+        self._end(None)
+
+    def _end(self, refused: BadFrame | None) -> None:
+        over, self._over = self._over, None
+        if over is not None:
+            over(refused)
 
 
 def has_more(data: bytes, most: int) -> bool:
@@ -127,6 +164,7 @@ def _read(data: bytes) -> dict[str, Any]:
         found = json.loads(data)
     except (ValueError, RecursionError):
         raise BadFrame("no JSON") from None
-    if not isinstance(found, dict) or is_deep(found, MAX_DEPTH + _AROUND):
+    may_be_deep = data.count(b"[") + data.count(b"{") > MAX_DEPTH + _AROUND
+    if not isinstance(found, dict) or (may_be_deep and is_deep(found, MAX_DEPTH + _AROUND)):
         raise BadFrame("no object, or too deep")
     return cast("dict[str, Any]", found)

@@ -4,7 +4,6 @@ It is started as that of a module's tools is: an environment of its own, never a
 one thread, each until it waits. A body that doesn't come to that holds up all of them, and ends the process by name.
 """
 
-import json
 import os
 import socket
 import sys
@@ -25,8 +24,8 @@ from aetheris.sdk.workflows.declaration import AnyWorkflow
 from aetheris.sdk.workflows.errors import StopReason
 from aetheris.sdk.workflows.local_bodies import LocalBodies
 
-_MOST_ASKED_BYTES = 1024 * 1024
-"""Of arguments in one frame."""
+_MOST_ASKED = 16
+"""Calls in one frame: the arguments of each may be large."""
 _LOOKS = 8
 """Times that it is looked whether a body comes to wait, within what it has."""
 
@@ -89,7 +88,6 @@ class _Turns:
         self._bodies = LocalBodies(workflows, self._heard)
         self._sending = threading.Lock()
         self._asked: list[dict[str, Any]] = []
-        self._asked_bytes = 0
         self._turn: BodyOrder | None = None
         self._is_answered = False
 
@@ -126,8 +124,7 @@ class _Turns:
         match said:
             case Asked():
                 self._asked.append(said.node)
-                self._asked_bytes += len(json.dumps(said.node))
-                if self._asked_bytes > _MOST_ASKED_BYTES:
+                if len(self._asked) >= _MOST_ASKED:
                     self._answer({"body": said.body})
             case Idle():
                 self._answer({"body": said.body, "waits_for": list(said.waits_for)})
@@ -141,7 +138,7 @@ class _Turns:
     def _answer(self, answer: dict[str, Any]) -> None:
         self._is_answered = len(answer) > 1
         frame = packed(answer | ({"asked": self._asked} if self._asked else {}))
-        self._asked, self._asked_bytes = [], 0
+        self._asked = []
         with self._sending:
             self._orders.sendall(frame)
 

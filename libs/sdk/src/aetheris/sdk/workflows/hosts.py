@@ -121,8 +121,7 @@ class _Life(KeptProcess):
         super().__init__(started.keeper, started.lifeline)
         self._heard = heard
         self._silent_s = silent_s
-        self._writer: asyncio.StreamWriter | None = None
-        self._reading: asyncio.Task[None] | None = None
+        self._writer: asyncio.Transport | None = None
         self._bodies: dict[str, int] = {}
         """Those that run → their orders that are not answered."""
         self._orders: deque[str] = deque()
@@ -136,9 +135,9 @@ class _Life(KeptProcess):
 
     async def open(self, orders: socket.socket) -> None:
         orders.setblocking(False)
-        reader, self._writer = await asyncio.open_unix_connection(sock=orders)
+        listener = frames.Listener(self._take, self._hung_up)
+        self._writer, _ = await self._loop.create_unix_connection(lambda: listener, sock=orders)
         self._writer.write(frames.packed({"silent_s": self._silent_s}))
-        self._reading = asyncio.create_task(self._read(reader))
         self._watch()
 
     def order(self, body: str, order: Mapping[str, Any]) -> None:
@@ -169,15 +168,16 @@ class _Life(KeptProcess):
         for body in () if self.is_closed else bodies:
             self._heard(Lost(body, self._why, body == at_fault))
 
-    async def _read(self, reader: asyncio.StreamReader) -> None:
-        try:
-            while (frame := await frames.next_of(reader)) is not None:
-                self._take(BodyAnswer.model_validate(frame))
-        except (BadFrame, ValidationError):
+    def _hung_up(self, refused: BadFrame | None) -> None:
+        if refused is not None:
             self._why = "its process says what can't be read"
         self.end()
 
-    def _take(self, answer: BodyAnswer) -> None:
+    def _take(self, frame: dict[str, Any]) -> None:
+        try:
+            answer = BodyAnswer.model_validate(frame)
+        except ValidationError:
+            raise BadFrame("no answer") from None
         if answer.stuck is not None:
             self._stuck = answer.body
             self._why = f"{self._silent()}, at {answer.stuck}"[:_LONGEST_WHY]
@@ -231,7 +231,7 @@ def _parts(settled: Sequence[CallSettled]) -> Iterator[list[Any]]:
     part, size = list[Any](), 0
     for one in settled:
         said = one.model_dump(mode="json", exclude_defaults=True)
-        size += len(json.dumps(said))
+        size += len(json.dumps(said)) if len(settled) > 1 else 0
         if part and size > _MOST_TOLD_BYTES:
             yield part
             part, size = [], 0

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -314,17 +314,21 @@ def _as_json(called: str, given: Mapping[str, Any], *, of: str | None = None) ->
 
 def _returned(tool: AnyTool | None, result: Any) -> Any:
     """What a tool returned, of the type that its function is declared to return, where that says one."""
-    kind = hints_of(tool.function, tool.key).get("return", Any) if tool is not None else Any
-    if kind in (Any, None, Result, Partial) or {Result, Partial} & set(get_args(kind)):
+    adapter = _returns(tool.function, tool.key) if tool is not None else None
+    if adapter is None:
         return result
     try:
-        return _adapter(kind).validate_python(result)
+        return adapter.validate_python(result)
     except ValidationError as refused:
         raise _misuse(f"{tool.key if tool is not None else ''}: its recorded result", refused) from None
 
 
 @lru_cache(maxsize=1_000)
-def _adapter(kind: Any) -> TypeAdapter[Any]:
+def _returns(function: Callable[..., Any], tool: str) -> TypeAdapter[Any] | None:
+    """What makes of a recorded result what a tool's function returns; None where it says nothing of that."""
+    kind = hints_of(function, tool).get("return", Any)
+    if kind in (Any, None, Result, Partial) or {Result, Partial} & set(get_args(kind)):
+        return None
     return TypeAdapter(kind)
 
 
