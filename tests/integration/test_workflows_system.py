@@ -89,6 +89,25 @@ def test_a_jobs_bundle_says_so_to_both_its_readers(rig: Rig, tmp_path: Path) -> 
     assert [(one["ok"], one["violations"]) for one in opinions(rig.system, bundle, tmp_path)] == [(True, [])] * 2
 
 
+def test_what_its_own_functions_said_stands_when_its_process_is_killed(rig: Rig) -> None:
+    tag = fresh("records")
+    job = rig.system.submit(flow_node("w", "records", tag=tag))
+    until(
+        lambda: (
+            len([one for one in rig.system.data_of(job, "tool_invocation_started") if one["tool_name"] == "local.read"])
+            == 1
+        ),
+        60,
+    )
+    rig.system.kill("executor-0")
+    acted, read = done(rig, job)
+    ended = [one["result"] for one in rig.system.data_of(job, "tool_invocation_finished") if one["result"] == acted]
+    assert (read, ended) == (f"read {tag}", [acted])
+    started = [one["tool_name"] for one in rig.system.data_of(job, "tool_invocation_started")]
+    assert (started.count("local.act"), started.count("local.read")) == (1, 2)
+    assert each_once(rig, f"{tag}-acted", f"{tag}-read")
+
+
 def test_calls_at_once_are_made_once_each_and_equal_ones_as_often_as_the_code_says(rig: Rig) -> None:
     tag = fresh("wide")
     first = done(rig, rig.system.submit(flow_node("w", "wide", tag=tag, calls=20)))

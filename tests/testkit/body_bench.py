@@ -20,6 +20,7 @@ from aetheris.sdk.workflows.bodies import BodyStart, CallSettled
 from aetheris.sdk.workflows.declaration import AnyWorkflow
 from aetheris.sdk.workflows.errors import StopReason
 from aetheris.sdk.workflows.local_bodies import LocalBodies
+from aetheris.sdk.workflows.local_calls import called
 from aetheris.tool_executor.workflows import Workflows
 from tests.testkit.executor_bench import HandlerBench
 from tests.testkit.histories import JOB, created, planned
@@ -82,6 +83,11 @@ class _Local:
         self.stopped.append(why)
         self._bodies.stop(body, why)
 
+    async def make(self, body: str, node_id: str) -> Any:
+        function = self._bodies.local(body, node_id)
+        assert function is not None
+        return await called(function)
+
 
 class BodyBench(HandlerBench):
     """A job whose node `p` is a workflow, in one life of an executor."""
@@ -97,7 +103,8 @@ class BodyBench(HandlerBench):
         known = Workflows(idle_s)
         self.local = _Local(workflow, known)
         known.add(self.local, {**workflow.registry_entry(), "ref": workflow.ref})
-        super().__init__(folder, store=store, tools=TOOLS, workflows=known)
+        self.tools = (*TOOLS, *known.tools())
+        super().__init__(folder, store=store, tools=self.tools, workflows=known)
         self.workflow = workflow
         self.licence = dict.fromkeys(licensed, "rule")
         self._granted: set[tuple[str, int, str]] = set()
@@ -119,7 +126,7 @@ class BodyBench(HandlerBench):
 
     async def born(self, **args: Any) -> None:
         """The job, with its plan."""
-        entries = [RegistryEntry.model_validate(one.registry_entry()) for one in (self.workflow, *TOOLS)]
+        entries = [RegistryEntry.model_validate(one.registry_entry()) for one in (self.workflow, *self.tools)]
         pins = {one.name: pin_of(one).model_dump(mode="json") for one in entries}
         node = {"id": PARENT, "kind": "workflow", "tool": self.workflow.name, "args": args}
         plan = planned({"tools": pins, "nodes": [node]}).model_copy(update={"bodies": True})

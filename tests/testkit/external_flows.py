@@ -85,6 +85,21 @@ async def dies(ctx: WorkflowContext, tag: str) -> None:
     os._exit(3)
 
 
+@workflow(name="records", tools=TOOLS)
+async def records(ctx: WorkflowContext, tag: str) -> list[Any]:
+    """Two functions of its own, and an effect behind each: one that acts at once, one that reads for a while."""
+    acted = await ctx.record("pid", os.getpid, reads_only=False)
+    await ctx.call(poke_idempotent, tag=f"{tag}-acted")
+    read = await ctx.record("slow", _reads_slowly, tag, reads_only=True)
+    await ctx.call(poke_idempotent, tag=f"{tag}-read")
+    return [acted, read]
+
+
+async def _reads_slowly(tag: str) -> str:
+    await asyncio.sleep(1.5)
+    return f"read {tag}"
+
+
 def flow_node(node: str, flow: str, **args: Any) -> dict[str, Any]:
     """A node of a plan."""
     return {"id": node, "kind": "workflow", "tool": flow, "args": args}

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from aetheris.sdk import inheritance
+from aetheris.sdk import Failed, NotExecuted, Result, inheritance
+from aetheris.sdk.isolation.errors import RaisedElsewhere
 from aetheris.sdk.isolation.kept_process import HostFailed, HostSetup
 from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, BodyStart, CallSettled, Idle, Lost, Returned
 from aetheris.sdk.workflows.hosts import BodyHost
@@ -100,7 +101,7 @@ async def test_what_a_module_has_is_told_as_it_is_registered(tmp_path: Path) -> 
     (tmp_path / "flows.py").write_text(HEAD)
     host = BodyHost("flows", tmp_path, HostSetup(), lambda _: None)
     (entry,) = await host.start()
-    assert (entry["name"], entry["kind"], entry["calls"]) == ("handle", "workflow", ["note"])
+    assert (entry["name"], entry["kind"], entry["calls"]) == ("handle", "workflow", ["local.act", "local.read", "note"])
     assert entry["ref"] == "flows:handle"
     await host.close()
 
@@ -316,3 +317,66 @@ def _below(pid: int) -> set[int]:
         for child in map(int, (thread / "children").read_text().split()):
             found |= {child} | _below(child)
     return found
+
+
+OWN = """
+ACTED = []
+
+def works(n: int) -> int:
+    time.sleep(3 * n)  # longer than a body may hold up the others
+    return n
+
+def fails() -> None:
+    raise Failed("no")
+
+def breaks() -> None:
+    raise KeyError("secret")
+
+def leaves() -> None:
+    os._exit(3)
+
+@workflow(tools=[note])
+async def records(ctx: WorkflowContext, what: str) -> object:
+    return await ctx.record(what, {"works": works, "fails": fails, "breaks": breaks, "leaves": leaves}[what],
+                            *([1] if what == "works" else []), reads_only=False)
+"""
+
+
+async def test_its_own_functions_run_beside_it_and_hold_nobody_up(tmp_path: Path) -> None:
+    async with hosting(tmp_path, "from aetheris.sdk import Failed\n" + OWN) as rig:
+        await rig.begin("b1", "records", what="works")
+        node = (await rig.last("b1", Asked)).node
+        assert (node["tool"], node["args"]) == ("local.act", {"name": "works", "args": [1]})
+        made = asyncio.create_task(rig.host.make("b1", node["id"]))
+        await asyncio.sleep(0)
+        with pytest.raises(NotExecuted):  # once
+            await rig.host.make("b1", node["id"])
+        await rig.begin("b2")
+        await rig.last("b2", Idle)
+        assert not made.done()
+        assert (await made) == Result(1, None, ())
+        rig.host.settled("b1", [settled(node["id"], 1)])
+        assert await rig.last("b1", Returned) == Returned("b1", 1)
+
+
+@pytest.mark.parametrize(
+    ("what", "raised", "says"),
+    [("fails", Failed, "no"), ("breaks", RaisedElsewhere, "KeyError"), ("leaves", RaisedElsewhere, "BodyProcessEnded")],
+)
+async def test_what_its_own_function_raises_is_told_as_of_a_tool(
+    tmp_path: Path, what: str, raised: type[Exception], says: str
+) -> None:
+    async with hosting(tmp_path, "from aetheris.sdk import Failed\n" + OWN) as rig:
+        await rig.begin("b1", "records", what=what)
+        node = (await rig.last("b1", Asked)).node
+        with pytest.raises(raised, match=f"^{says}$"):
+            await rig.host.make("b1", node["id"])
+
+
+async def test_a_function_that_no_body_has_asked_for_is_not_made(tmp_path: Path) -> None:
+    async with hosting(tmp_path) as rig:
+        await rig.begin("b1")
+        node = (await rig.last("b1", Asked)).node
+        for body, node_id in (("b1", node["id"]), ("b1", "w.other"), ("b2", node["id"])):
+            with pytest.raises(NotExecuted):
+                await rig.host.make(body, node_id)

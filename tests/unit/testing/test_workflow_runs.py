@@ -11,10 +11,20 @@ from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.job_log import LoggedEvent
 from aetheris.sdk import ToolContext, tool
+from aetheris.sdk.client import Goal
 from aetheris.sdk.outcomes import Failed
 from aetheris.sdk.workflows import Misuse, OutcomeUnknown, ToolFailed, WorkflowContext, own, undo, workflow
 from aetheris.sdk.workflows.body_replay import NoWorkflow, replay_body
-from aetheris.testing import NODE, BodyDiffers, JobUnderTest, MemorySystem, lost_answer, run_workflow
+from aetheris.testing import (
+    NODE,
+    BodyDiffers,
+    JobUnderTest,
+    MemorySystem,
+    PlanRefused,
+    crash_after,
+    lost_answer,
+    run_workflow,
+)
 from tests.testkit.system import REPOSITORY
 
 pytestmark = pytest.mark.timeout(300)
@@ -245,3 +255,63 @@ def test_a_plan_of_a_workflow_takes_what_its_code_takes() -> None:
         shop.plan(order=["o"])  # type: ignore[arg-type]
     with pytest.raises(Misuse):
         shop.plan("o")
+
+
+def test_functions_of_its_own_are_recorded_and_only_those_that_read_run_again() -> None:
+    ran = Counter[str]()
+
+    def rendered(order: str, times: int) -> str:
+        ran["rendered"] += 1
+        return order * times
+
+    async def written(text: str) -> list[str]:
+        ran["written"] += 1
+        return [text]
+
+    def refused() -> None:
+        raise Failed("no such file")
+
+    @workflow(tools=[pay])
+    async def records(ctx: WorkflowContext) -> list[Any]:
+        text = await ctx.record("render", rendered, "ab", 2, reads_only=True)
+        again = await ctx.record("render", rendered, "ab", 2, reads_only=True)
+        lines = await ctx.record("write", written, text, reads_only=False)
+        try:
+            await ctx.record("refuse", refused, reads_only=False)
+        except ToolFailed as no:
+            return [text, again, lines, no.reason, await ctx.call(pay, order=text, amount=1)]
+        return []
+
+    job = run_workflow(records, {}, crash="everywhere")
+    assert job.result(NODE) == ["abab", "abab", ["abab"], "no such file", "abab-1"]
+    assert job.calls("local.act") == 2
+    ran.clear()
+    assert run_workflow(records, {}).status == "completed"
+    assert ran == {"rendered": 2, "written": 1}
+
+
+def test_of_an_own_function_that_acts_and_whose_end_nobody_saw_a_person_is_asked() -> None:
+    ran = Counter[str]()
+
+    def acts() -> None:
+        ran["acts"] += 1
+
+    @workflow(tools=[pay])
+    async def records(ctx: WorkflowContext) -> str:
+        await ctx.record("act", acts, reads_only=False)
+        return await ctx.call(pay, order="o", amount=1)
+
+    system = MemorySystem(records, pay)
+    job = system.run(plan("records"), faults=[crash_after("local.act")])
+    assert (job.status, ran["acts"], len(job.parked)) == ("waiting", 1, 1)
+    job = system.resolve(job, job.parked[0], "happened")
+    assert (job.status, job.result(NODE), ran["acts"]) == ("completed", "o-1", 1)
+
+
+@pytest.mark.parametrize("tool", ["local.read", "local.act"])
+def test_nobody_but_a_workflow_calls_its_own_functions(tool: str) -> None:
+    system = MemorySystem(shop, *TOOLS)
+    with pytest.raises(PlanRefused, match="no tool local"):
+        system.run({"nodes": [{"id": "a", "tool": tool, "args": {"name": "x", "args": []}}]})
+    with pytest.raises(PlanRefused, match="matches no registered tool"):
+        MemorySystem(shop, *TOOLS, model={}).run(Goal(goal="do", tools=[tool]))

@@ -326,3 +326,35 @@ async def test_a_body_that_waits_for_long_is_let_go_and_begun_anew_when_it_can_g
     await bench.until_still()
     assert bench.outcome()["result"] == 3
     assert list(EFFECTS.values()) == [1]
+
+
+@workflow(name="flow", tools=TOOLS)
+async def recording(ctx: WorkflowContext) -> int:
+    """A call that its own function makes, which waits for others, between two of tools."""
+    first = await ctx.call(do, n=1)
+    second = await ctx.record("wait", waits_and_adds, first, reads_only=True)
+    return await ctx.call(do, n=second)
+
+
+async def waits_and_adds(n: int) -> int:
+    EFFECTS["waits_and_adds", str(n)] += 1
+    await RELEASE[0].wait()
+    return n + 1
+
+
+@pytest.mark.parametrize("licensed", [("do", "local.read"), ()])
+async def test_a_body_whose_own_function_runs_does_not_sleep_and_another_runs_it_again(
+    tmp_path: Path, licensed: Sequence[str]
+) -> None:
+    RELEASE[0] = asyncio.Event()
+    bench = await run(tmp_path, recording, licensed=licensed, idle_s=0.001)
+    await asyncio.sleep(0.01)
+    await bench.until_still()
+    assert bench.outcome()["status"] is KeyStatus.STARTED
+    assert EFFECTS["waits_and_adds", "1"] == 1
+    second = BodyBench(tmp_path, recording, licensed=licensed)
+    await second.take_over(list(bench.records))  # the first is as good as dead
+    RELEASE[0].set()
+    await second.until_still()
+    assert (second.outcome()["outcome"], second.outcome()["result"]) == (Settled.SUCCESS, 2)
+    assert EFFECTS["waits_and_adds", "1"] == 2

@@ -72,7 +72,7 @@ async def invoke(
         return Retryable("the deadline passed before the call")
     remains.watch()
     call = _call(tool.key, tool.function, (ctx,) if tool.signature.injected else (), bound)
-    outcome = partial(_outcome, call, tool.pure, redactor, raised)
+    outcome = partial(outcome_of, call, pure=tool.pure, redactor=redactor, raised=raised)
     return await _within(within_s + tool.ending_s, outcome, lambda name: _doubt(name, tool.pure))
 
 
@@ -128,7 +128,14 @@ def _context_argument(asks: Callable[..., Any], ctx: ProbeContext) -> dict[str, 
     return {name: ctx} if name else {}
 
 
-async def _outcome(call: Callable[[], Awaitable[Any]], pure: bool, redactor: Redactor, raised: Raised) -> Outcome:
+async def outcome_of(
+    call: Callable[[], Awaitable[Any]],
+    *,
+    pure: bool,
+    redactor: Redactor = redaction.NOTHING,
+    raised: Raised = lambda _error: None,
+) -> Outcome:
+    """What a call comes to, whatever it raises; of one that is `pure`, nothing is in doubt."""
     with remains.Calling() as this:
         try:
             return _succeeded(await call(), redactor)

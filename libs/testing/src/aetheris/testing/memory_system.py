@@ -28,9 +28,12 @@ from aetheris.protocol.planning.policy import parse
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.process import policy_file
 from aetheris.sdk.client import Goal, Job, StepView
+from aetheris.sdk.context import ToolContext
 from aetheris.sdk.loader import Toolbox
+from aetheris.sdk.outcomes import NotExecuted
 from aetheris.sdk.tools import AnyTool, Tool
 from aetheris.sdk.workflows.declaration import AnyWorkflow, Workflow
+from aetheris.sdk.workflows.local_calls import called, local_tools
 from aetheris.testing.faults import Armed, InjectedFault, Named
 from aetheris.testing.roles.executor import InMemoryExecutor, Made
 from aetheris.testing.roles.ledger import InMemoryLedger
@@ -163,10 +166,8 @@ class MemorySystem:
     def __init__(
         self, *tools: AnyTool | AnyWorkflow | ModuleType, policy: Path | str | None = None, model: Script | None = None
     ) -> None:
-        toolbox = Toolbox({one.key: one for one in _declared(tools, Tool)})
+        toolbox = Toolbox({one.key: one for one in (*local_tools(self._make), *_declared(tools, Tool))})
         self._workflows: Sequence[AnyWorkflow] = list(_declared(tools, Workflow))
-        entries = [*toolbox.entries(), *(one.registry_entry() for one in self._workflows)]
-        self._registry = {one.name: one for one in map(RegistryEntry.model_validate, entries)}
         self._models: dict[str, ModelEntry] = {}
         self._topics = Topics()
         self._faults = Armed()
@@ -177,6 +178,9 @@ class MemorySystem:
         if planner is not None:
             self._models = {one.name: one for one in planner.registry()}
         self._calls = Calls(toolbox, SystemClock(), Secrets(()), cast("Any", planner), in_the_clear=True)
+        workflows = (RegistryEntry.model_validate(one.registry_entry()) for one in self._workflows)
+        known = (one for one in self._calls.registry() if isinstance(one, RegistryEntry))
+        self._registry = {one.name: one for one in (*known, *workflows)}
         rules = parse(policy) if isinstance(policy, str) else policy_file.load(policy)
         self._signals: dict[str, dict[str, Any]] = {}
         """By job, what it is still to be told."""
@@ -308,6 +312,14 @@ class MemorySystem:
 
     def _runs(self, key: str) -> bool:
         return any(executor.runs(key) for executor in self._executors)
+
+    async def _make(self, ctx: ToolContext) -> Any:
+        """What a body's own function returns."""
+        for executor in self._executors:
+            function = executor.local(ctx)
+            if function is not None:
+                return await called(function)
+        raise NotExecuted("no body has asked for it")
 
     def _executor(self) -> InMemoryExecutor:
         name = self._topics.fresh("executor")

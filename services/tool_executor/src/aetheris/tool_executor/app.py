@@ -121,6 +121,11 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
         output = ToolOutput(report_tool_output, lambda: secrets.redactor, reported=settings.tool_output)
         own = await closing.enter_async_context(all_tools(settings, here, output.relay, ToolsRefused))
         toolbox = own.with_others(await closing.enter_async_context(mcp_tools(settings.mcp, secrets)))
+        workflows = Workflows()
+        if is_named:
+            hosted = hosted_workflows(settings, settings.workflow_idle_s, imported=here is not None)
+            workflows = await closing.enter_async_context(hosted)
+        toolbox = toolbox.with_others(workflows.tools())
         THREADS.most_left, THREADS.refused = settings.stuck_threads, partial(_report_refused, on.metrics)
         models = _asking(settings.models, toolbox)
         closing.enter_context(output.installed(own))
@@ -139,10 +144,6 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             is_theirs=heard.line_counts,
         )
         me = await closing.enter_async_context(alive)
-        workflows = Workflows()
-        if is_named:
-            hosted = hosted_workflows(settings, settings.workflow_idle_s, imported=here is not None)
-            workflows = await closing.enter_async_context(hosted)
         await register(on.appender, clock, [*calls.registry(), *workflows.registry()])
         heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock, settings.lease_patience_s)
         async with invocations(settings.tool_drain_s, heartbeat.run(settings.redis, settings.prefix)) as spawn:

@@ -10,7 +10,7 @@ import structlog
 from aetheris.protocol.base.records import Group
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages.event_values import After
-from aetheris.protocol.plan.graph import Node
+from aetheris.protocol.plan.graph import LOCAL_TOOLS, Node
 from aetheris.runtime.base.fresh_ids import fresh_secret
 from aetheris.runtime.blobs.store import BlobError
 from aetheris.runtime.log.interface import Writer
@@ -204,6 +204,8 @@ class _HostedBody:
             self._falling_asleep.cancel()
         match said:
             case Asked(node=node):
+                if node.get("tool") in LOCAL_TOOLS:
+                    self._deps.workflows.local_asked(job.job_id, node["id"], self._host, run.invocation_id)
                 run.asks(job, node)
             case Idle(waits_for=awaited):
                 run.idles(awaited)

@@ -11,7 +11,7 @@ from aetheris.protocol.base.hidden_values import put_at
 from aetheris.protocol.base.references import UnresolvedReference, point, with_secrets
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry
 from aetheris.protocol.messages.event_values import Outcome
-from aetheris.protocol.plan.graph import DuplicateScope, EffectKind, Kind, ToolPin
+from aetheris.protocol.plan.graph import LOCAL_TOOLS, DuplicateScope, EffectKind, Kind, ToolPin
 from aetheris.protocol.planning.invocation import Invocation
 from aetheris.protocol.planning.personal_fields import personal_fields
 from aetheris.protocol.planning.schemas import pin_of
@@ -171,7 +171,8 @@ def _random() -> dict[str, Any]:
 
 
 def _entry_of(tool: AnyTool) -> RegistryEntry:
-    return RegistryEntry.model_validate(tool.registry_entry())
+    kind = "local" if tool.name in LOCAL_TOOLS else "tool"
+    return RegistryEntry.model_validate(tool.registry_entry() | {"kind": kind})
 
 
 def _is_lowered(pin: ToolPin, own: ToolPin) -> bool:

@@ -1,5 +1,6 @@
 """The workflows whose bodies run here: what is registered of them, and by whom their bodies are run."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol
@@ -8,18 +9,22 @@ from aetheris.protocol.messages.commands import RegistryEntry
 from aetheris.protocol.messages.event_values import CodeVersion, Outcome
 from aetheris.protocol.planning.invocation import Invocation
 from aetheris.runtime.base.refusal import ToolsRefused
+from aetheris.sdk.context import ToolContext
 from aetheris.sdk.isolation.kept_process import HostFailed, HostSetup
 from aetheris.sdk.isolation.tools import NamesTools
-from aetheris.sdk.loader import ToolboxError, sources_of, workflows_in
+from aetheris.sdk.loader import Toolbox, ToolboxError, sources_of, workflows_in
+from aetheris.sdk.outcomes import NotExecuted, Partial, Result
 from aetheris.sdk.workflows.bodies import BodySaid, BodyStart, CallSettled
 from aetheris.sdk.workflows.errors import StopReason
 from aetheris.sdk.workflows.hosts import BodyHost
+from aetheris.sdk.workflows.local_calls import local_tools
 from aetheris.tool_executor.core.reports import NOT_EXECUTED
 from aetheris.tool_executor.core.tries import CallRefusal
 
 _MISSING = CallRefusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: workflow version missing")
 
 Heard = Callable[[BodySaid], None]
+_ASKED_WITHIN_S = 30.0
 
 
 class RunsBodies(Protocol):
@@ -37,6 +42,10 @@ class RunsBodies(Protocol):
         """Let it call nothing any more."""
         ...
 
+    async def make(self, body: str, node_id: str) -> Result | Partial:
+        """Make a call whose function is the workflow's own, as its body has asked for it."""
+        ...
+
 
 class Workflows:
     """What can run here, and what its bodies say, which is given to whoever has begun them."""
@@ -48,6 +57,11 @@ class Workflows:
         self._codes: dict[tuple[str, str], CodeVersion] = {}
         self._hosts: dict[tuple[str, str], RunsBodies] = {}
         self._listening: dict[str, Heard] = {}
+        self._local: dict[tuple[str, str], tuple[RunsBodies, str]] = {}
+        """Job and node of calls whose functions are workflows' own → the body that has asked for it, and where."""
+        self._asked_by: dict[str, list[tuple[str, str]]] = {}
+        self._asked = asyncio.Event()
+        """Set, and made anew, where one is asked for."""
 
     def add(self, host: RunsBodies, described: Mapping[str, Any]) -> None:
         """A workflow as its module describes it: a registry entry, and `ref`.
@@ -67,6 +81,10 @@ class Workflows:
     def registry(self) -> Sequence[RegistryEntry]:
         """What is registered of each."""
         return list(self._entries.values())
+
+    def tools(self) -> Toolbox:
+        """What makes their own functions' calls, where there are any."""
+        return Toolbox({one.key: one for one in local_tools(self.make)} if self._entries else {})
 
     def refuses(self, call: Invocation) -> CallRefusal | None:
         """Why a workflow can't run here."""
@@ -91,8 +109,34 @@ class Workflows:
         """Whom to tell what a body says; None: nobody any more."""
         if heard is None:
             self._listening.pop(body, None)
+            for call in self._asked_by.pop(body, ()):
+                if call in self._local and self._local[call][1] == body:
+                    del self._local[call]
         else:
             self._listening[body] = heard
+
+    def local_asked(self, job_id: str, node_id: str, host: RunsBodies, body: str) -> None:
+        """A body that runs here has asked for a call whose function is its own."""
+        self._local[job_id, node_id] = (host, body)
+        self._asked_by.setdefault(body, []).append((job_id, node_id))
+        self._asked.set()
+        self._asked = asyncio.Event()
+
+    async def make(self, ctx: ToolContext) -> Result | Partial:
+        """Make such a call, where its body runs; that may have to ask for it first.
+
+        Raises:
+            NotExecuted: none has within a while.
+            Failed, RaisedElsewhere: as the function has.
+        """
+        try:
+            async with asyncio.timeout(_ASKED_WITHIN_S):
+                while (ctx.job_id, ctx.node_id) not in self._local:
+                    await self._asked.wait()
+        except TimeoutError:
+            raise NotExecuted("its body does not run here") from None
+        host, body = self._local[ctx.job_id, ctx.node_id]
+        return await host.make(body, ctx.node_id)
 
     def heard(self, said: BodySaid) -> None:
         """A body says something."""

@@ -49,7 +49,8 @@ class RegistryEntry(TableLine):
     duplicate_window_s: DuplicateWindow = 86_400.0
     probe: bool = False
     verifier: bool = False
-    kind: Literal["tool", "workflow"] = "tool"
+    kind: Literal["tool", "workflow", "local"] = "tool"
+    """local: what only a workflow's body can call, as its own function makes it."""
     calls: tuple[ToolName, ...] = ()
     """Of a workflow: the tools that its body may call, also to undo."""
     code_hash: str | None = None

@@ -80,6 +80,10 @@ AWAITED = frozenset({Kind.WAIT, Kind.TIMER, Kind.HUMAN})
 """The kinds that nobody runs: they end when what they wait for has come (docs/waits.md)."""
 
 
+LOCAL_READ, LOCAL_ACT = "local.read", "local.act"
+LOCAL_TOOLS = frozenset({LOCAL_READ, LOCAL_ACT})
+"""Tools whose calls a workflow's own functions make, in the process of the body that asks for them."""
+
 BODIES = frozenset({Kind.WORKFLOW, Kind.SESSION})
 """The kinds whose bodies plan calls themselves: code that an executor runs, or a client."""
 

@@ -220,7 +220,7 @@ def _workflow(node: Node, name: str, at: str, registry: Mapping[str, RegistryEnt
     pins[name] = pin_of(entry)
     for tool in entry.calls:
         called = registry.get(tool)
-        if called is None or called.kind != "tool":
+        if called is None or called.kind == "workflow":
             raise InvalidPlan(f"{at}.tool", f"{name} calls {tool}, and no such tool is registered")
         pins.setdefault(tool, pin_of(called))
     return node if args == node.args else node.model_copy(update={"args": args})

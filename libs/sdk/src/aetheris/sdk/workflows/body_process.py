@@ -4,34 +4,44 @@ It is started as that of a module's tools is: an environment of its own, never a
 one thread, each until it waits. A body that doesn't come to that holds up all of them, and ends the process by name.
 """
 
+import asyncio
 import os
 import socket
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from aetheris.sdk.invoke import outcome_of
 from aetheris.sdk.isolation.frames import packed, receive
 from aetheris.sdk.isolation.host import asked_to_load
+from aetheris.sdk.isolation.said import as_json
 from aetheris.sdk.loader import ToolboxError, workflows_in
+from aetheris.sdk.outcomes import Outcome, Retryable
 from aetheris.sdk.places import at_place, is_an_authors
 from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, BodyStart, CallSettled, Idle, Lost, Returned
 from aetheris.sdk.workflows.declaration import AnyWorkflow
 from aetheris.sdk.workflows.errors import StopReason
 from aetheris.sdk.workflows.local_bodies import LocalBodies
+from aetheris.sdk.workflows.local_calls import LocalFunction, called
 
 _MOST_ASKED = 16
 """Calls in one frame: the arguments of each may be large."""
+_MOST_THREADS = 100
 _LOOKS = 8
 """Times that it is looked whether a body comes to wait, within what it has."""
 
 
 class BodyOrder(BaseModel):
-    """What a body is to do: begin, go on with what has settled, or stop. Each is answered once."""
+    """What a body is to do: begin, go on with what has settled, or stop. Each is answered once.
+
+    `local`: a call that it has asked for, to be made here beside all that; what it comes to is said when it has ended.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -39,12 +49,14 @@ class BodyOrder(BaseModel):
     begin: dict[str, Any] | None = None
     settled: tuple[CallSettled, ...] = ()
     stop: StopReason | None = None
+    local: str | None = None
 
 
 class BodyAnswer(BaseModel):
     """What a body has done: what it asks for, and what it waits for, or how it has ended; without either there is more.
 
-    `stuck`: where it runs and doesn't come to wait; the last word of its process.
+    `stuck`: where it runs and doesn't come to wait; the last word of its process. `local`: a call that was made here,
+    and what it `said`; that answers no other order.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -56,6 +68,8 @@ class BodyAnswer(BaseModel):
     result: Any = None
     raised: list[str] | None = None
     stuck: str | None = None
+    local: str | None = None
+    said: dict[str, Any] | None = None
 
     @property
     def is_last(self) -> bool:
@@ -103,6 +117,9 @@ class _Turns:
             if frame is None:
                 os._exit(0)  # the executor has ended
             order = BodyOrder.model_validate(frame)
+            if order.local is not None:
+                self._make(order.body, order.local)
+                continue
             self._turn, self._is_answered = order, False
             self._do(order)
             if not self._is_answered:  # of a body that has ended
@@ -119,6 +136,24 @@ class _Turns:
             self._bodies.stop(order.body, order.stop)
         else:
             self._bodies.settled(order.body, order.settled)
+
+    def _make(self, body: str, node_id: str) -> None:
+        """In a thread: what it waits for is none of the bodies' time."""
+        function = self._bodies.local(body, node_id)
+        if function is None or threading.active_count() > _MOST_THREADS:
+            why = "its body has not asked for it" if function is None else "too many functions run"
+            self._tell_local(body, node_id, Retryable(why))
+            return
+        threading.Thread(target=self._run_local, args=(body, node_id, function), daemon=True).start()
+
+    def _run_local(self, body: str, node_id: str, function: LocalFunction) -> None:
+        came = asyncio.run(outcome_of(partial(called, function), pure=False))
+        self._tell_local(body, node_id, came)
+
+    def _tell_local(self, body: str, node_id: str, came: Outcome) -> None:
+        frame = packed({"body": body, "local": node_id, "said": as_json(came)})
+        with self._sending:
+            self._orders.sendall(frame)
 
     def _heard(self, said: BodySaid) -> None:
         match said:

@@ -31,6 +31,7 @@ from aetheris.sdk.workflows.errors import (
     WorkflowControl,
     stopped,
 )
+from aetheris.sdk.workflows.local_calls import LocalFunction
 
 MOST_CALLS = 10_000
 """Calls of one body, as the fold has it."""
@@ -62,6 +63,8 @@ class _Call:
     is_named: bool
     """By the code itself, which can ask for it again."""
     settled: CallSettled | None = None
+    local: LocalFunction | None = None
+    """What makes it, where that is the workflow's own function."""
     waiters: list[asyncio.Future[Any]] = field(default_factory=list[asyncio.Future[Any]])
     timer: asyncio.TimerHandle | None = None
 
@@ -142,8 +145,13 @@ class BodyRun:
         """The calls whose end could make it go on: those that are awaited, or that it could ask for again."""
         return tuple(node_id for node_id, call in self._open.items() if call.is_awaited)
 
-    async def call(self, node: Node, *, is_named: bool) -> CallSettled:
-        """What a call has come to, when it is a success.
+    def local(self, node_id: str) -> LocalFunction | None:
+        """What makes a call that waits for it; None where the code has not asked for it, or waits no longer."""
+        call = self._open.get(node_id)
+        return call.local if call is not None else None
+
+    async def call(self, node: Node, *, is_named: bool, local: LocalFunction | None = None) -> CallSettled:
+        """What a call has come to, when it is a success; `local`: what makes it.
 
         Raises:
             ToolFailed, OutcomeUnknown: it is none.
@@ -151,6 +159,7 @@ class BodyRun:
             WorkflowControl: the body is stopped.
         """
         call = self._ask(node, is_named=is_named)
+        call.local = local
         settled = call.settled
         if settled is None:
             waiter = self._loop.create_future()

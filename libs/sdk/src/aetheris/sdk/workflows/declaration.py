@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from aetheris.protocol.plan.graph import LOCAL_TOOLS
 from aetheris.protocol.planning.personal_fields import personal_fields
 from aetheris.sdk.results import check_returned
 from aetheris.sdk.schema import BadArguments, DeclarationError, signature_of
@@ -116,7 +117,7 @@ class Workflow(Generic[P, R]):
             "schema_hash": self.signature.schema_hash,
             "effect_class": "pure",
             "irreversible": False,
-            "calls": sorted(self.tools),
+            "calls": sorted({*self.tools, *LOCAL_TOOLS}),
             "code_hash": self.code_hash,
         }
 

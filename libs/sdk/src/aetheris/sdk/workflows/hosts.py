@@ -11,9 +11,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from aetheris.protocol.base import recordable
-from aetheris.sdk.isolation import frames, kept_process
+from aetheris.sdk.isolation import frames, kept_process, said
+from aetheris.sdk.isolation.errors import RaisedElsewhere
 from aetheris.sdk.isolation.frames import BadFrame
 from aetheris.sdk.isolation.kept_process import KILL_WITHIN_S, HostFailed, HostSetup, KeptProcess, Started
+from aetheris.sdk.outcomes import NotExecuted, Partial, Result
 from aetheris.sdk.workflows import body_process
 from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, BodyStart, CallSettled, Idle, Lost, Returned
 from aetheris.sdk.workflows.body_process import BodyAnswer
@@ -103,6 +105,17 @@ class BodyHost:
         if self._life is not None:
             self._life.order(body, {"stop": why})
 
+    async def make(self, body: str, node_id: str) -> Result | Partial:
+        """Make a call that a body has asked for and whose function is the workflow's own, in its process; the result.
+
+        Raises:
+            NotExecuted, Failed: as the function has; its process doesn't have that body, or that call of it.
+            RaisedElsewhere: nobody knows of its effect: it has raised something else, or its process has ended.
+        """
+        if self._life is None or self._life.is_over:
+            raise NotExecuted("the process of its body has ended")
+        return await self._life.make(body, node_id)
+
     async def close(self) -> None:
         """End it, and every body in it; nothing of that is heard."""
         for life in self._lives:
@@ -131,6 +144,8 @@ class _Life(KeptProcess):
         self._why = "its process has ended"
         self._stuck: str | None = None
         self._watching: asyncio.TimerHandle | None = None
+        self._made: dict[tuple[str, str], asyncio.Future[Mapping[str, Any]]] = {}
+        """By body and node: calls that are made there."""
         self.is_closed = False
 
     async def open(self, orders: socket.socket) -> None:
@@ -154,6 +169,18 @@ class _Life(KeptProcess):
         self._orders.append(body)
         self._writer.write(frame)
 
+    async def make(self, body: str, node_id: str) -> Result | Partial:
+        if self._writer is None or (body, node_id) in self._made:
+            raise NotExecuted("it is made already")
+        came = self._made[body, node_id] = self._loop.create_future()
+        self._writer.write(frames.packed({"body": body, "local": node_id}))
+        try:
+            return said.outcome(await came, traceback="", acts_no_more=False)
+        except BadFrame:
+            raise RaisedElsewhere("BodyProcessUnreadable") from None
+        finally:
+            del self._made[body, node_id]
+
     def end(self) -> None:
         """Have it killed, and all that it has started."""
         if self.is_over:
@@ -164,6 +191,9 @@ class _Life(KeptProcess):
         if self._writer is not None:
             self._writer.close()
         at_fault = self._stuck or (self._orders[0] if self._orders else None)
+        for came in self._made.values():
+            if not came.done():
+                came.set_exception(RaisedElsewhere("BodyProcessEnded"))
         bodies, self._bodies = self._bodies, {}
         for body in () if self.is_closed else bodies:
             self._heard(Lost(body, self._why, body == at_fault))
@@ -181,6 +211,11 @@ class _Life(KeptProcess):
         if answer.stuck is not None:
             self._stuck = answer.body
             self._why = f"{self._silent()}, at {answer.stuck}"[:_LONGEST_WHY]
+            return
+        if answer.local is not None:
+            came = self._made.get((answer.body, answer.local))
+            if came is not None and not came.done():  # else it took too long, and nobody waits for it
+                came.set_result(answer.said or {})
             return
         if not self._orders or self._orders[0] != answer.body:
             raise BadFrame("nothing was asked of that body")

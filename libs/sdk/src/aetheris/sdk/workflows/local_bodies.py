@@ -6,6 +6,7 @@ from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, BodyStart
 from aetheris.sdk.workflows.body_run import BodyRun
 from aetheris.sdk.workflows.declaration import AnyWorkflow
 from aetheris.sdk.workflows.errors import StopReason
+from aetheris.sdk.workflows.local_calls import LocalFunction
 
 Heard = Callable[[BodySaid], None]
 
@@ -46,6 +47,11 @@ class LocalBodies:
         if run is not None:
             run.stop(why)
             self._at_rest(run)
+
+    def local(self, body: str, node_id: str) -> LocalFunction | None:
+        """What makes a call that a body waits for; None where it has not asked for it, or is no more."""
+        run = self._runs.get(body)
+        return run.local(node_id) if run is not None else None
 
     def drop(self, body: str) -> None:
         """Let go of a body, as if it had died; nothing of that is heard."""

@@ -5,27 +5,28 @@ import hashlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import lru_cache
-from typing import Any, Concatenate, ParamSpec, TypeVar, get_args, overload
+from functools import lru_cache, partial
+from typing import Any, Concatenate, ParamSpec, TypeVar, TypeVarTuple, get_args, overload
 from uuid import UUID
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from aetheris.protocol.base.references import REF
 from aetheris.protocol.messages.event_values import RejectReason
 from aetheris.protocol.plan.forms import FormField, FormSpec
-from aetheris.protocol.plan.graph import Compensation, Kind, Node, Retry
+from aetheris.protocol.plan.graph import LOCAL_ACT, LOCAL_READ, Compensation, Kind, Node, Retry
 from aetheris.protocol.planning.schemas import ArgsRefused, check_args, with_defaults
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import Partial, Result
-from aetheris.sdk.schema import hints_of
+from aetheris.sdk.schema import DeclarationError, hints_of
 from aetheris.sdk.tools import AnyTool, Tool
 from aetheris.sdk.workflows.body_run import BodyRun
 from aetheris.sdk.workflows.errors import Misuse, ToolFailed
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 Duration = timedelta | float
 """A float: seconds."""
 
@@ -176,6 +177,34 @@ class WorkflowContext(ToolCaller):
         """
         return ToolCaller(self.run, self.tools, id, undo, _seconds(timeout), retry)
 
+    @overload
+    async def record(
+        self, name: str, function: Callable[[*Ts], Coroutine[Any, Any, T]], /, *args: *Ts, reads_only: bool
+    ) -> T: ...
+    @overload
+    async def record(self, name: str, function: Callable[[*Ts], T], /, *args: *Ts, reads_only: bool) -> T: ...
+    async def record(self, name: str, function: Callable[..., Any], /, *args: Any, reads_only: bool) -> Any:
+        """What a function of the workflow's own module returns, recorded: where the body runs again, it doesn't.
+
+        It runs in the body's process, beside it: it may wait and do I/O, for five minutes, and holds no secret.
+
+        Args:
+            name: says which, in the record and to the policy.
+            args: JSON.
+            reads_only: it leaves nothing behind, so that it may run again where its end was not seen. Of any other
+                a person says then whether it has happened.
+
+        Raises:
+            ToolFailed, OutcomeUnknown: as of a tool.
+            Misuse: its arguments hold what JSON can't say.
+        """
+        tool = LOCAL_READ if reads_only else LOCAL_ACT
+        given = _as_json(name, {"name": name, "args": list(args)})
+        node_id, number = self.run.content_id(tool, given)
+        node = _node(id=node_id, tool=tool, args=given, occurrence=number)
+        settled = await self.run.call(node, is_named=False, local=partial(function, *args))
+        return _as_declared(_returns_if_known(function, name), settled.result, name)
+
     async def sleep(self, duration: Duration) -> None:
         """Wait; the time goes on whatever dies. The same as asyncio.sleep of so many seconds."""
         await asyncio.sleep(_seconds(duration) or 0.0)
@@ -315,12 +344,16 @@ def _as_json(called: str, given: Mapping[str, Any], *, of: str | None = None) ->
 def _returned(tool: AnyTool | None, result: Any) -> Any:
     """What a tool returned, of the type that its function is declared to return, where that says one."""
     adapter = _returns(tool.function, tool.key) if tool is not None else None
+    return _as_declared(adapter, result, tool.key if tool is not None else "")
+
+
+def _as_declared(adapter: TypeAdapter[Any] | None, result: Any, name: str) -> Any:
     if adapter is None:
         return result
     try:
         return adapter.validate_python(result)
     except ValidationError as refused:
-        raise _misuse(f"{tool.key if tool is not None else ''}: its recorded result", refused) from None
+        raise _misuse(f"{name}: its recorded result", refused) from None
 
 
 @lru_cache(maxsize=1_000)
@@ -330,6 +363,13 @@ def _returns(function: Callable[..., Any], tool: str) -> TypeAdapter[Any] | None
     if kind in (Any, None, Result, Partial) or {Result, Partial} & set(get_args(kind)):
         return None
     return TypeAdapter(kind)
+
+
+def _returns_if_known(function: Callable[..., Any], name: str) -> TypeAdapter[Any] | None:
+    try:
+        return _returns(function, name)
+    except (DeclarationError, PydanticUserError):
+        return None  # its types can't be looked up, or are none that a record could be made of
 
 
 def _misuse(what: str, refused: ValidationError) -> Misuse:

@@ -12,6 +12,7 @@ from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, BodyStart
 from aetheris.sdk.workflows.body_replay import settled_call
 from aetheris.sdk.workflows.declaration import AnyWorkflow
 from aetheris.sdk.workflows.local_bodies import LocalBodies
+from aetheris.sdk.workflows.local_calls import LocalFunction
 from aetheris.testing.topics import Topics
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.body_runs import BodyOutcome, EndStep, RunningBody, Stop
@@ -59,6 +60,11 @@ class InMemoryBodies:
     def runs(self, key: str) -> bool:
         """Whether one of them has this key."""
         return any(run.invocation.started.idempotency_key == key for run in self._runs.values())
+
+    def local(self, job_id: str, node_id: str) -> LocalFunction | None:
+        """What makes a call that one of them has asked for, where that is its own function."""
+        of_job = [body for body, run in self._runs.items() if run.invocation.started.job_id == job_id]
+        return next((one for body in of_job if (one := self._local.local(body, node_id)) is not None), None)
 
     def fall_asleep(self) -> bool:
         """Let go of those that only wait; whether there were any."""

@@ -19,6 +19,7 @@ from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
 from aetheris.sdk.workflows.declaration import AnyWorkflow
+from aetheris.sdk.workflows.local_calls import LocalFunction
 from aetheris.testing.faults import Armed, FaultMoment
 from aetheris.testing.roles.bodies import InMemoryBodies
 from aetheris.testing.topics import Entry, TopicReader, Topics
@@ -92,6 +93,10 @@ class InMemoryExecutor:
     def runs(self, key: str) -> bool:
         """Whether it runs a workflow under this key."""
         return self._bodies.runs(key)
+
+    def local(self, ctx: ToolContext) -> LocalFunction | None:
+        """What makes a call, where a body here has asked for it as one of its own functions."""
+        return self._bodies.local(ctx.job_id, ctx.node_id)
 
     def bodies_fall_asleep(self) -> bool:
         """Let go of those that only wait; whether there were any."""

@@ -18,7 +18,7 @@ from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import After, CodeVersion
-from aetheris.protocol.plan.graph import Node
+from aetheris.protocol.plan.graph import LOCAL_TOOLS, Node
 from aetheris.tool_executor.core.tries import DeclaredInvocation
 
 
@@ -152,7 +152,7 @@ class RunningBody:
 
     def sleeps(self) -> None:
         """It has waited for long enough, if it still only waits, and the log has all that it has said."""
-        is_still = not (self._wanted or self._planned or self.news or self._told.early)
+        is_still = not (self._wanted or self._planned or self.news or self._told.early or self._makes_some())
         if self._awaited and is_still and self.over is None:
             self._end(BodyOutcome(stop=Stop.ASLEEP, until=tuple(sorted(self._awaited))))
 
@@ -278,6 +278,10 @@ class RunningBody:
     def _is_settled_by_it(self, job: JobState) -> bool:
         state = job.keys[self.invocation.started.idempotency_key]
         return state.status is KeyStatus.SETTLED and state.settled_by == self.invocation_id
+
+    def _makes_some(self) -> bool:
+        """Whether it waits for what its own code is to make: that needs it here."""
+        return any(self._asked[one].tool in LOCAL_TOOLS for one in self._awaited if one in self._asked)
 
     def _compare(self, job: JobState, node: Node) -> None:
         """With what is recorded under this id."""
