@@ -164,6 +164,38 @@ def test_whatever_comes_first_another_run_over_the_same_log_decides_alike() -> N
     assert len(ends) > SEEDS // 3  # latency does decide
 
 
+@workflow(tools=TOOLS)
+async def many_races(ctx: WorkflowContext) -> list[str]:
+    """Who wins among hundreds, in each way to wait for them; and what is called is called by who has won."""
+    tasks = [asyncio.create_task(_says(ctx, f"task-{n}")) for n in range(200)]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    won = [next(one.result() for one in tasks if one.done())]
+    await ctx.call(note, text=f"first {won}")
+    await asyncio.gather(*tasks)
+    async with asyncio.TaskGroup() as group:
+        for n in range(20):
+            group.create_task(_says(ctx, f"group-{n}")).add_done_callback(lambda one: won.append(one.result()))
+    won.append((await ctx.first(*(_says(ctx, f"first-{n}") for n in range(20))))[1])
+    won += [done.result() async for done in ctx.as_completed(*(_says(ctx, f"done-{n}") for n in range(20)))]
+    await ctx.call(note, text=f"last {won}")
+    return won
+
+
+def test_who_wins_among_hundreds_wins_again_in_each_of_fifty_runs_that_are_killed() -> None:
+    chance = _chance(6)
+    bench = Bench(many_races)
+    bench.begin()
+    for _ in range(50):
+        bench.go_on(chance, chance.randint(0, 5))
+        before, last = list(bench.ids), bench.last
+        bench.begin()  # it was killed
+        assert (bench.ids, bench.last) == (before, last)
+    bench.go_on(chance)
+    assert isinstance(bench.last, Returned)
+    assert len(bench.last.result) == 42
+    assert (len(bench.ids), len(set(bench.ids))) == (262, 262)
+
+
 def test_equal_calls_are_numbered_and_named_ones_are_one() -> None:
     @workflow(tools=TOOLS)
     async def handle(ctx: WorkflowContext) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections import Counter
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -315,3 +316,29 @@ def test_nobody_but_a_workflow_calls_its_own_functions(tool: str) -> None:
         system.run({"nodes": [{"id": "a", "tool": tool, "args": {"name": "x", "args": []}}]})
     with pytest.raises(PlanRefused, match="matches no registered tool"):
         MemorySystem(shop, *TOOLS, model={}).run(Goal(goal="do", tools=[tool]))
+
+
+def test_who_is_first_and_which_time_came_is_the_same_whatever_dies() -> None:
+    @workflow(tools=TOOLS)
+    async def waits(ctx: WorkflowContext) -> list[Any]:
+        asked = (ctx.call(quote, order="o" * n) for n in range(1, 5))
+        ended = [done.result() async for done in ctx.as_completed(*asked)]
+        place, amount = await ctx.first(ctx.call(pay, order="a", amount=1), ctx.call(pay, order="b", amount=2))
+        await ctx.call(pay, order=f"{place} {amount}", amount=sum(ended))
+        late = await ctx.now() + timedelta(hours=1)
+        try:
+            async with ctx.timeout_at(late):
+                await ctx.signal("never")
+        except TimeoutError:
+            ended.append(-1)
+        async with ctx.timeout_at(late + timedelta(days=1)):
+            await ctx.sleep_until(late + timedelta(hours=1))
+        with pytest.raises(Misuse):
+            ctx.timeout_at(datetime(2026, 1, 1))  # noqa: DTZ001
+        with pytest.raises(ToolFailed):
+            await ctx.first(ctx.call(refuses, order="x"), ctx.sleep(1000))
+        return [len(ended), ended[-1], (await ctx.now()) >= late + timedelta(hours=1)]
+
+    job = run_workflow(waits, {}, crash="everywhere", races=True)
+    assert job.result(NODE) == [5, -1, True]
+    assert job.calls("pay") == 3

@@ -10,6 +10,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Literal, cast
@@ -69,6 +70,16 @@ class NotAsked(LookupError):
 
 class NotAllowed(PermissionError):
     """Somebody else may say that: the message says who not, and why."""
+
+
+class _TopicsClock(SystemClock):
+    """The time of day is that of the topics."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def now(self) -> datetime:
+        return self._topics.now
 
 
 class JobUnderTest:
@@ -177,7 +188,7 @@ class MemorySystem:
         planner = ScriptedPlanner(model, toolbox) if model is not None else None
         if planner is not None:
             self._models = {one.name: one for one in planner.registry()}
-        self._calls = Calls(toolbox, SystemClock(), Secrets(()), cast("Any", planner), in_the_clear=True)
+        self._calls = Calls(toolbox, _TopicsClock(self._topics), Secrets(()), cast("Any", planner), in_the_clear=True)
         workflows = (RegistryEntry.model_validate(one.registry_entry()) for one in self._workflows)
         known = (one for one in self._calls.registry() if isinstance(one, RegistryEntry))
         self._registry = {one.name: one for one in (*known, *workflows)}

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
@@ -23,6 +23,7 @@ from aetheris.sdk.schema import DeclarationError, hints_of
 from aetheris.sdk.tools import AnyTool, Tool
 from aetheris.sdk.workflows.body_run import BodyRun
 from aetheris.sdk.workflows.errors import Misuse, ToolFailed
+from aetheris.sdk.workflows.waiting import AsCompleted, TimeoutAt, first_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -208,6 +209,40 @@ class WorkflowContext(ToolCaller):
     async def sleep(self, duration: Duration) -> None:
         """Wait; the time goes on whatever dies. The same as asyncio.sleep of so many seconds."""
         await asyncio.sleep(_seconds(duration) or 0.0)
+
+    async def sleep_until(self, when: datetime) -> None:
+        """Wait until a time of day; what it is must be known alike in each run, as by `now`.
+
+        Raises:
+            Misuse: it has no zone.
+        """
+        if when.tzinfo is None:
+            raise Misuse("a time of day has its zone")
+        wait = {"until": when.isoformat()}
+        await self.run.call(_node(id=self.run.own_id(Kind.TIMER, wait), kind=Kind.TIMER, wait=wait), is_named=False)
+
+    def timeout_at(self, when: datetime) -> TimeoutAt:
+        """As asyncio.timeout_at, of a time of day: `async with ctx.timeout_at(when): …` raises TimeoutError behind it.
+
+        What was called in it goes on, and is settled; only nobody waits for it.
+
+        Raises:
+            Misuse: it has no zone.
+        """
+        if when.tzinfo is None:
+            raise Misuse("a time of day has its zone")
+        return TimeoutAt(partial(self.sleep_until, when))
+
+    async def first(self, *wanted: Awaitable[T]) -> tuple[int, T]:
+        """Wait for the first of several calls to end: which it is, from 0, and what it returned, or its exception.
+
+        For the others nobody waits any more; what they have called goes on, and is settled.
+        """
+        return await first_of(*wanted)
+
+    def as_completed(self, *wanted: Awaitable[T]) -> AsCompleted[T]:
+        """Several calls at once, each when it has ended: `async for done in ctx.as_completed(…): done.result()`."""
+        return AsCompleted(*wanted)
 
     async def now(self) -> datetime:
         """The time, recorded."""
