@@ -210,8 +210,7 @@ class _HostedBody:
             case Idle(waits_for=awaited):
                 run.idles(awaited)
                 self._is_due = True  # it plans nothing more upon what it was told
-                loop = asyncio.get_running_loop()
-                self._falling_asleep = loop.call_later(self._deps.workflows.idle_s, self._fall_asleep)
+                self._watch_idle()
             case Returned(result=result):
                 self._runs_there = False
                 run.ends(BodyOutcome(result=result))
@@ -224,9 +223,15 @@ class _HostedBody:
                 run.ends(BodyOutcome(stop=Stop.LOST, reason=why))
         self.wake.set()
 
+    def _watch_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._falling_asleep = loop.call_later(self._deps.workflows.idle_s, self._fall_asleep)
+
     def _fall_asleep(self) -> None:
         if self._run is not None:
             self._run.sleeps()
+            if self._run.over is None:  # not all that it has said is in the log yet, or its own function runs
+                self._watch_idle()
         self.wake.set()
 
     def _ends(self, outcome: BodyOutcome) -> None:
