@@ -91,7 +91,7 @@ def body(name: str, token: int = 1, *, attempt: int = 0, code: str | None = None
 def call(
     by: str,
     args: dict[str, Any] | None = None,
-    tool: str = "act",
+    tool: str | None = "act",
     *,
     occurrence: int = 1,
     node: str | None = None,
@@ -101,7 +101,7 @@ def call(
     **entry: Any,
 ) -> ev.CallPlanned:
     """A body plans a call."""
-    node_id = node or named(args, tool, occurrence, parent)
+    node_id = node or named(args, tool or "", occurrence, parent)
     says = {"id": node_id, "kind": "tool", "tool": tool, "args": args or {}, "occurrence": occurrence} | entry
     _NAMED[try_of(by)] = by
     built_on = tuple(one.model_copy(update={"invocation_id": try_of(one.invocation_id)}) for one in after)

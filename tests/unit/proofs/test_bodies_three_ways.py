@@ -255,6 +255,15 @@ DONE = [body("b1", code="old"), call("b1", ONE), first("b1", "t1", ONE), ended("
 NEXT = [reopened("b1"), body("b2", 2, code="new")]
 SECOND = first("b2", "t2", TWO)
 LET = [parked("b2"), accepted("b2", "new", named(ONE)), reopened("b2", by="human")]
+WAIT = call("b2", tool=None, kind="wait", node="p.w", wait={"key": "go"}, said=asked(named(ONE)))
+PERSONAL = call(
+    "b2",
+    tool=None,
+    kind="wait",
+    node="p.w",
+    wait={"key": "go", "personal": {"/name": "/id"}},
+    said=asked(named(ONE)),
+)
 THIRD = [call("b3", TWO), first("b3", "t3", TWO)]
 
 
@@ -267,6 +276,8 @@ THIRD = [call("b3", TWO), first("b3", "t3", TWO)]
         ([*DONE, *NEXT, call("b2", TWO, said=asked(named(ONE))).model_copy(update={"word": "0" * 64}), SECOND], False),
         ([*DONE, *NEXT, call("b2", TWO, said=asked(named(ONE)), after=[result_of("t1", {"n": 1})]), SECOND], True),
         ([*DONE, *NEXT, call("b2", TWO, said=asked(named(ONE)), after=[result_of("t1", {"n": 2})]), SECOND], False),
+        ([*DONE, *NEXT, WAIT, call("b2", TWO, said=None), SECOND], True),
+        ([*DONE, *NEXT, PERSONAL, call("b2", TWO, said=None), SECOND], False),
         ([*DONE, *NEXT, *LET, body("b3", 3, code="new"), *THIRD], True),
         ([*DONE, *NEXT, *LET, body("b3", 3, code="old"), *THIRD], False),
         ([*DONE, *NEXT, *LET[:1], *LET[2:], body("b3", 3, code="new"), *THIRD], False),

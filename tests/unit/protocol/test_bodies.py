@@ -88,6 +88,7 @@ def test_nothing_is_planned_behind_a_stop_or_an_end() -> None:
         ),
         call("b1", A, depends_on=["q"]),
         call("b1", A, compensates="q"),
+        call("b1", tool=None, kind="wait", node="p.x", wait={"key": "go", "personal": {"/name": "/id"}}),
         call("b1", A, node="q"),
         call("b1", A, node="q.x"),
         call("b1", A, node=named(B)),

@@ -202,6 +202,8 @@ class PlannedCalls:
             return None
         if name.endswith(".undo") or entry.get("compensates") is not None or entry.get("depends_on"):
             return None
+        if _mapping(entry.get("wait")).get("personal") is not None:
+            return None
         tool, occurrence = entry.get("tool"), entry.get("occurrence", 1)
         if (kind == "tool") != isinstance(tool, str) or type(occurrence) is not int or occurrence < 1:
             return None

@@ -1034,6 +1034,7 @@ class Job:
             or name.endswith(".undo")
             or says.get("compensates") is not None
             or says.get("depends_on")
+            or mapping(says.get("wait")).get("personal") is not None
             or (kind == "tool") != isinstance(tool, str)
             or type(times) is not int
             or times < 1

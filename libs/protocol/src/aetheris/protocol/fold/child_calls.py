@@ -98,10 +98,14 @@ def _goes_on(job: JobState, e: ev.CallPlanned) -> bool:
 def _may_be_planned(bodies: Bodies, e: ev.CallPlanned, node: Node) -> bool:
     """A node that needs no other, so that its arguments are literal, of tools that the first plan has pinned.
 
+    Nor does it wait for what is personal: signals that came before the wait was known are not hidden.
+
     Raises:
         InvalidPlan: it could stand in no plan.
     """
     if node.id != e.node_id or node.kind in BODIES or node.compensates is not None:
+        return False
+    if node.wait is not None and node.wait.personal is not None:
         return False
     if node.id.endswith(".undo") or any(tool not in bodies.pins for tool in tools_of(node)):
         return False
