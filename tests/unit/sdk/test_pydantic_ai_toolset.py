@@ -1,15 +1,11 @@
 """The README's agent, as it stands there, on a scripted model and a stand-in for the gateway (docs/agents.md)."""
 
-import json
 import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Generator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,124 +13,14 @@ import pytest
 from pydantic_ai import ModelRetry
 from pydantic_ai.exceptions import ToolFailed
 
-from aetheris.protocol.base.ids import job_id_of
 from aetheris.sdk.equal_calls import MOST_TRIES, PersonalTool
 from aetheris.sdk.pydantic_ai import LedgeredToolset, NoSuchTool
 from aetheris.testing.scripted_model import ScriptedModel, running_model
 from tests.testkit.external_server import until
 from tests.testkit.pages import readme_agent
+from tests.testkit.played_gateway import TOOLS, PlayedGateway, running_played_gateway
 
 README = Path(__file__).parents[3] / "README.md"
-SCHEMA = {
-    "type": "object",
-    "properties": {"order_id": {"type": "string"}, "amount": {"type": "integer"}},
-    "required": ["order_id", "amount"],
-}
-TOOLS = [
-    {"name": "refund", "version": "1", "description": "Refund an order.", "schema": SCHEMA},
-    {"name": "mail.send", "version": "1", "description": "", "schema": {"type": "object"}, "volatile": ["date"]},
-    {"name": "look", "version": "1", "schema": {"type": "object"}, "effect_class": "pure"},
-    {"name": "odd", "version": "1", "schema": {"type": "object", "properties": {"repeat_of": {}}}},
-]
-
-
-@dataclass
-class PlayedGateway:
-    """Takes submissions as the gateway does: one job for each Idempotency-Key; each job is one effect.
-
-    `fails` is how a step of a job that is submitted now ends; None: as a success.
-    """
-
-    url: str
-    effects: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    jobs: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    failed: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    sessions: set[str] = field(default_factory=set[str])
-    fails: dict[str, Any] | None = None
-    released: threading.Event = field(default_factory=threading.Event)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def submit(self, key: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        (node,) = body["plan"]["nodes"]
-        if not isinstance(node["args"].get("amount"), int):
-            return 400, error("invalid_plan", "plan.nodes[0].args/amount: must be integer")
-        job_id = job_id_of("", key)
-        with self.lock:
-            self.sessions.add(body["session"])
-            if job_id in self.jobs:
-                if self.jobs[job_id] != node:
-                    return 409, error("idempotency_conflict", "another request", job_id=job_id)
-                return 202, {"job_id": job_id, "status": self.job(job_id)["status"]}
-            self.effects.append(node)
-            self.jobs[job_id] = node
-            if self.fails is not None:
-                self.failed[job_id] = self.fails
-        return 202, {"job_id": job_id, "status": "pending"}
-
-    def job(self, job_id: str) -> dict[str, Any]:
-        step = {"node_id": "call", "tool": "refund", "state": "completed"}
-        named = {"created_at": "", "submitted_by": "", "tenant": ""}
-        shown = {"job_id": job_id, "status": "completed", **named, "steps": [step]}
-        if job_id in self.failed:
-            return shown | {"status": "failed", "steps": [step | {"state": "failed"} | self.failed[job_id]]}
-        return shown | {"result": {"call": {"refunded": self.jobs[job_id]["args"]["amount"]}}}
-
-
-def error(code: str, message: str, **details: Any) -> dict[str, Any]:
-    return {"error": {"code": code, "message": message, "details": details}}
-
-
-@contextmanager
-def running_gateway() -> Generator[PlayedGateway]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            self._answer(*gateway.submit(str(self.headers["Idempotency-Key"]), body))
-
-        def do_GET(self) -> None:
-            if self.path == "/api/tools":
-                self._answer(200, {"tools": TOOLS})
-            elif "/events" in self.path:
-                gateway.released.wait(30)
-                event = {
-                    "seq": 1,
-                    "id": "e",
-                    "type": "job_completed",
-                    "time": "",
-                    "subject": "",
-                    "offset": 1,
-                    "data": {},
-                }
-                self._send(200, f"data: {json.dumps(event)}\n\n".encode())
-            elif (job_id := self.path.rpartition("/")[2]) in gateway.jobs:
-                self._answer(200, gateway.job(job_id))
-            else:
-                self._answer(404, error("unknown_job", "no such job"))
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
-            """Quiet."""
-
-        def _answer(self, status: int, value: Any) -> None:
-            self._send(status, json.dumps(value).encode())
-
-        def _send(self, status: int, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    gateway = PlayedGateway(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield gateway
-    finally:
-        gateway.released.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def call(amount: Any = 5) -> dict[str, Any]:
@@ -173,7 +59,7 @@ class ReadmeAgent:
 def readme(tmp_path: Path) -> Generator[ReadmeAgent]:
     script = tmp_path / "agent.py"
     script.write_text(f"{readme_agent()}\n\nimport asyncio, sys\nprint(asyncio.run(settle(sys.argv[1])))\n")
-    with running_gateway() as gateway, running_model(SCRIPT) as (model, url):
+    with running_played_gateway() as gateway, running_model(SCRIPT) as (model, url):
         env = {
             **os.environ,
             "AETHERIS_URL": gateway.url,
@@ -214,7 +100,7 @@ def test_a_model_is_told_what_came_of_its_call(readme: ReadmeAgent) -> None:
 
 
 async def test_only_what_is_asked_for_is_shown_under_names_that_providers_take() -> None:
-    with running_gateway() as gateway:
+    with running_played_gateway() as gateway:
         every = ["refund", "mail_send", "look", "odd"]
         for patterns, shown in ((["mail.*"], ["mail_send"]), ([], []), (["*"], every)):
             async with LedgeredToolset(patterns, run_id="r", url=gateway.url, token="t") as tools:  # noqa: S106
@@ -243,13 +129,13 @@ async def test_a_tool_that_does_not_exist_is_named_before_anything_is_called(
 
 
 async def test_a_tool_with_personal_arguments_is_refused_by_name_before_a_model_sees_it(
-    gateway: PlayedGateway, monkeypatch: pytest.MonkeyPatch
+    gateway: PlayedGateway,
 ) -> None:
     email = {"type": "string", "x-personal": "/who"}
     schema = {"type": "object", "properties": {"who": {"type": "string"}, "email": email}}
     items = {"type": "object", "properties": {"all": {"type": "array", "items": email}}}
     for personal in (schema, items):
-        monkeypatch.setattr(sys.modules[__name__], "TOOLS", [*TOOLS[:2], {"name": "mail.invite", "schema": personal}])
+        gateway.tools = [*TOOLS[:2], {"name": "mail.invite", "schema": personal}]
         async with LedgeredToolset(["mail.*"], run_id="r", url=gateway.url, token="t") as tools:  # noqa: S106
             with pytest.raises(PersonalTool, match=r"mail\.invite: x-personal isn't served"):
                 await tools.get_tools(None)  # pyright: ignore[reportArgumentType]
@@ -288,7 +174,7 @@ class AgentRun:
 
 @pytest.fixture
 def gateway() -> Generator[PlayedGateway]:
-    with running_gateway() as running:
+    with running_played_gateway() as running:
         running.released.set()
         yield running
 

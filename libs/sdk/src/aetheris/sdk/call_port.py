@@ -5,6 +5,7 @@ tools, hands a call over, and says in its framework's words what came of it.
 """
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -30,6 +31,11 @@ REPEAT = "repeat_of"
 """What a model gives, where it may, to make a call once more on purpose: the id of the call before."""
 MOST_AWAITED = 10_000
 """Calls that were said to be still running, and of which what they came to was not asked for since."""
+DONE_BEFORE = (
+    f"This very call was made before in this run, and was not made again: this is what it came to. To make it once "
+    f"more on purpose, give its call_id as {REPEAT}."
+)
+"""What a model is told that may repeat a call on purpose."""
 
 _NODE = "call"
 _LOOK_AGAIN_S = 0.1
@@ -192,6 +198,7 @@ class CallPort:
             )
 
         try:
+            digest(args)  # all of them: what makes no other call may be no JSON either
             first = self._first(tool, args)
             start = first if repeat_of is None else await place_of_repeat(self._client, first, repeat_of)
             if start.key in self._awaited:  # else a call that a human refused meanwhile would be asked for again
@@ -245,6 +252,30 @@ def chosen(registered: Sequence[Mapping[str, Any]], patterns: Sequence[str]) -> 
     """
     all_fit("tools", patterns, [str(one["name"]) for one in registered])
     return [one for one in registered if fits(str(one["name"]), patterns)]
+
+
+def by_shown_name(tools: Sequence[CallableTool]) -> dict[str, CallableTool]:
+    """Tools under names that providers take: `_` stands for what they don't.
+
+    Raises:
+        ValueError: two would have one name.
+    """
+    found = {re.sub(r"[^A-Za-z0-9_-]", "_", one.name): one for one in tools}
+    if len(found) < len(tools):
+        raise ValueError("two tools would have the same name for a model: choose them one by one")
+    return found
+
+
+def shown_schema(tool: CallableTool) -> dict[str, Any]:
+    """The schema that a model is shown."""
+    return with_repeat(tool.schema) if tool.repeats else dict(tool.schema)
+
+
+def shown_result(made: CallOutcome, *, repeats: bool) -> Any:
+    """A result for a model; of a call that was made before, and may be repeated, also how."""
+    if made.earlier and repeats:
+        return {"call_id": made.job.job_id, "result": made.result, "note": DONE_BEFORE}
+    return made.result
 
 
 def with_repeat(schema: Mapping[str, Any]) -> dict[str, Any]:

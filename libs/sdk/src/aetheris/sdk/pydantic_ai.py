@@ -4,8 +4,6 @@ A call's job follows from the run's own id, the tool and the arguments, so an eq
 repeats itself, and an agent that crashed and runs again, are given what it came to (`equal_calls`).
 """
 
-import os
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,17 +12,18 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
+from aetheris.sdk.adapters.run_tools import given
 from aetheris.sdk.call_port import (
-    REPEAT,
     CallableTool,
-    CallOutcome,
     CallPort,
     CallRefused,
     NoSuchTool,
     StillRunning,
+    by_shown_name,
     callable_tools,
     chosen,
-    with_repeat,
+    shown_result,
+    shown_schema,
     without_repeat,
 )
 from aetheris.sdk.client import AsyncClient
@@ -35,10 +34,6 @@ RunId = str | Callable[[RunContext[Any]], str]
 """What names a run, the same for a run that goes on after a crash."""
 
 _CORRECTIONS = 3
-_DONE_BEFORE = (
-    f"This very call was made before in this run, and was not made again: this is what it came to. To make it once "
-    f"more on purpose, give its call_id as {REPEAT}."
-)
 _ANYTHING = SchemaValidator(core_schema.any_schema())  # the gateway checks arguments against the tool's schema
 
 
@@ -98,7 +93,7 @@ class LedgeredToolset(AbstractToolset[Any]):
     async def __aenter__(self) -> "LedgeredToolset":
         """Connect to the gateway."""
         if self._client is None:
-            self._client = AsyncClient(_given(self._url, "AETHERIS_URL"), _given(self._token, "AETHERIS_TOKEN"))
+            self._client = AsyncClient(given(self._url, "AETHERIS_URL"), given(self._token, "AETHERIS_TOKEN"))
             self._port = CallPort(self._client, str(self._run_id), agent=self._id)
         return self
 
@@ -119,9 +114,7 @@ class LedgeredToolset(AbstractToolset[Any]):
         """
         listed = chosen(await self._opened()[0].tools(), self._patterns)
         found = callable_tools(listed, self._repeats)
-        self._tools = {_shown(one.name): one for one in found}
-        if len(self._tools) < len(found):
-            raise ValueError("two tools would have the same name for a model: choose them one by one")
+        self._tools = by_shown_name(found)
         return {shown: self._tool(shown, one) for shown, one in self._tools.items()}
 
     async def call_tool(
@@ -144,7 +137,9 @@ class LedgeredToolset(AbstractToolset[Any]):
             made = await port.call(called, args, repeat_of=repeat_of, within_s=self._patience_s)
         except CallRefused as refused:
             raise ModelRetry(str(refused)) from None
-        return _result(made, repeats=called.repeats)
+        if not made.succeeded:
+            raise ToolFailed(made.failure)
+        return shown_result(made, repeats=called.repeats)
 
     def _opened(self) -> tuple[AsyncClient, CallPort]:
         if self._client is None or self._port is None:
@@ -152,25 +147,7 @@ class LedgeredToolset(AbstractToolset[Any]):
         return self._client, self._port
 
     def _tool(self, shown: str, called: CallableTool) -> ToolsetTool[Any]:
-        schema = with_repeat(called.schema) if called.repeats else dict(called.schema)
-        definition = ToolDefinition(name=shown, description=called.description or None, parameters_json_schema=schema)
+        definition = ToolDefinition(
+            name=shown, description=called.description or None, parameters_json_schema=shown_schema(called)
+        )
         return ToolsetTool(toolset=self, tool_def=definition, max_retries=_CORRECTIONS, args_validator=_ANYTHING)
-
-
-def _given(value: str | None, variable: str) -> str:
-    found = value or os.environ.get(variable)
-    if not found:
-        raise ValueError(f"which gateway? Set {variable}")
-    return found
-
-
-def _shown(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]", "_", name)
-
-
-def _result(made: CallOutcome, *, repeats: bool) -> Any:
-    if not made.succeeded:
-        raise ToolFailed(made.failure)
-    if made.earlier and repeats:
-        return {"call_id": made.job.job_id, "result": made.result, "note": _DONE_BEFORE}
-    return made.result
