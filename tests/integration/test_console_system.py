@@ -137,3 +137,27 @@ def test_the_command_makes_a_link_and_says_no_token(system: System, console: Run
     assert "goes by https" in " ".join(said("http://192.0.2.1:80").stderr.split())
     assert "AETHERIS_TOKEN" in said(console.url, "--as", "bob").stderr, "a token of the folder goes nowhere else"
     assert said(console.url, token="nobody-s-token".ljust(40, "0")).returncode != 0
+
+
+def test_a_job_is_found_by_its_labels_which_are_in_its_birth(
+    system: System, console: RunningConsole, browser: Browser
+) -> None:
+    labels = {"order": fresh("order"), "env": "test \u00e4"}
+    job = system.completed({"id": "look", "tool": "poke_pure", "args": {"tag": fresh("look")}}, labels=labels)
+    other = system.completed({"id": "look", "tool": "poke_pure", "args": {"tag": fresh("look")}})
+    (born,) = system.data_of(job, "job_created")
+    assert born["labels"] == labels
+    wanted = {"label": f"order={labels['order']}"}
+    assert [one["labels"] for one in system.api.get("/jobs", params=wanted).json()["jobs"]] == [labels]
+    assert system.api.get("/jobs", params={"label": "order"}).status_code == 400
+    page = console.signed_in(browser, "bob")
+    page.goto(f"{console.url}/jobs")
+    page.get_by_label("Label").fill(wanted["label"])
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/jobs?**label=order**")
+    expect(page.locator("#rows")).to_contain_text(job)
+    assert other not in page.locator("#rows").inner_text()
+    page.get_by_role("link", name=job).click()
+    expect(page.locator(".facts")).to_contain_text("env=test ä")
+    assert serious(page) == []
+    system.verified(job)

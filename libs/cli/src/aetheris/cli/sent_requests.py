@@ -26,6 +26,8 @@ def difference(sent: bytes, request_hash: str, created: Mapping[str, Any]) -> st
         for name in ("goal", "agent", "session"):
             if request.get(name) != created.get(name):
                 return f"its {name} is not the one that was sent"
+        if (request.get("labels") or None) != (created.get("labels") or None):
+            return "its labels are not those that were sent"
         return _of_plan(request["plan"], plan) if request.get("plan") is not None else None
     except (InvalidArgs, ValidationError):
         return "what was kept of it, or its job, is no plan"

@@ -24,7 +24,7 @@ FOR_AUDITOR = frozenset({"decision_snapshot", "state_changed", "effect_confirmed
 
 CLASSES: Mapping[str, frozenset[str]] = {
     "arguments": frozenset(
-        {"plan", "goal", "brief", "task_graph", "diff", "form", "data", "continues", "resource", "entry"}
+        {"plan", "goal", "labels", "brief", "task_graph", "diff", "form", "data", "continues", "resource", "entry"}
     ),
     "results": frozenset(
         {

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from aetheris.protocol.base.freeze_scope import NAME_LIMIT
+from aetheris.protocol.base.labels import Labels
 from aetheris.protocol.base.sshsig import MAX_ARMORED
 from aetheris.protocol.base.words import HexDigits
 from aetheris.protocol.plan.forms import NamePattern
@@ -61,6 +62,7 @@ class Submission(RequestModel):
     limits: LimitsBody | None = None
     agent: str | None = Field(default=None, max_length=200)
     session: str | None = Field(default=None, max_length=200)
+    labels: Labels = Field(default_factory=dict)
     options: Options = Options()
 
 
@@ -217,6 +219,7 @@ class JobSummary(ResponseModel):
     created_at: str
     submitted_by: str
     tenant: str
+    labels: dict[str, str] = Field(default_factory=dict)
     paused: PauseInForce | None = None
     frozen: FreezeInForce | None = None
 

@@ -26,6 +26,8 @@ def job_view(job: JobState, created_at: str) -> dict[str, Any]:
         "tenant": job.created.tenant,
         "steps": [step_view(job, entries[-1]) for entries in job.entries.values()],
     }
+    if job.created.labels:
+        view["labels"] = dict(job.created.labels)
     if job.created.goal is not None:
         view["goal"] = job.created.goal
     if job.created.continues is not None:

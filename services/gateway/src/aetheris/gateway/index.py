@@ -207,5 +207,6 @@ def _row_of(entry: JobIndexEntry, offset: int, ends_ms: int | None) -> Row:
         trace=entry.trace,
         paused=entry.paused,
         frozen=entry.frozen,
+        labels=entry.labels or {},
         ends_ms=ends_ms,
     )

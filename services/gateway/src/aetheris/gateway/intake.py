@@ -268,6 +268,7 @@ class Intake:
             created_at=timestamp(self._clock.now()),
             since=since,
             trace=command.options.trace,
+            labels=command.labels or {},
         )
         try:
             await self._hidden.keep(hidden)

@@ -84,4 +84,5 @@ def _row(created: JobCreated, line: JobLine, created_at: str) -> Row:
         created_at=created_at,
         birth=line.birth,
         trace=None if created.options is None else created.options.trace,
+        labels=created.labels or {},
     )

@@ -81,4 +81,5 @@ def _row_of(record: Record, messages: SignedMessages) -> Row | None:
         submitted_by=command.by,
         created_at=text_of(record.header("ce_time")),
         trace=command.options.trace,
+        labels=command.labels or {},
     )

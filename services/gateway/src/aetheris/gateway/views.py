@@ -9,7 +9,7 @@ epoch key names the run of the Redis server in which the views were completed: a
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -124,6 +124,7 @@ class Row:
     """Whether its submission wants it traced."""
     paused: ListedPause | None = None
     frozen: ListedFreeze | None = None
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
     ends_ms: int | None = None
     """When the row ends; None as long as the job isn't sealed."""
 
@@ -141,6 +142,8 @@ class Row:
             "submitted_by": self.submitted_by,
             "tenant": self.tenant,
         }
+        if self.labels:
+            found["labels"] = dict(self.labels)
         if self.paused is not None:
             found["paused"] = self.paused.model_dump()
         if self.frozen is not None:
@@ -150,17 +153,24 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class JobQuery:
-    """Which of a tenant's jobs are wanted: of a status, of who submitted them, created from a time on."""
+    """Which of a tenant's jobs are wanted: of a status, of who submitted them, with a label, created from a time on."""
 
     status: str | None = None
     agent: str | None = None
     since: datetime | None = None
+    label: tuple[str, str] | None = None
+    """(name, value)."""
 
     @property
     def subject(self) -> str:
         """The list that a cursor leads on in: it means nothing to another question."""
         since = timestamp(self.since) if self.since is not None else None
-        return json.dumps([_JOBS, self.status, self.agent, since])
+        return json.dumps([_JOBS, self.status, self.agent, since, self.label])
+
+    def takes(self, row: Row) -> bool:
+        """Whether a row of the list is wanted."""
+        is_labelled = self.label is None or row.labels.get(self.label[0]) == self.label[1]
+        return is_labelled and self.agent in (None, row.submitted_by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +258,7 @@ class Views:
         job_ids = [place.rpartition("|")[2] for place in taken]
         held = await self._read([("HGETALL", self._keys.job + job_id) for job_id in job_ids])
         rows = (_row(job_id, flat) for job_id, flat in zip(job_ids, held, strict=True) if flat)
-        found = tuple(row for row in rows if query.agent in (None, row.submitted_by))
+        found = tuple(row for row in rows if query.takes(row))
         return Page(found, cursor_at(taken[-1], tenant, query.subject) if len(places) > limit else None)
 
     def cursor_behind(self, row: Row, query: JobQuery) -> str:
@@ -409,6 +419,7 @@ def _put(row: Row, keys: _Keys) -> Command:
         "trace": None if row.trace is None else ("yes" if row.trace else "no"),
         "paused": row.paused.model_dump_json() if row.paused is not None else None,
         "frozen": row.frozen.model_dump_json() if row.frozen is not None else None,
+        "labels": json.dumps(dict(row.labels)) if row.labels else None,
         "ends": row.ends_ms,
     }
     fields = [part for name, value in known.items() if value is not None for part in (name, value)]
@@ -446,6 +457,7 @@ def _row(job_id: str, flat: Sequence[bytes]) -> Row:
         trace=held["trace"] == "yes" if "trace" in held else None,
         paused=ListedPause.model_validate_json(held["paused"]) if "paused" in held else None,
         frozen=ListedFreeze.model_validate_json(held["frozen"]) if "frozen" in held else None,
+        labels=json.loads(held["labels"]) if "labels" in held else {},
         ends_ms=int(held["ends"]) if "ends" in held else None,
     )
 

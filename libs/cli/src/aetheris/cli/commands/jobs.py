@@ -30,6 +30,7 @@ from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import json_object, json_value, read_bytes, read_object
 from aetheris.cli.job_ids import of_job
 from aetheris.cli.steps import Steps
+from aetheris.protocol.base.labels import LONGEST_LABEL, MOST_LABELS, are_labels
 from aetheris.protocol.plan.graph import Confirmation, OnInDoubt
 from aetheris.protocol.plan.prompts import Planning
 from aetheris.sdk.client import (
@@ -82,6 +83,9 @@ WaitS = Annotated[
 ReceiptFolder = Annotated[
     Path | None, typer.Option("--receipt", metavar="FOLDER", help="Keep the signed receipt there, for `seals audit`.")
 ]
+Label = Annotated[
+    list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="What the job is found by; repeat it.")
+]
 IdempotencyKey = Annotated[str | None, typer.Option(help="The same key and plan name the same job.")]
 
 
@@ -96,6 +100,7 @@ def submit(
     limit: LimitsOf = None,
     workflow: WorkflowName = None,
     workflow_args: WorkflowArgs = None,
+    label: Label = None,
     idempotency_key: IdempotencyKey = None,
     wait_s: WaitS = None,
     on_in_doubt: InDoubt = None,
@@ -113,9 +118,12 @@ def submit(
         with connected(data) as client:
             until_s = time.monotonic() + (wait_s or 0)
             options = _options(on_in_doubt, confirmation, trace=trace)
-            submitted = client.submit(wanted, options=options, idempotency_key=idempotency_key, wait_s=wait_s)
+            labels = _labels(label)
+            submitted = client.submit(
+                wanted, options=options, labels=labels, idempotency_key=idempotency_key, wait_s=wait_s
+            )
             if receipts_to is not None:
-                sent = calls.submit(wanted, None, None, options, None, wait_s=None)
+                sent = calls.submit(wanted, None, None, options, None, labels=labels, wait_s=None)
                 receipts.keep(submitted, receipts_to, sent.arguments()["content"])
             while wait_s is not None and not submitted.ended and (left_s := until_s - time.monotonic()) > 0:
                 found = client.job(submitted.job_id, wait_s=math.ceil(left_s))
@@ -139,6 +147,7 @@ def run(
     limit: LimitsOf = None,
     workflow: WorkflowName = None,
     workflow_args: WorkflowArgs = None,
+    label: Label = None,
     idempotency_key: IdempotencyKey = None,
     on_in_doubt: InDoubt = None,
     confirmation: Confirming = None,
@@ -153,7 +162,10 @@ def run(
         )
         with connected(data) as client:
             job_id = client.submit(
-                wanted, options=_options(on_in_doubt, confirmation, trace=trace), idempotency_key=idempotency_key
+                wanted,
+                labels=_labels(label),
+                options=_options(on_in_doubt, confirmation, trace=trace),
+                idempotency_key=idempotency_key,
             ).job_id
             progress("job", job_id)
             _watch(client, job_id)
@@ -164,6 +176,8 @@ def run(
 
 def jobs(
     status: Annotated[str | None, typer.Option(help="Only jobs of this status.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="NAME=VALUE", help="Only jobs with this label.")] = None,
+    *,
     limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 50,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
@@ -171,7 +185,7 @@ def jobs(
     """List jobs, newest first."""
     with errors_as_exits(as_json=as_json):
         with connected(data) as client:
-            found = _newest(client, status, limit)
+            found = _newest(client, status, label, limit)
         if as_json:
             print_json([one.model_dump(mode="json") for one in found])
         else:
@@ -349,6 +363,15 @@ def _plan_or_goal(
     return read_object(plan or Path("-"))
 
 
+def _labels(texts: list[str] | None) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts or ()]
+    found = {name: value for name, _, value in pairs}
+    if len(found) != len(pairs) or not are_labels(found):
+        rule = f"write NAME=VALUE, {MOST_LABELS} names at most, each once, values of 1 to {LONGEST_LABEL} characters"
+        raise CommandError(Exit.BAD_INPUT, "bad_usage", f"--label: {rule}", field="--label")
+    return found
+
+
 def _limit(text: str) -> tuple[str, int | float]:
     name, _, number = text.partition("=")
     value = json_value(number, f"--limit {name}")
@@ -371,11 +394,11 @@ def _listed_status(job: JobSummary) -> str:
     return f"{job.status} by {job.paused.by}" + (f": {job.paused.reason}" if job.paused.reason else "")
 
 
-def _newest(client: Client, status: str | None, limit: int) -> list[JobSummary]:
+def _newest(client: Client, status: str | None, label: str | None, limit: int) -> list[JobSummary]:
     found: list[JobSummary] = []
     cursor: str | None = None
     while len(found) < limit:
-        page = client.jobs(status=status, cursor=cursor, limit=min(200, limit - len(found)))
+        page = client.jobs(status=status, label=label, cursor=cursor, limit=min(200, limit - len(found)))
         found.extend(page.jobs)
         cursor = page.cursor
         if cursor is None:
@@ -418,12 +441,22 @@ def _print_event(event: JobEvent) -> None:
     out.print(f"{event.seq:>5} {event.offset:>8}  {event.time:<26} {shown(event.type):<26} {about}")
 
 
+def _labels_shown(job: JobSummary) -> str:
+    return " ".join(f"{name}={value}" for name, value in job.labels.items())
+
+
 def _print_job(found: Job, *, as_json: bool) -> None:
     if as_json:
         print_json(found.model_dump(mode="json", exclude_none=True))
         return
     result = json.dumps(found.result, ensure_ascii=False) if found.result is not None else ""
-    rows = (("job", found.job_id), ("goal", found.goal), ("status", found.status), ("why", found.why))
+    rows = (
+        ("job", found.job_id),
+        ("goal", found.goal),
+        ("labels", _labels_shown(found)),
+        ("status", found.status),
+        ("why", found.why),
+    )
     fields((*rows, ("created", found.created_at), ("by", found.submitted_by), ("result", result)))
     for step in found.steps:
         if step.state == "waiting" and step.attempts and step.request_id is None:  # parked, and asks nobody

@@ -79,6 +79,7 @@ class Submit(JobCommand):
     goal: str | None = None
     agent: str | None = None
     session: str | None = None
+    labels: dict[str, str] | None = None
     idempotency_key: str | None = None
     parent_job_id: str | None = None
     options: JobOptions = JobOptions()
@@ -287,6 +288,7 @@ class JobIndexEntry(Message):
     trace: bool | None = None
     paused: ListedPause | None = None
     frozen: ListedFreeze | None = None
+    labels: dict[str, str] | None = None
     stretches: tuple[Stretch, ...] = ()
 
 

@@ -67,6 +67,8 @@ class JobCreated(Event):
     goal: str | None = None
     agent: str | None = None
     session: str | None = None
+    labels: dict[str, str] | None = None
+    """By which its submitter finds it; nothing is decided by them."""
     idempotency_key: str | None = None
     parent_job_id: str | None = None
     options: JobOptions | None = None

@@ -72,6 +72,7 @@ class AsyncClient:
         *,
         agent: str | None = None,
         session: str | None = None,
+        labels: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
         wait_s: int | None = None,
@@ -83,7 +84,7 @@ class AsyncClient:
         Raises:
             ApiError: The gateway refused it.
         """
-        call = calls.submit(plan, agent, session, options, idempotency_key, wait_s=wait_s)
+        call = calls.submit(plan, agent, session, options, idempotency_key, labels=labels, wait_s=wait_s)
         return Submitted.model_validate(await self._send(call))
 
     async def jobs(
@@ -92,15 +93,17 @@ class AsyncClient:
         status: str | None = None,
         agent: str | None = None,
         since: str | None = None,
+        label: str | None = None,
         tenant: str | None = None,
         cursor: str | None = None,
         limit: int = 50,
     ) -> JobPage:
         """Jobs, newest first; raises ApiError.
 
-        Of those that `agent` submitted, or from a time on (RFC 3339), a page may hold few, or none, and lead on.
+        Of those that `agent` submitted, with a `label` (NAME=VALUE), or from a time on (RFC 3339), a page may hold
+        few, or none, and lead on.
         """
-        query = {"status": status, "agent": agent, "since": since, "tenant": tenant}
+        query = {"status": status, "agent": agent, "since": since, "label": label, "tenant": tenant}
         return JobPage.model_validate(await self._send(calls.jobs(cursor, limit, **query)))
 
     async def job(self, job_id: str, *, wait_s: int | None = None) -> Job:

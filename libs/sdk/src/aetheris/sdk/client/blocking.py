@@ -69,6 +69,7 @@ class Client:
         *,
         agent: str | None = None,
         session: str | None = None,
+        labels: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
         wait_s: int | None = None,
@@ -80,7 +81,7 @@ class Client:
         Raises:
             ApiError: The gateway refused it.
         """
-        call = calls.submit(plan, agent, session, options, idempotency_key, wait_s=wait_s)
+        call = calls.submit(plan, agent, session, options, idempotency_key, labels=labels, wait_s=wait_s)
         return Submitted.model_validate(self._send(call))
 
     def jobs(
@@ -89,15 +90,17 @@ class Client:
         status: str | None = None,
         agent: str | None = None,
         since: str | None = None,
+        label: str | None = None,
         tenant: str | None = None,
         cursor: str | None = None,
         limit: int = 50,
     ) -> JobPage:
         """Jobs, newest first; raises ApiError.
 
-        Of those that `agent` submitted, or from a time on (RFC 3339), a page may hold few, or none, and lead on.
+        Of those that `agent` submitted, with a `label` (NAME=VALUE), or from a time on (RFC 3339), a page may hold
+        few, or none, and lead on.
         """
-        query = {"status": status, "agent": agent, "since": since, "tenant": tenant}
+        query = {"status": status, "agent": agent, "since": since, "label": label, "tenant": tenant}
         return JobPage.model_validate(self._send(calls.jobs(cursor, limit, **query)))
 
     def job(self, job_id: str, *, wait_s: int | None = None) -> Job:

@@ -86,11 +86,17 @@ def submit(
     options: Mapping[str, Any] | None,
     idempotency_key: str | None,
     *,
+    labels: Mapping[str, str] | None = None,
     wait_s: int | None,
 ) -> ApiCall:
     """POST /jobs."""
     asked = plan.body() if isinstance(plan, Goal) else {"plan": dict(plan)}
-    body = asked | _given(agent=agent, session=session, options=dict(options) if options else None)
+    body = asked | _given(
+        agent=agent,
+        session=session,
+        labels=dict(labels) if labels else None,
+        options=dict(options) if options else None,
+    )
     headers = {"idempotency-key": idempotency_key} if idempotency_key is not None else {}
     return ApiCall("POST", "/jobs", body, headers=headers, wait_s=wait_s)
 

@@ -14,7 +14,7 @@ STATUSES = (
     *("submitted", "running", "waiting", "paused", "frozen", "needs_upgrade"),
     *("completed", "failed", "cancelled"),
 )
-_FILTERS = ("status", "agent", "since")
+_FILTERS = ("status", "agent", "label", "since")
 _LISTED = 100
 
 

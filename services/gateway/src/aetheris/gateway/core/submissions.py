@@ -82,6 +82,7 @@ def submit_command(
         brief=brief,
         agent=wanted.agent,
         session=wanted.session,
+        labels=dict(wanted.labels) or None,
         idempotency_key=asked.idempotency_key,
         options=JobOptions.model_validate(wanted.options.model_dump()),
     )
@@ -151,6 +152,7 @@ def continue_command(
         brief=job.created.brief if asks_on else None,
         agent=job.created.agent,
         session=job.created.session,
+        labels=job.created.labels,
         idempotency_key=asked.idempotency_key,
         options=JobOptions.model_validate(wanted.options.model_dump()),
         continues=known,

@@ -14,6 +14,7 @@ from aetheris.gateway.routes.edge import PREFER, RouteServices, Who, also_takes,
 from aetheris.gateway.routes.event_stream import EventStreamResponse, event_stream
 from aetheris.gateway.views import STATUSES, JobQuery
 from aetheris.protocol import api
+from aetheris.protocol.base.labels import are_labels
 from aetheris.views.contracts import Level
 
 _MAX_LIMIT = 10_000
@@ -30,14 +31,15 @@ async def list_jobs(
     status: str | None = None,
     agent: str | None = None,
     since: str | None = None,
+    label: str | None = None,
     tenant: str | None = None,
     cursor: str | None = None,
     limit: str = "50",
 ) -> JSONResponse:
-    """Jobs, newest first; those that an agent submitted, or from a time on; of another tenant, for who administers."""
+    """Jobs, newest first; of an agent, with a label, from a time on; of another tenant, for who administers."""
     reach = in_tenant(caller, tenant)
     across(request, reach.tenant if reach.tenant != caller.tenant else None)
-    query = JobQuery(_listed(status), agent, time_of("since", since))
+    query = JobQuery(_listed(status), agent, time_of("since", since), _label(label))
     page = await deps.reads.page(reach, query, cursor, number("limit", limit, 1, 200))
     return JSONResponse({"jobs": [row.summary() for row in page.rows], "cursor": page.cursor})
 
@@ -82,6 +84,16 @@ async def contracts(caller: Who, deps: RouteServices, job_id: str, level: str = 
     if level not in list(Level):
         raise BadRequestProblem("bad_request", "level", f"must be one of {', '.join(Level)}")
     return JSONResponse({"contracts": await deps.reads.contracts(caller, job_id, Level(level))})
+
+
+def _label(text: str | None) -> tuple[str, str] | None:
+    """NAME=VALUE, as it is asked for."""
+    if text is None:
+        return None
+    name, _, value = text.partition("=")
+    if not are_labels({name: value}):
+        raise BadRequestProblem("bad_request", "label", "must be NAME=VALUE, as a label has them")
+    return name, value
 
 
 def _listed(status: str | None) -> str | None:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from aetheris.planner.core.decisions import Append, NewEvent
 from aetheris.protocol.base.canonical import InvalidArgs, canonical
 from aetheris.protocol.base.ids import InvalidName, check_name
+from aetheris.protocol.base.labels import are_labels
 from aetheris.protocol.messages.commands import Submit
 from aetheris.protocol.messages.event_base import FIRST_RULES
 from aetheris.protocol.messages.events import JobCreated, JobFailed, PlanGenerated
@@ -54,6 +55,7 @@ def creation_group(
         brief=command.brief,
         agent=command.agent,
         session=command.session,
+        labels=command.labels or None,
         idempotency_key=command.idempotency_key,
         parent_job_id=command.parent_job_id,
         continues=command.continues,
@@ -85,9 +87,11 @@ def checked_plan(command: Submit) -> tuple[dict[str, Any], str, bool]:
     That of a goal asks its model, and pins what it may call.
 
     Raises:
-        InvalidPlan: no plan, a bad graph, a tool without its pin, a kind that can't run, or too large.
+        InvalidPlan: no plan, no labels, a bad graph, a tool without its pin, a kind that can't run, or too large.
     """
     plan = command.plan
+    if command.labels is not None and not are_labels(command.labels):
+        raise InvalidPlan("labels", "are no labels")
     if plan is None:
         raise InvalidPlan("plan", "missing")
     try:

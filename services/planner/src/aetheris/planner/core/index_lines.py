@@ -85,6 +85,7 @@ def entry(progress: JobProgress) -> JobIndexEntry:
         trace=progress.job.trace,
         paused=_listed_pause(progress),
         frozen=_listed_freeze(progress),
+        labels=created.labels,
         stretches=progress.stretches.told() if progress.seal_lies else (),
     )
 
