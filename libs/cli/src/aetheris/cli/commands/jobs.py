@@ -29,8 +29,8 @@ from aetheris.cli.console import (
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import json_object, json_value, read_bytes, read_object
 from aetheris.cli.job_ids import of_job
+from aetheris.cli.labels import Label, labels_of, labels_shown
 from aetheris.cli.steps import Steps
-from aetheris.protocol.base.labels import LONGEST_LABEL, MOST_LABELS, are_labels
 from aetheris.protocol.plan.graph import Confirmation, OnInDoubt
 from aetheris.protocol.plan.prompts import Planning
 from aetheris.sdk.client import (
@@ -83,9 +83,6 @@ WaitS = Annotated[
 ReceiptFolder = Annotated[
     Path | None, typer.Option("--receipt", metavar="FOLDER", help="Keep the signed receipt there, for `seals audit`.")
 ]
-Label = Annotated[
-    list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="What the job is found by; repeat it.")
-]
 IdempotencyKey = Annotated[str | None, typer.Option(help="The same key and plan name the same job.")]
 
 
@@ -118,7 +115,7 @@ def submit(
         with connected(data) as client:
             until_s = time.monotonic() + (wait_s or 0)
             options = _options(on_in_doubt, confirmation, trace=trace)
-            labels = _labels(label)
+            labels = labels_of(label)
             submitted = client.submit(
                 wanted, options=options, labels=labels, idempotency_key=idempotency_key, wait_s=wait_s
             )
@@ -163,7 +160,7 @@ def run(
         with connected(data) as client:
             job_id = client.submit(
                 wanted,
-                labels=_labels(label),
+                labels=labels_of(label),
                 options=_options(on_in_doubt, confirmation, trace=trace),
                 idempotency_key=idempotency_key,
             ).job_id
@@ -363,15 +360,6 @@ def _plan_or_goal(
     return read_object(plan or Path("-"))
 
 
-def _labels(texts: list[str] | None) -> dict[str, str]:
-    pairs = [text.partition("=") for text in texts or ()]
-    found = {name: value for name, _, value in pairs}
-    if len(found) != len(pairs) or not are_labels(found):
-        rule = f"write NAME=VALUE, {MOST_LABELS} names at most, each once, values of 1 to {LONGEST_LABEL} characters"
-        raise CommandError(Exit.BAD_INPUT, "bad_usage", f"--label: {rule}", field="--label")
-    return found
-
-
 def _limit(text: str) -> tuple[str, int | float]:
     name, _, number = text.partition("=")
     value = json_value(number, f"--limit {name}")
@@ -441,23 +429,13 @@ def _print_event(event: JobEvent) -> None:
     out.print(f"{event.seq:>5} {event.offset:>8}  {event.time:<26} {shown(event.type):<26} {about}")
 
 
-def _labels_shown(job: JobSummary) -> str:
-    return " ".join(f"{name}={value}" for name, value in job.labels.items())
-
-
 def _print_job(found: Job, *, as_json: bool) -> None:
     if as_json:
         print_json(found.model_dump(mode="json", exclude_none=True))
         return
     result = json.dumps(found.result, ensure_ascii=False) if found.result is not None else ""
-    rows = (
-        ("job", found.job_id),
-        ("goal", found.goal),
-        ("labels", _labels_shown(found)),
-        ("status", found.status),
-        ("why", found.why),
-    )
-    fields((*rows, ("created", found.created_at), ("by", found.submitted_by), ("result", result)))
+    rows = (("job", found.job_id), ("goal", found.goal), ("labels", labels_shown(found)), ("status", found.status))
+    fields((*rows, ("why", found.why), ("created", found.created_at), ("by", found.submitted_by), ("result", result)))
     for step in found.steps:
         if step.state == "waiting" and step.attempts and step.request_id is None:  # parked, and asks nobody
             how = "--happened|--not-executed|--retry --evidence … [--as NAME]"
