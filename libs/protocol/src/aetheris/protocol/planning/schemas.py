@@ -205,7 +205,8 @@ def _pin(
     entry = registry.get(tool)
     if entry is None or entry.kind != "tool":
         raise InvalidPlan(f"{at}.tool", f"no tool {tool} is registered")
-    pins.setdefault(tool, pin_of(entry))
+    if tool not in pins:
+        pins[tool] = pin_of(entry)
     return _args(entry, given, at)
 
 
