@@ -39,7 +39,7 @@ def history() -> Log:
             said = {"tool_version": "1", "args_hash": log.call(name).args_hash, "rule": "r", "policy_hash": "p"}
             log.about("policy_allowed", name=name, token=1, **said)
         log.start(f"x{at}", name)
-        log.finish(f"x{at}", name=name)
+        log.finish(f"x{at}", name=name, external_id=f"re_{at}" if at < PERMISSIONS else "")
         log.add("state_changed", node_id=name, changes=[])
         log.done(name)
     log.complete()
@@ -66,6 +66,7 @@ def signed(log: Log, folder: Path) -> Sequence[RawRecord]:
         outcome_hash=report.outcome_hash,
         sealed_at=SEALED_AT,
         salt=SALT,
+        calls=report.calls,
     )
     sealed = RawRecord(0, log.job.encode(), (("ce_id", b"seal"), ("ce_type", b"io.aetheris.job_sealed.v1")), b"")
     made.sign(_draft(sealed, sign(payload, KEY)))

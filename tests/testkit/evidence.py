@@ -52,6 +52,7 @@ def seal(log: Log, key: Ed25519PrivateKey = KEY, **changed: Any) -> str:
         outcome_hash=report.outcome_hash,
         sealed_at=SEALED_AT,
         salt=SALT,
+        calls=report.calls,
     )
     signed = sign({**payload, **changed}, key)
     return log.add("job_sealed", **{name: value for name, value in signed.items() if name != "job_id"})

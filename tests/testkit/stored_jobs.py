@@ -44,6 +44,7 @@ def stored_job(drop: int = 0) -> StoredJob:
         outcome_hash=report.outcome_hash,
         sealed_at=SEALED_AT,
         salt=SALT,
+        calls=report.calls,
     )
     records.append(raw(0, "seal", "job_sealed", sign(payload, KEY), ce_subject=name))
     return StoredJob(name, records, records[: len(records) - drop])

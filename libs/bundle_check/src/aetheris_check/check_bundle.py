@@ -3,8 +3,8 @@
 In this order: the envelope, before it is parsed; the tree over all sealed records; their seal; its place in the log
 of seals, and who witnessed that; that calls took effect at most once. Ends with 0 if all holds, else 1; 2: misused."""
 import argparse, base64, datetime, decimal, functools, hashlib, json, re, struct, sys, zlib
-NOT_CHECKED = """not checked here, but by `aetheris verify`: who may approve; policies, freezes, pauses, cancels;
-doubts, repeats, revocations; plans, identities; what was undone, adopted, continued. By nobody: that this is all."""
+NOT_CHECKED = """not checked here, but by `aetheris verify`: who may approve; policies, freezes, pauses, cancels, doubt,
+repeats, revocations; plans, identities, single calls; what is undone, adopted, continued. By nobody: that it is all."""
 STATEMENT = "https://in-toto.io/Statement/v1 urn:aetheris:job-evidence%s:v1"
 MAX_BYTES, MAX_VALUES, NOW = 256 << 20, 4_000_000, datetime.datetime.now(datetime.timezone.utc)
 ENVELOPE = rb'\{"payload":"([\w+/=]+)","payloadType":"application/vnd\.in-toto\+json","signatures":(\[.{1,65000}\])\}'

@@ -109,8 +109,8 @@ def _print_call(report: Mapping[str, Any]) -> None:
     fields([(name, value) for name, value in report.items() if name not in beside])
     hidden = report["hidden_values"]
     fields((("hidden", f"{hidden} values, {report['opened_values']} of them opened" if hidden else None),))
-    fields((("not shown", ", ".join(report["not_shown"])), ("trusted keys", ", ".join(report["trusted"]))))
-    out.print(Text("holds: this call, as its verifier signed it; what else the job did, its bundle shows", "green"))
+    fields((("not shown", f"{report['not_shown']} parts of the call"), ("trusted keys", ", ".join(report["trusted"]))))
+    out.print(Text("holds: this call, as its verifier sealed it; what else the job did, its bundle shows", "green"))
 
 
 def _print_proofs(report: Mapping[str, Any]) -> None:

@@ -110,7 +110,7 @@ class Audit:
             *self._violations,
             *_identity(self.history.facts),
             *plan_violations(self.history),
-            *RecomputedCalls(validity, load_blob).violations(),
+            *check.calls.violations(),
             *gate_violations(validity, signers),
             *activation_violations(self.history),
             *ledger.violations,
@@ -138,6 +138,7 @@ class Audit:
             installation=self.history.authors.installation,
             unproven=tuple(_unproven(self.history)),
             hidden_values=len(self._hidden),
+            calls=check.calls_root(count) or "",
         )
 
 

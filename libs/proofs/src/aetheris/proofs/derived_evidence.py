@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from aetheris.proofs.history import SUCCESSES, History
+from aetheris.proofs.disclosures import success_of
+from aetheris.proofs.history import History
 from aetheris.proofs.records import Fact
 from aetheris.proofs.validity import Validity
 
@@ -35,7 +36,7 @@ def _ledger(validity: Validity) -> Iterator[dict[str, Any]]:
         if not validity.is_valid(start):
             continue
         ends = [fact for fact in history.finishes.get((start.key, start.invocation_id), []) if fact.at > start.at]
-        success = next((fact for fact in ends if fact.text("outcome") in SUCCESSES), None)
+        success = success_of(history, start)
         yield {
             "invocation_id": start.invocation_id,
             "step_id": start.node,

@@ -7,8 +7,10 @@ from typing import Any
 from aetheris.proofs.amendments import ENDED, LateFacts, is_late_fact
 from aetheris.proofs.authorship import Authorship
 from aetheris.proofs.canonical import hash_or_empty
+from aetheris.proofs.disclosures import calls_root
 from aetheris.proofs.execution import LoadBlob, execution_hash, outcome_hash
 from aetheris.proofs.history import History
+from aetheris.proofs.recomputed_calls import RecomputedCalls
 from aetheris.proofs.records import Fact, RawRecord
 from aetheris.proofs.sealed import sealed_count
 from aetheris.proofs.sealed_prefix import taken, trusted_seals
@@ -75,6 +77,7 @@ def _stated(records: Sequence[RawRecord], late: LateFacts, last: Fact, load_blob
         "tree": audit.chain.tree(count),
         "execution_hash": execution_hash(audit.history),
         "outcome_hash": outcome_hash(validity, load_blob).value,
+        "calls": calls_root(validity, RecomputedCalls(validity, load_blob), count) or "",
         "amends": audit.lines[last.at],
         "consistency": [step.hex() for step in audit.chain.consistency(sealed_count(last), count)],
     }

@@ -45,6 +45,8 @@ class ProofReport:
     """What it was sealed as at first, where its seal was amended; None where it was not."""
     hidden_values: int = 0
     """No fault: so many different values stand hidden in its records, and nobody has judged what they are."""
+    calls: str = ""
+    """The root over the calls of which parts can be shown alone, as a seal states it; empty where there are none."""
 
     @property
     def ok(self) -> bool:

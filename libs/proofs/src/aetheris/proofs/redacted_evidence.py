@@ -16,6 +16,7 @@ from aetheris.proofs.approver_signatures import TrustedSigner
 from aetheris.proofs.audit import violations_in
 from aetheris.proofs.authorship import Authorship
 from aetheris.proofs.chain import leaf_of, record_leaf
+from aetheris.proofs.disclosures import calls_root
 from aetheris.proofs.evidence import (
     CHAIN,
     STATEMENT_TYPE,
@@ -35,6 +36,7 @@ from aetheris.proofs.execution import execution_hash, outcome_hash
 from aetheris.proofs.history import TERMINAL, History
 from aetheris.proofs.merkle import Tree
 from aetheris.proofs.openings import hidden_in
+from aetheris.proofs.recomputed_calls import RecomputedCalls
 from aetheris.proofs.records import COVERED, Fact, RawRecord, Violation, body_of, event_type, read, violation
 from aetheris.proofs.redacted_records import UNRULED, Redaction
 from aetheris.proofs.sealed import covers
@@ -257,6 +259,9 @@ class _JobCheck:
         yield from (broken for broken in outcome.violations if broken.rule != "missing_blob")
         if not outcome.violations and seal.text("outcome_hash") != outcome.value:
             yield violation("seal_outcome_hash", seal, f"the first {count} records have another outcome_hash")
+        calls = calls_root(validity, RecomputedCalls(validity), count)
+        if calls is not None and seal.body.get("calls") not in (None, calls):
+            yield violation("seal_calls", seal, f"the calls of the first {count} records have another root")
 
     def _seal(self, count: int) -> Iterator[tuple[str, str]]:
         """(rule, message) of what is wrong with the seal."""

@@ -7,9 +7,11 @@ from typing import Any
 from aetheris.proofs import seals
 from aetheris.proofs.amendments import amends, grown
 from aetheris.proofs.chain import VERSION, EventChain
+from aetheris.proofs.disclosures import calls_root
 from aetheris.proofs.execution import LoadBlob, OutcomeHash, execution_hash, outcome_hash
 from aetheris.proofs.history import TERMINAL
 from aetheris.proofs.phases import Phase, is_number
+from aetheris.proofs.recomputed_calls import RecomputedCalls
 from aetheris.proofs.records import Body, Fact, Violation, violation
 from aetheris.proofs.trust import SEAL, TrustedKey, keyring
 from aetheris.proofs.validity import Validity
@@ -68,8 +70,11 @@ class SealCheck:
         self._keys = keyring(keys, SEAL)
         self._load_blob = load_blob
         self._lines = lines
+        self.calls = RecomputedCalls(validity, load_blob)
+        """What each call of the history is, computed once for all who ask."""
         self._outcomes: dict[int, OutcomeHash] = {}
         self._executions: dict[int, str] = {}
+        self._calls_roots: dict[int, str | None] = {}
 
     def check(self) -> tuple[SealReport, list[Violation]]:
         """The seal that counts, every broken seal, and what must not follow a seal that holds."""
@@ -106,6 +111,12 @@ class SealCheck:
             self._executions[count] = execution_hash(self._history, count)
         return self._executions[count]
 
+    def calls_root(self, count: int) -> str | None:
+        """The root over the calls of the first `count` records (`disclosures.calls_root`)."""
+        if count not in self._calls_roots:
+            self._calls_roots[count] = calls_root(self._validity, self.calls, count)
+        return self._calls_roots[count]
+
     def _broken(self, seal: Fact, *, first: bool) -> Iterator[Violation]:
         count = sealed_count(seal)
         if not 0 < count <= seal.at:
@@ -140,6 +151,9 @@ class SealCheck:
         outcome = self.outcome(count)
         if not outcome.violations and seal.text("outcome_hash") != outcome.value:
             yield violation("seal_outcome_hash", seal, f"the first {count} records have another outcome_hash")
+        calls = self.calls_root(count)
+        if calls is not None and seal.body.get("calls") not in (None, calls):
+            yield violation("seal_calls", seal, f"the calls of the first {count} records have another root")
 
     def _growth(self, seal: Fact) -> Iterator[Violation]:
         """An amendment proves that the tree which it amends only grew."""

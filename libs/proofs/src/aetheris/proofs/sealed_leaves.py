@@ -115,7 +115,7 @@ def open_leaf(parsed: Mapping[str, Any], seal: Mapping[str, Any]) -> SealedLeaf:
         BadRecordProof: it is not in the sealed tree there, or another job's.
     """
     headers, value, value_hash = _record(parsed)
-    named, path = parsed.get("index"), _path(parsed.get("path"))
+    named, path = parsed.get("index"), path_in(parsed.get("path"))
     index = named if type(named) is int else -1
     root = root_of_path(leaf_of(headers, value_hash), index, covers(seal), path)
     if root is None or root.hex() != seal.get("tree"):
@@ -137,16 +137,26 @@ def _record(parsed: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | None, 
     if "value" in parsed:
         value = bytes_in(parsed["value"])
         return headers, value, hashlib.sha256(value).digest()
-    return headers, None, _hash(parsed["value_sha256"])
+    return headers, None, hash_in(parsed["value_sha256"])
 
 
-def _path(path: object) -> list[bytes]:
+def path_in(path: object) -> list[bytes]:
+    """A path to a root, of hashes in hex.
+
+    Raises:
+        BadRecordProof.
+    """
     if not isinstance(path, list) or len(cast("list[Any]", path)) > _LONGEST_PATH:
         raise BadRecordProof("bad_proof", "its path is no list of hashes")
-    return [_hash(one) for one in cast("list[Any]", path)]
+    return [hash_in(one) for one in cast("list[Any]", path)]
 
 
-def _hash(text: object) -> bytes:
+def hash_in(text: object) -> bytes:
+    """A hash in hex.
+
+    Raises:
+        BadRecordProof.
+    """
     if not isinstance(text, str) or not _HASH.fullmatch(text):
         raise BadRecordProof("bad_proof", "a hash in it is none")
     return bytes.fromhex(text)

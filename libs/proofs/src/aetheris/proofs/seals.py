@@ -42,6 +42,7 @@ def seal_payload(
     outcome_hash: str,
     sealed_at: str,
     salt: str,
+    calls: str = "",
     amends: str | None = None,
     consistency: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -49,8 +50,10 @@ def seal_payload(
 
     `root` is the chain's over them in its version 1, `tree` in version 2.
     `sealed_at` (RFC 3339) says which keys may sign it; nothing else depends on it. `salt` (16 random bytes, hex) keeps
-    whoever sees the line's hash in the log of seals from guessing the rest. An amendment names the line of the seal
-    that it `amends`, by its SHA-256, and proves by `consistency` (RFC 9162 §2.1.4, hex) that its tree only grew since.
+    whoever sees the line's hash in the log of seals from guessing the rest. `calls` is the root over the calls of which
+    parts can be shown alone (`proofs.disclosures`); a seal without it lets none be shown. An amendment names the line
+    of the seal that it `amends`, by its SHA-256, and proves by `consistency` (RFC 9162 §2.1.4, hex) that its tree only
+    grew since.
     """
     stated = {
         "tenant": tenant,
@@ -63,6 +66,7 @@ def seal_payload(
         "outcome_hash": outcome_hash,
         "sealed_at": sealed_at,
         "salt": salt,
+        **({"calls": calls} if calls else {}),
     }
     return stated if amends is None else {**stated, "amends": amends, "consistency": list(consistency)}
 

@@ -151,7 +151,7 @@ class Proofs:
         one, load = CheckedJob(job_id, *await self._checked(job_id, tenant)), loader(self.runtime.blobs)
         inclusion = await self._inclusion(one)
         known = (one.records, one.judged, inclusion, asked)
-        return await asyncio.to_thread(call_proof.make, *known, sign=self._sign, load=load)
+        return await asyncio.to_thread(call_proof.make, *known, load=load)
 
     async def packed(self, job_id: str) -> PackedJob:
         """A job as it is archived, whosever it is.

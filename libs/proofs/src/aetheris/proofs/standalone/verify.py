@@ -16,7 +16,7 @@ Aetheris and is meant to be read, from here to the end, in the order in which it
   6 the chain    the jobs that it continues, judged alike; what it says of them is what their sealed records say
   7 the answer   the report; and what the bundle says again for its readers must follow from its records
   8 redacted     a bundle from which records are left out, which only --redacted takes: what is shown, and what is not
-  9 one call     the proof of a call by itself (`aetheris receipt`): its records in the sealed tree, what was disclosed
+  9 one call     the proof of a call by itself (`aetheris receipt`): what was disclosed of it, under its seal
 
 What is wrong is named by its rule (docs/verification.md says each in a sentence) and by the event. KEYS is a public
 key in PEM or a file {"keys": [...]}; without it the bundle's own are taken, and the answer is only "unchanged since
@@ -39,7 +39,7 @@ import uuid
 import zlib
 from bisect import bisect_right, insort
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -241,14 +241,14 @@ def open_envelope(data: bytes) -> tuple[bytes, list[Any]]:
     return unbase64(data[len(head) : end], "bad_envelope"), signatures
 
 
-def check_envelope(payload: bytes, given: list[Any], keys: dict[str, "Key"], of_type: str = STATEMENT) -> None:
+def check_envelope(payload: bytes, given: list[Any], keys: dict[str, "Key"]) -> None:
     signatures: list[tuple[Key | None, bytes]] = []
     for one in given:
         if not isinstance(one, dict):
             raise Bad("bad_envelope")
         key = of_use(keys, "seal").get(str(one.get("keyid")))
         signatures.append((key, unbase64(one.get("sig"), "bad_envelope") if key else b""))
-    check_signatures("envelope", signatures, pae(of_type, payload))
+    check_signatures("envelope", signatures, pae(STATEMENT, payload))
 
 
 def is_deep(value: Any, levels: int = MAX_DEPTH) -> bool:
@@ -798,6 +798,8 @@ class Try:
 
     start: Record
     entry: Entry
+    args: dict[str, Any] | None = None  # its call's, where the records tell them
+    leaf: bytes = b""  # of what can be shown of it, once that was asked for
     ends: list[Record] = field(default_factory=list[Record])
 
     def success(self) -> Record | None:
@@ -1335,7 +1337,8 @@ class Job:
             return
         call.state, call.nonce = "started", start.nonce
         call.live.add(start.nonce)
-        new, first = Try(start, entry), call.tries[0].start if call.tries else start
+        new = Try(start, entry, self.identity.args_of(start, entry))
+        first = call.tries[0].start if call.tries else start
         version, planned = start.text("tool_version"), entry.says.get("tool") or entry.says.get("kind")
         undone = self.success(entry.undoes)
         self.ledger += broken(
@@ -1707,6 +1710,14 @@ class Job:
                 self.found += broken(commit, input_hash_differs=hashes and commit.text("input_hash") not in hashes)
 
 
+class Made(NamedTuple):
+    """A call, as plan, results and edits make it."""
+
+    args: dict[str, Any]
+    args_hash: str
+    content_key: str
+
+
 class Identity:
     """What each call of a job is, as far as its records go: its arguments and hashes, from plan, results and edits."""
 
@@ -1717,7 +1728,7 @@ class Identity:
         self.given = {str(one.get("name")): one.get("result") for one in given}
         self.edits: dict[str, list[Record]] = defaultdict(list)  # node → those that stand
         self.found: set[tuple[str, str, str]] = set()  # key, external key and result that probes have found
-        self.made: dict[tuple[str, int | str, int], dict[str, tuple[str, str]]] = {}  # what calls_made has found
+        self.made: dict[tuple[str, int | str, int], dict[str, Made]] = {}  # what calls_made has found
         self.made_by_edits: dict[tuple[str, int], tuple[dict[str, Any], int]] = {}  # by key, and of how many edits
 
     def is_another_plan(self, graph: dict[str, Any]) -> bool:
@@ -1734,8 +1745,8 @@ class Identity:
         same = (asking.get("kind"), args.get("prompt"), args.get("model")) == ("llm", goal, brief.get("model"))
         return not same or not {*mapping(graph.get("tools"))} == {*mapping(args.get("tools"))} == offered
 
-    def calls_made(self, about: Record, entry: Entry) -> dict[str, tuple[str, str]]:
-        """By key, the args_hash and content_key of each call that a node may make: the plan's, and those of edits."""
+    def calls_made(self, about: Record, entry: Entry) -> "dict[str, Made]":
+        """By key, each call that a node may make: the plan's, and those of edits."""
         edits = self.edits.get(about.node, [])
         planned = self.job.planned_calls.get(about.node)
         known = (about.node, planned.asked if planned else entry.since, len(edits))
@@ -1777,8 +1788,8 @@ class Identity:
             raise LookupError(node)
         return place(value, pointer)
 
-    def call(self, about: Record, entry: Entry, args: dict[str, Any]) -> dict[str, tuple[str, str]]:
-        """A call's key, with its args_hash and content_key; nothing where the arguments have no canonical form."""
+    def call(self, about: Record, entry: Entry, args: dict[str, Any]) -> "dict[str, Made]":
+        """By its key, a call; nothing where the arguments have no canonical form."""
         created = self.job.created.body if self.job.created else {}
         tool, volatile = entry.says.get("tool") or entry.says.get("kind"), map(str, listed(entry.tool.get("volatile")))
         left_out = {*volatile}
@@ -1789,7 +1800,15 @@ class Identity:
             return {}
         key = sha256(as_bytes(f"{about.text('job_id')}\0{about.node}\0{tool}\0") + given).hex()
         content_key = sha256(as_bytes(f"ck1\0{created.get('tenant')}\0{tool}\0") + meant).hex()
-        return {key: (sha256(given).hex(), content_key)}
+        return {key: Made(args, sha256(given).hex(), content_key)}
+
+    def args_of(self, start: Record, entry: Entry) -> dict[str, Any] | None:
+        """A try's, where plan, results and edits make just them."""
+        try:
+            own = self.calls_made(start, entry).get(start.key)
+        except Bad:
+            return None
+        return own.args if own and own.args_hash == start.text("args_hash") else None
 
     def wrong(self, start: Record, entry: Entry) -> list[Finding]:
         try:
@@ -1801,9 +1820,9 @@ class Identity:
         return broken(
             start,
             occurrence_differs=type(planned) is not int or not is_number(start.body.get("occurrence"), planned),
-            args_differ=start.text("args_hash") not in {args for args, _ in made.values()},
+            args_differ=start.text("args_hash") not in {call.args_hash for call in made.values()},
             key_differs=own is None,
-            content_key_differs=own and start.text("content_key") != own[1],
+            content_key_differs=own and start.text("content_key") != own.content_key,
         )
 
     def is_about_another(self, request: Record) -> bool:
@@ -1826,7 +1845,7 @@ class Identity:
         except Bad:
             return False
         found = self.call(request, entry, whole) if isinstance(whole, dict) else {}
-        same = request.key in found and found[request.key][0] == request.text("args_hash")
+        same = request.key in found and found[request.key].args_hash == request.text("args_hash")
         return not same or json_hash(beginnings(whole)) != json_hash(args)
 
     def edited(self, request: Record, entry: Entry) -> Any:
@@ -2300,11 +2319,49 @@ class Hashed(NamedTuple):
     execution: str
     outcome: str
     unreadable: list[Finding]  # results without which there is no outcome_hash
+    calls: str | None  # the root over those of which parts can be shown alone; None where one can't be told
 
 
 def hashed(job: Job, blobs: dict[str, bytes]) -> Hashed:
     """Of what has been folded so far."""
-    return Hashed(execution_hash(job), *outcome_hash(job, blobs))
+    return Hashed(execution_hash(job), *outcome_hash(job, blobs), calls_root(job))
+
+
+def calls_root(job: Job) -> str | None:
+    """Over the calls that the external system has an id of, in the order of their ends; "" where there are none."""
+    named = [(end, one) for one in job.tries if (end := one.success()) and end.text("external_id")]
+    named.sort(key=lambda pair: (pair[0].at, pair[1].start.at))
+    for end, one in named:
+        if one.args is None:
+            return None
+        one.leaf = one.leaf or call_leaf(one.start, end, one.args)
+    return tree([one.leaf for _, one in named]).hex() if named else ""
+
+
+OF_END = ("error", "evidence", "by", "principal", "usage")
+
+
+def call_leaf(start: Record, end: Record, args: dict[str, Any]) -> bytes:
+    """A leaf over the digests of a call's parts, each salted by what only the call's end has."""
+    parts = {
+        "call": {
+            **{"step": start.node, "outcome": end.outcome, "via": end.via, "external_id": end.text("external_id")},
+            **{"ended_at": end.header("ce_time").decode(errors="replace"), "records": [start.at, end.at]},
+        },
+        **{"tool": start.text("tool_name"), "version": start.text("tool_version")},
+        "output_hash": end.text("output_hash"),
+        **{name: end.body[name] for name in OF_END if end.body.get(name) is not None},
+        "args": sorted(args),
+        **{f"args.{name}": value for name, value in args.items()},
+    }
+    secret = json_hash([end.nonce, end.body.get("word"), end.body.get("sig")])
+    salts = hashlib.shake_256(b"call1\0" + secret.encode()).hexdigest(16 * len(parts))
+    digests = [json_hash([salts[32 * at : 32 * at + 32], name, parts[name]]) for at, name in enumerate(sorted(parts))]
+    return parts_leaf(filter(None, digests))
+
+
+def parts_leaf(digests: Iterable[str]) -> bytes:
+    return sha256(b"\0" + bytes.fromhex("".join(sorted(digests))))
 
 
 def execution_hash(job: Job) -> str:
@@ -2454,6 +2511,7 @@ def check_seal(seal: Record, job: Job, roots: list[bytes], seals: Seals) -> list
         seal_consistency=amends is not None and covered and not seals.grown(seal, amends),
         seal_execution_hash=covered and seal.text("execution_hash") != covered.execution,
         seal_outcome_hash=covered and not covered.unreadable and seal.text("outcome_hash") != covered.outcome,
+        seal_calls=covered and covered.calls is not None and seal.body.get("calls") not in (None, covered.calls),
         seal_tenant=job.created and seal.text("tenant") != job.created.text("tenant"),
         sealed_unfinished=not job.end or job.end.at >= count,
         seal_unknown_key=key is None,
@@ -3098,6 +3156,7 @@ class Redacted:
                 last,
                 seal_execution_hash=last.text("execution_hash") != hashes.execution,
                 seal_outcome_hash=not hashes.unreadable and last.text("outcome_hash") != hashes.outcome,
+                seal_calls=hashes.calls is not None and last.body.get("calls") not in (None, hashes.calls),
             )
         places = {(record.at if record else -1, rule): record for rule, record in found}
         named = zip(left_out[:MOST_PLACES], types, strict=False)
@@ -3217,47 +3276,44 @@ def check_redacted(
     }
 
 
-# --- 9. One call, by itself: what was disclosed of it. Its verifier, which had judged the whole job, has signed that.
+# --- 9. One call, by itself: what was disclosed of it, under the root over calls that its job's seal states.
 
-CALL, MAX_CALL_BYTES = "application/vnd.aetheris.call-proof+json", 16 * 1024 * 1024
-DISCLOSED = ("result", "error", "evidence", "by", "principal", "usage")
+MAX_CALL_BYTES, SALT = 16 * 1024 * 1024, re.compile("[0-9a-f]{32}")
+PARTS = ("call", "tool", "version", "output_hash", *OF_END, "args")
 
 
 def check_call(data: bytes, keys: dict[str, Key]) -> dict[str, Any]:
     """What the proof of one call shows, by these keys."""
     file = stated(data if len(data) <= MAX_CALL_BYTES else b"")
-    payload, signatures = unbase64(file.get("payload"), "bad_proof"), file.get("signatures")
-    of_call = file.get("format") == "aetheris-call-proof" and is_number(file.get("version"), 1)
-    if not of_call or not isinstance(signatures, list):
+    if file.get("format") != "aetheris-call-proof" or not is_number(file.get("version"), 1):
         raise Bad("bad_proof")
-    check_envelope(payload, signatures, keys, CALL)
-    call = stated(payload)
-    line, inclusion = unbase64(call.get("seal"), "bad_proof"), call.get("inclusion")
+    line, inclusion = unbase64(file.get("seal"), "bad_proof"), file.get("inclusion")
     seal = check_line(line, keys)
-    start, end = call_records(call.get("records"), seal)
     check_log_of_seals(inclusion if isinstance(inclusion, str) else "", line, keys)
-    check_pair(start, end)
-    began, args, openings = start.body if start else {}, call.get("args"), file.get("openings")
-    args_hash = sha256(b"").hex() if args == {} else json_hash(args)  # none at all are no bytes
-    if args is not None and not (isinstance(args, dict) and args_hash == began.get("args_hash") != ""):
+    parts = sealed_parts(file, seal)
+    call, args = parts["call"], {name[5:]: value for name, value in parts.items() if name.startswith("args.")}
+    if "args" in parts and parts["args"] != sorted(args):
         raise Bad("args_differ")
+    if "result" in file and not json_hash(file["result"]) == parts.get("output_hash") != "":
+        raise Bad("output_hash_mismatch")
+    more = {name: parts[name] for name in OF_END if name in parts}
+    more |= {"result": file["result"]} if "result" in file else {}
+    openings = file.get("openings")
     if not isinstance(openings, list):
         raise Bad("bad_proof")
-    commitments = {*hidden(args), *hidden(end.body)}
+    commitments = {*hidden(args), *hidden(more)}
     opened = {c: value for one in openings for c, value in [opening(mapping(one), commitments)]}
-    ended = {name: value for name, value in end.body.items() if name in DISCLOSED and value is not None}
     return {
         "ok": True,
         **{name: seal[name] for name in ("job_id", "tenant")},
-        "step": end.body.get("node_id"),
-        **({"tool": began.get("tool_name"), "version": began.get("tool_version")} if began else {}),
-        **({"args": with_opened(args, opened)} if args is not None else {}),
-        **{name: end.body.get(name) for name in ("outcome", "via", "external_id", "output_hash")},
-        **{name: with_opened(value, opened) for name, value in ended.items()},
-        "not_shown": [*([] if began else ["tool_invocation_started"]), *([] if args is not None else ["args"])],
+        **{name: call.get(name) for name in ("step", "outcome", "via", "external_id", "ended_at", "records")},
+        **{name: parts[name] for name in ("tool", "version", "output_hash") if name in parts},
+        **({"args": with_opened(args, opened)} if args or "args" in parts else {}),
+        "all_args": "args" in parts,
+        **{name: with_opened(value, opened) for name, value in more.items()},
+        "not_shown": len(file["hidden"]),
         "hidden_values": len(commitments),
         "opened_values": len(opened),
-        "records": [one.at for one in (start, end) if one],
         "event_count": seal.get("event_count"),
         "event_tree_root_hash": seal.get("tree"),
         "sealed_at": str(seal.get("sealed_at")),
@@ -3266,6 +3322,30 @@ def check_call(data: bytes, keys: dict[str, Key]) -> dict[str, Any]:
         "violations": [],
         "trusted": [*keys],
     }
+
+
+def sealed_parts(file: dict[str, Any], seal: dict[str, Any]) -> dict[str, Any]:
+    """By name, those that are shown: with the digests of the others they are all of a call that the seal states."""
+    shown, others, path, index = (file.get(name) for name in ("shown", "hidden", "path", "index"))
+    count, parts = file.get("count"), dict[str, Any]()
+    for one in listed(shown):
+        salt, name, value = one if isinstance(one, list) and len(one) == 3 else ("", "", None)
+        known = isinstance(name, str) and (name in PARTS or name.startswith("args.")) and name not in parts
+        if not known or not isinstance(salt, str) or not SALT.fullmatch(salt):
+            raise Bad("bad_proof")
+        parts[name] = value
+    if "call" not in parts or not isinstance(others, list) or type(index) is not int or type(count) is not int:
+        raise Bad("bad_proof")
+    digests = [json_hash(one) for one in listed(shown)]
+    if not isinstance(path, list) or len(path) > 64 or not all(map(is_hash, [*digests, *others, *path])):
+        raise Bad("bad_proof")
+    leaf, steps = parts_leaf([*digests, *others]), [bytes.fromhex(step) for step in path]
+    root = root_of(leaf, index, count, steps) if 0 <= index < count else None
+    if root is None or root.hex() != seal.get("calls"):
+        raise Bad("not_sealed")
+    if not isinstance(parts["call"], dict):
+        raise Bad("bad_proof")
+    return parts
 
 
 def stated(data: bytes) -> dict[str, Any]:
@@ -3292,56 +3372,8 @@ def check_line(line: bytes, keys: dict[str, Key]) -> dict[str, Any]:
     return seal.body
 
 
-def call_records(given: Any, seal: dict[str, Any]) -> tuple[Record | None, Record]:
-    """The call's start, where it is shown, and its end: both in the sealed tree."""
-    if not 1 <= len(listed(given)) <= 2 or not all(isinstance(one, dict) for one in given):
-        raise Bad("bad_proof")
-    *before, end = (sealed_record(one, seal) for one in given)
-    kinds = [one.header("ce_type") for one in (*before, end)]
-    wanted = [b"io.aetheris.tool_invocation_started.v1", b"io.aetheris.tool_invocation_finished.v1"]
-    if kinds != wanted[-len(kinds) :] or any(one.at >= end.at for one in before):
-        raise Bad("bad_proof")
-    return (before[0] if before else None), end
-
-
-def sealed_record(one: dict[str, Any], seal: dict[str, Any]) -> Record:
-    headers, path, at = one.get("headers"), one.get("path"), one.get("index")
-    if not isinstance(headers, dict) or not {*headers} <= {*COVERED} or ("value" in one) == ("value_sha256" in one):
-        raise Bad("bad_proof")
-    hashes = [*listed(path), one.get("value_sha256", "0" * 64)]
-    if not isinstance(path, list) or len(path) > 64 or not all(map(is_hash, hashes)):
-        raise Bad("bad_proof")
-    named = [(name, unbase64(value, "bad_proof")) for name, value in headers.items()]
-    record = Record(0, 0, None, named, unbase64(one.get("value", ""), "bad_proof"))
-    if "value" not in one:
-        record.shown, record.hash, record.readable, record.body = False, bytes.fromhex(hashes[-1]), False, {}
-    count = seal.get("event_count")
-    if type(at) is not int or type(count) is not int or not 0 <= at < count:
-        raise Bad("not_sealed")
-    root = root_of(leaves([record])[0], at, count, [bytes.fromhex(step) for step in path])
-    if root is None or root.hex() != seal.get("tree"):
-        raise Bad("not_sealed")
-    if record.readable and record.body.get("job_id") != seal["job_id"]:
-        raise Bad("other_job")
-    record.at = at
-    return record
-
-
 def is_hash(text: Any) -> bool:
     return isinstance(text, str) and re.fullmatch("[0-9a-f]{64}", text) is not None
-
-
-def check_pair(start: Record | None, end: Record) -> None:
-    """They are of one try, which has succeeded; where it is said to say so itself, by its word."""
-    if not end.readable:
-        raise Bad("bad_proof")
-    if not end.succeeded or not is_proved(end):
-        raise Bad("unproven_report")
-    if end.body.get("result") is not None and not end.body.get("output_hash") == json_hash(end.body["result"]) != "":
-        raise Bad("output_hash_mismatch")
-    names = ("node_id", "idempotency_key", "invocation_id")
-    if start and any(start.body.get(name) != end.body.get(name) for name in names):
-        raise Bad("other_call")
 
 
 def opening(one: dict[str, Any], commitments: set[str]) -> tuple[str, Any]:

@@ -452,6 +452,8 @@ class JobSealed(Event):
     key_id: str
     salt: str = ""
     """Random, so that the line's hash, which anybody may see, tells nothing of it; who seals writes one."""
+    calls: str | None = None
+    """The root over the calls of which parts can be shown alone (docs/evidence.md); where there are none, none."""
     amends: str | None = None
     """The SHA-256 (hex) of the line of the seal before, where this one amends it by what came later."""
     consistency: tuple[str, ...] | None = None

@@ -276,6 +276,7 @@ def sealed(job: AuditedJob, report: ProofReport, sign: Sign, sealed_at: str, sal
             outcome_hash=report.outcome_hash,
             sealed_at=sealed_at,
             salt=salt,
+            calls=report.calls,
         )
     )
     return JobSealed.model_validate(signed)
