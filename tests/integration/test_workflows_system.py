@@ -1,5 +1,6 @@
 """Workflows on the whole system: counted outside, killed, taken over, and every job's proof holds."""
 
+import random
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tests.testkit.external_flows import flow_node
 from tests.testkit.external_server import until
 from tests.testkit.policies import ASK_IRREVERSIBLE, ruled_by
 from tests.testkit.rig import Rig, running_rig
+from tests.testkit.system import ENDED
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
@@ -204,15 +206,45 @@ def test_a_body_that_always_dies_at_one_place_stands_still(rig: Rig) -> None:
     assert each_once(rig, tag)
 
 
-@pytest.mark.timeout(600)
-def test_killed_again_and_again_each_effect_is_there_once(rig: Rig) -> None:
-    tags = [fresh("killed") for _ in range(6)]
-    jobs = [rig.system.submit(flow_node("w", "chain", tag=tag, steps=30, delay_s=0.05)) for tag in tags]
-    for kill, name in enumerate(("executor-0", "executor-0", "ledger-0", "executor-0", "planner-0", "executor-0")):
-        until(lambda number=kill * 4: rig.external.count(f"{tags[0]}-{number}") > 0, 120)
-        rig.system.kill(name)
-    for tag, job in zip(tags, jobs, strict=True):
-        assert done(rig, job) == 30
-        effects = [rig.external.effects(tag=f"{tag}-{number}") for number in range(30)]
-        assert [len({one["key"] for one in found}) for found in effects] == [1] * 30
-        assert [len(found) for found in effects[1::2]] == [1] * 15  # of what can be asked about, no second try
+SERVICES = ("executor-0", "ledger-0", "executor-0", "planner-0", "executor-0", "gateway-0")
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize(
+    ("kills", "flows", "steps", "any_part"),
+    [
+        (6, 6, 30, False),
+        pytest.param(200, 20, 100, False, marks=pytest.mark.full),
+        pytest.param(200, 20, 100, True, marks=pytest.mark.full),
+    ],
+)
+def test_killed_again_and_again_each_effect_is_there_once(
+    rig: Rig, kills: int, flows: int, steps: int, any_part: bool
+) -> None:
+    """Of what can be asked about, also no second try; each kill meets workflows at work."""
+    chance = random.Random(kills)  # noqa: S311
+    parts = [*rig.system.state().parts] if any_part else SERVICES[: 1 if kills > len(SERVICES) else None]
+    jobs: dict[str, str] = {}
+    running: set[str] = set()
+    for kill in range(kills):
+        running -= {job for job in running if rig.system.job(job)["status"] in ENDED}
+        for _ in range(flows - len(running)):
+            tag = fresh("killed")
+            jobs[tag] = rig.system.submit(flow_node("w", "chain", tag=tag, steps=steps, delay_s=0.05))
+            running.add(jobs[tag])
+        goal = rig.external.count() + flows
+        until(lambda goal=goal: rig.external.count() >= goal, 180)
+        rig.system.kill(chance.choice(parts) if any_part else parts[kill % len(parts)])
+        rig.system.wait_ready(120)
+    rig.system.wait_ended(jobs.values(), 600)
+    keys: dict[str, list[str]] = {}
+    for effect in rig.external.effects():
+        keys.setdefault(effect["tag"], []).append(effect["key"])
+    takeovers = 0
+    for tag, job in jobs.items():
+        assert done(rig, job) == steps
+        takeovers += len([one for one in rig.system.data_of(job, "tool_invocation_started") if one.get("plans")]) - 1
+        made = [keys.get(f"{tag}-{number}", []) for number in range(steps)]
+        assert [len(set(found)) for found in made] == [1] * steps
+        assert [len(found) for found in made[1::2]] == [1] * (steps // 2)
+    print(f"{kills} kills, {len(jobs)} workflows, {len(jobs) * steps} effects, {takeovers} takeovers")  # noqa: T201

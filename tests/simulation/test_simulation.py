@@ -1,5 +1,6 @@
 """The whole protocol under seeded faults: what must hold holds, and without any of its rules it is caught."""
 
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -9,15 +10,17 @@ import pytest
 from aetheris.ledger.core.decisions import Now
 from aetheris.ledger.core.quarantine import Quarantine, TenantTool
 from aetheris.ledger.core.timer_queue import Item
+from aetheris.proofs import verify
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.events import JobCreated, PlanGenerated, ToolInvocationStarted
 from aetheris.testkit.simulation.__main__ import explained, main
 from aetheris.testkit.simulation.ablations import ABLATIONS, Ablation
-from aetheris.testkit.simulation.checks import Broken
+from aetheris.testkit.simulation.checks import Broken, histories
 from aetheris.testkit.simulation.forged_records import WAYS
 from aetheris.testkit.simulation.run import (
     ACTIVATED,
     ACTIVATES,
+    BODIES,
     FORGED,
     FORGES,
     ORDERS_RULES,
@@ -29,10 +32,12 @@ from aetheris.testkit.simulation.run import (
 from aetheris.testkit.simulation.scenario import LEAST_FAULTS, SCOPES, draw_scenario
 from aetheris.testkit.simulation.shrink import shrink
 from aetheris.testkit.simulation.tape import Tape
+from tests.testkit.standalone import assert_agrees
 
 SEEDS = 500
 TABLE = Path(__file__).parents[2] / "docs/simulation.md"
 PART = 100
+WORKFLOWS = range(SEEDS, SEEDS + 800)
 FOUND = (71000980,)
 """Seeds beyond those that have broken a promise, or a check of one, before: a copy of a birth, too far to be one."""
 
@@ -43,6 +48,40 @@ def test_the_promises_hold(start: int) -> None:
         outcome = simulate(seed)
         assert not outcome.broken, explained(outcome)
         assert outcome.faults >= LEAST_FAULTS
+
+
+@pytest.mark.parametrize("start", WORKFLOWS[::200])
+def test_the_promises_hold_of_workflows(start: int) -> None:
+    for seed in filter(has_bodies, range(start, start + 200)):
+        outcome = simulate(seed)
+        assert not outcome.broken, explained(outcome)
+
+
+def test_seeds_have_workflows_taken_over_asleep_lost_and_changed_and_accepted_by_people() -> None:
+    told: Counter[str] = Counter()
+    for seed in filter(has_bodies, range(400)):
+        history = "\n".join(simulate(seed, traced=True).history)
+        told.update(what for what in _TOLD if what in history)
+    assert all(told[what] > least for what, least in _TOLD.items()), told
+
+
+_TOLD = {
+    "falls asleep": 10,
+    "its bodies are lost": 5,
+    "code is deployed": 10,
+    "invocation_parked": 5,
+    "as it is now": 0,
+    "workflow_accepted": 0,
+}
+
+
+def test_both_readers_say_the_same_of_jobs_with_workflows() -> None:
+    for seed in filter(has_bodies, range(200)):
+        rooted = seed % FORGED in SIGNS
+        run = SimulationRun(Tape(seed), rooted=rooted, bodies=True)
+        run.go()
+        for records in histories((part.log for part in run.parts), run.observer).values():
+            assert_agrees(verify(records), records)
 
 
 @pytest.mark.parametrize("seed", FOUND)
@@ -200,9 +239,15 @@ def test_a_failing_seed_prints_the_shortest_history_of_it(
     assert "tool_invocation_started" in printed
 
 
+def has_bodies(seed: int) -> bool:
+    return seed % ACTIVATED in BODIES
+
+
 def caught(ablation: Ablation) -> JobsOutcome | None:
     """The first seed in which what really happened, not only a proof, shows that the rule is missing."""
     for seed in range(ablation.caught_within):
+        if has_bodies(seed) != ablation.bodies:
+            continue
         outcome = simulate(seed, ablation=ablation)
         if outcome.broken and not outcome.rule.startswith(("proofs.", "raised", "folds")):
             return outcome

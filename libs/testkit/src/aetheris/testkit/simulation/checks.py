@@ -11,7 +11,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, Settled, create_job
 from aetheris.protocol.messages.commands import ContentRecord, PartitionBarrier
-from aetheris.protocol.messages.event_values import Decision
+from aetheris.protocol.messages.event_values import Decision, Outcome
 from aetheris.protocol.messages.events import (
     TERMINAL,
     ApprovalDecided,
@@ -30,11 +30,12 @@ from aetheris.protocol.messages.events import (
     ToolInvocationStarted,
     WorkerEnded,
 )
-from aetheris.protocol.plan.graph import DuplicateScope, EffectClass, undo_id
+from aetheris.protocol.plan.graph import BODIES, DuplicateScope, EffectClass, undo_id
 from aetheris.protocol.plan.prompts import TURN
 from aetheris.protocol.planning.turns import took_nothing
 from aetheris.testkit.simulation.activated import ActivationWatch
 from aetheris.testkit.simulation.ballots import Ballots
+from aetheris.testkit.simulation.body_watch import BodyWatch
 from aetheris.testkit.simulation.external_system import ExternalCall, ExternalEffect, SimulatedExternalSystem
 from aetheris.testkit.simulation.forged_records import needs_signature
 from aetheris.testkit.simulation.frozen import FreezeWatch
@@ -65,11 +66,17 @@ class SimulationObserver:
     """Folds the log as it grows, and remembers where the facts lie that a call needs before it."""
 
     def __init__(
-        self, number_of: Callable[[str], int], records: SimRecords, activations: ActivationWatch, rules: RulesWatch
+        self,
+        number_of: Callable[[str], int],
+        records: SimRecords,
+        activations: ActivationWatch,
+        rules: RulesWatch,
+        bodies: BodyWatch,
     ) -> None:
         """`records`: a planner's, of all partitions; they judge what is read here, but for what was forged."""
         self.activations = activations
         self.rules = rules
+        self.bodies = bodies
         self.records = records
         self.void: dict[str, set[int]] = {}
         """By job: where lies what no writer of its kind has signed for it."""
@@ -112,6 +119,7 @@ class SimulationObserver:
         before = known.status if known is not None else None
         counts = apply(job, event, offset)
         self._questions.note(event, counts=counts)
+        self._note_bodies(job, event, offset, counts=counts)
         if counts:
             report = report_of(job, event, offset, before)
             if report is not None:
@@ -135,6 +143,9 @@ class SimulationObserver:
                 )
         if len([place for place in self._pauses.get(call.job_id, ()) if place < at]) % 2:
             raise Broken("nothing_starts_behind_a_pause", f"{call.invocation_id} of {call.node_id} at {at}")
+        strange = self.bodies.goes_out(self.jobs[call.job_id], call, at)
+        if strange is not None:
+            raise Broken("calls_are_of_the_body_in_charge", strange)
         frozen = self.freezes.broken(self.jobs[call.job_id], call, at, self._number_of(call.job_id))
         if frozen is not None:
             raise Broken("nothing_starts_behind_a_freeze", frozen)
@@ -163,6 +174,15 @@ class SimulationObserver:
             and self._said.get((call.job_id, *call.life))
             and self._started_at[call.invocation_id] < self.jobs[call.job_id].ended_workers[call.life]
         )
+
+    def _note_bodies(self, job: JobState, event: Event, offset: int, *, counts: bool) -> None:
+        strange = self.bodies.note(job, event, offset, counts=counts)
+        if strange is not None:
+            raise Broken("code_that_has_not_changed_goes_on", strange)
+        if counts and isinstance(event, ToolInvocationFinished) and event.outcome is not Outcome.RETRYABLE:
+            left = self.bodies.open_behind(job, event.node_id)
+            if left:
+                raise Broken("a_body_ends_behind_its_calls", f"{event.node_id} of {job.job_id}: {left} are under way")
 
     def _note(self, event: Event, offset: int) -> None:
         self._ballots.note(event, self.jobs[event.job_id].created.submitted_by)
@@ -310,9 +330,9 @@ def check_folds(observer: SimulationObserver, folds: Iterable[tuple[str, Mapping
                 raise Broken("folds_agree", f"{name} folds {job_id} otherwise")
 
 
-def check_proofs(logs: Iterable[SimLog], observer: SimulationObserver, external: SimulatedExternalSystem) -> None:
-    """The proofs over the final history find nothing but what really happened."""
-    histories: dict[str, list[RawRecord]] = {}
+def histories(logs: Iterable[SimLog], observer: SimulationObserver) -> dict[str, Sequence[RawRecord]]:
+    """By job: its records, as they would lie in Kafka."""
+    found: dict[str, list[RawRecord]] = {}
     for log, entry in ((one, entry) for one in logs for entry in one.topics[Topic.JOBS_EVENTS]):
         job_id, is_forged = entry.body.job_id, entry.record.offset in log.forged
         known = observer.jobs.get(job_id)
@@ -324,9 +344,13 @@ def check_proofs(logs: Iterable[SimLog], observer: SimulationObserver, external:
             continue  # a made-up job has no history; what seals say no key of the run has signed
         record = log.written(entry)
         raw = RawRecord(record.offset, record.key, record.headers, record.value)
-        histories.setdefault(job_id, []).append(raw)
-    for job_id, held in histories.items():
-        records = since_birth(held, {installation()})
+        found.setdefault(job_id, []).append(raw)
+    return {job_id: since_birth(held, {installation()}) for job_id, held in found.items()}
+
+
+def check_proofs(logs: Iterable[SimLog], observer: SimulationObserver, external: SimulatedExternalSystem) -> None:
+    """The proofs over the final history find nothing but what really happened."""
+    for job_id, records in histories(logs, observer).items():
         report = verify(records)
         _check_report(observer.jobs[job_id], report, external)
         late = [one.offset for one in report.notes if one.rule == "activation_decreases"]
@@ -402,8 +426,8 @@ def _check_strays(job: JobState, state: KeyState, never_begun: NeverBegun) -> No
 def _check_settleable(job: JobState, state: KeyState, max_tries: int) -> None:
     """Nothing is left to a human that could be found out without him: whose tries can act no more is asked about."""
     entry = job.entry(state.node_id)
-    if state.status is not KeyStatus.PARKED or entry is None:
-        return
+    if state.status is not KeyStatus.PARKED or entry is None or entry.node.kind in BODIES:
+        return  # what a body's code will do nobody can ask
     most = entry.node.retry.max_attempts if entry.node.retry is not None else max_tries
     if state.attempt_count >= most:
         return
@@ -444,6 +468,8 @@ def _check_nothing_lost(job: JobState, external: SimulatedExternalSystem) -> Non
         if job.created.goal is not None and took_nothing(job, node_id):
             if external.of_node(job.job_id, node_id):
                 raise Broken("a_model_is_told_what_is_so", f"{job.job_id}: {node_id} took effect after all")
+        elif entry is not None and entry.call is not None and not _succeeded(job, node_id):
+            continue  # its body has gone on without it
         elif not pure and not external.of_node(job.job_id, node_id):
             raise Broken("no_call_lost", f"{job.job_id} is completed, but {node_id} never took effect")
 

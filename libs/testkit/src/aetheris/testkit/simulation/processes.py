@@ -109,7 +109,7 @@ class Processes:
     def start_executor(self, worker_id: str, partitions: Sequence[SimulationSurroundings] | None = None) -> None:
         """An executor that takes partitions over, all or one; its incarnation proves that the one before has ended."""
         self._down = [action for action in self._down if action.name != f"{worker_id} starts"]
-        worker, memory = self._announce(worker_id), ProcessMemory()
+        worker, memory = self._announce(worker_id), ProcessMemory(edit=self.around.deployed[-1])
         for part in self._some() if partitions is None else partitions:
             self._give(part, worker, memory)
 

@@ -1,7 +1,7 @@
 """One run: a seed, its jobs, its faults, and what came of it (docs/simulation.md)."""
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +23,7 @@ from aetheris.runtime.keys.records import UNSIGNED
 from aetheris.testkit.simulation.ablations import NONE, Ablation, Replace, replaced
 from aetheris.testkit.simulation.actors.administrator import Administrator
 from aetheris.testkit.simulation.actors.human import Human
+from aetheris.testkit.simulation.body_watch import BodyWatch
 from aetheris.testkit.simulation.checks import (
     Broken,
     Rest,
@@ -34,7 +35,9 @@ from aetheris.testkit.simulation.checks import (
     check_proofs,
 )
 from aetheris.testkit.simulation.external_system import EARLY, RAISES, ExternalCall, SimulatedExternalSystem
-from aetheris.testkit.simulation.faults import SimulatedFaults
+from aetheris.testkit.simulation.faults import BODIES as FLOW_FAULTS
+from aetheris.testkit.simulation.faults import EDITS_OF_CODE, SimulatedFaults
+from aetheris.testkit.simulation.flows import AS_IT_WAS
 from aetheris.testkit.simulation.installation import SimRecords, keys_of
 from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.outcome import RunOutcome
@@ -42,7 +45,7 @@ from aetheris.testkit.simulation.processes import Processes
 from aetheris.testkit.simulation.quarantines import may_hold
 from aetheris.testkit.simulation.relayer import lay_again
 from aetheris.testkit.simulation.restarts import check_restarts
-from aetheris.testkit.simulation.scenario import ASKING, TTL_S, Lasting, draw_scenario
+from aetheris.testkit.simulation.scenario import ASKING, TTL_S, Lasting, draw_flows, draw_scenario
 from aetheris.testkit.simulation.stores import SimRedis
 from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulationSurroundings
 from aetheris.testkit.simulation.tape import Tape
@@ -77,6 +80,14 @@ class JobsOutcome(RunOutcome):
     tape: tuple[int, ...]
 
 
+BODIES = (9, 14, 19)
+"""Of `ACTIVATED` seeds, those that leave one of these have workflows."""
+_WORDS: Mapping[str, Replace] = {
+    "aetheris.tool_executor.core.tries.FIRST_CALLS": lambda _: 5,
+    "aetheris.tool_executor.core.tries.MAX_CHILDREN": lambda _: 60,
+}
+"""A first body can plan so few calls, a later one so many."""
+
 _REACH: tuple[str, ...] = ("aetheris.protocol.fold.births.REACH", "aetheris.proofs.authorship.REACH")
 
 
@@ -98,13 +109,14 @@ class SimulationRun:
         rooted: bool = False,
         activates: bool = False,
         orders_rules: bool = False,
+        bodies: bool = False,
         longest: int = LONGEST,
         compared: bool = True,
     ) -> None:
         """`rooted`: the installation has a root, and its services sign; `forger`: somebody writes what he likes, and
         reports of tries alone where nobody signs; `activates`: somebody activates policies;
         `grants`: he forges grants, and humans are asked about more;
-        `orders_rules`: somebody orders later rules;
+        `orders_rules`: somebody orders later rules; `bodies`: the jobs are workflows;
         `compared`: whether folds are, before all has come to rest.
         """
         self.steps = 0
@@ -114,7 +126,7 @@ class SimulationRun:
         self.tape = tape
         self.external = SimulatedExternalSystem()
         log = SimLog(tape, partial(self._landed, 0), codec=codec)
-        scenario = draw_scenario(tape)
+        scenario = draw_flows(tape) if bodies else draw_scenario(tape)
         self._grants = grants
         if grants:
             scenario = replace(scenario, policy=ASKING[scenario.policy.hash])
@@ -123,7 +135,10 @@ class SimulationRun:
             tape, scenario, log, redis, self.external, self._sent, gate, locks, rooted=rooted, activates=activates
         )
         records = SimRecords(keys_of(Party.PLANNER)) if rooted else SimRecords()
-        self.observer = SimulationObserver(scenario.number_of, records, self.around.activations, self.around.rules)
+        watch = BodyWatch(self.around.asked, self.around.deployed)
+        self.observer = SimulationObserver(
+            scenario.number_of, records, self.around.activations, self.around.rules, watch
+        )
         others = [self._beside(number, codec=codec) for number in range(1, scenario.partitions)]
         self.parts = (self.around, *others)
         self.processes = Processes(self.parts)
@@ -137,6 +152,8 @@ class SimulationRun:
         )
         self.administrator = Administrator(self.parts, LATER_RULES if orders_rules else 0)
         self.faults = SimulatedFaults(self.parts, self.processes, self.human, self.observer, self._pass_time)
+        if bodies:
+            self.faults.kinds = (*FLOW_FAULTS, *(EDITS_OF_CODE if tape.chance(0.5) else ()))
         if activates:
             self.faults.more = OFTEN * self.administrator.faults(self.faults.ledger_becomes_zombie)
 
@@ -172,7 +189,7 @@ class SimulationRun:
             return frozenset(range(1, 2 + LATER_RULES))
 
         functions: dict[str, Replace] = dict.fromkeys(_REACH, reach) | dict.fromkeys(_KNOWN, known)
-        return replaced(functions)
+        return replaced({**functions, **_WORDS})
 
     def _go(self) -> None:
         self.processes.start_all()
@@ -192,7 +209,20 @@ class SimulationRun:
         check_listed(self.observer.jobs, self.around.index)
         check_lines((entry.body for entry in self.around.log.topics[Topic.LEDGER_CONTENTS]), self.observer.jobs)
         self._check_folds()
+        self._check_replays()
         check_proofs((part.log for part in self.parts), self.observer, self.external)
+
+    def _check_replays(self) -> None:
+        for job in self.observer.jobs.values():
+            lies_there = self.parts[self.around.scenario.number_of(job.job_id)].log
+            entries = [
+                one
+                for one in lies_there.topics[Topic.JOBS_EVENTS][job.creation_offset :]
+                if one.body.job_id == job.job_id and one.record.offset not in lies_there.forged
+            ]
+            strange = self.observer.bodies.check_replay(job, entries)
+            if strange is not None:
+                raise Broken("a_replay_makes_the_same_calls", strange)
 
     def _rest(self) -> Rest:
         scenario, lasting = self.around.scenario, self.around.lasting
@@ -236,11 +266,20 @@ class SimulationRun:
         self.around.redis.up = True
         self.around.fates.clear()
         self.around.broken.clear()
+        if self.around.deployed[-1] != AS_IT_WAS:
+            self._roll_back()
         self.processes.heal()
         rests_from_s = self.around.now_s
         while self.step(0.0) or not self._at_rest():
             if self.around.now_s > rests_from_s + LONGEST_REST_S:
                 return
+
+    def _roll_back(self) -> None:
+        """The code that was there first is there again, everywhere."""
+        self.around.deployed.append(AS_IT_WAS)
+        for executor in tuple(self.processes.executors):
+            if executor in self.processes.executors:
+                self.processes.end(executor)
 
     def _at_rest(self) -> bool:
         """Nothing can be done now, nothing is due, and no human has anything left to say: else time goes on."""
@@ -408,6 +447,7 @@ def simulate(
     codec = seed % WRITTEN_OUT == 0
     tape = Tape(seed) if recorded is None else Tape(recorded=recorded)
     forger, rooted, activates = seed % FORGED in FORGES, seed % FORGED in SIGNS, seed % ACTIVATED == ACTIVATES
+    bodies = seed % ACTIVATED in BODIES
     run = SimulationRun(
         tape,
         gate=ablation.gate,
@@ -417,6 +457,7 @@ def simulate(
         rooted=rooted,
         activates=activates,
         orders_rules=seed % ACTIVATED == ORDERS_RULES,
+        bodies=bodies,
         longest=longest,
         compared=ablation.compared,
     )
@@ -425,7 +466,8 @@ def simulate(
     try:
         with ablation.applied():
             run.go()
-            if seed % LOOKED_BACK == 0 or (activates and seed % PASSED_ON == ACTIVATES):
+            of_some = seed % PASSED_ON in (ACTIVATES, BODIES[0]) and (activates or bodies)
+            if seed % LOOKED_BACK == 0 or of_some:
                 logs, keys = (part.log for part in run.parts), keys_of() if rooted else UNSIGNED
                 last = run.processes.ledgers[-1]
                 with run.in_reach():

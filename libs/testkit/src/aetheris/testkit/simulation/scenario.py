@@ -1,6 +1,6 @@
 """What a seed's jobs look like: tools of every class, chains that make runs, the ledger's policy and limits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
@@ -13,6 +13,7 @@ from aetheris.protocol.plan.prompts import Limits as AgentLimits
 from aetheris.protocol.planning.policy import Policy, parse
 from aetheris.protocol.planning.schemas import graph_json
 from aetheris.testkit.simulation.external_system import SETTLES_S
+from aetheris.testkit.simulation.flows import FLOW, code, draw_script, flows
 from aetheris.testkit.simulation.tape import Tape
 
 TENANT = "acme"
@@ -65,9 +66,18 @@ _REGISTRY = {
     for scope, pins in _PINS.items()
 }
 
+FLOW_PIN: dict[str, Any] = {"version": "1", "schema_hash": "s", "effect_class": "pure"}
+_FLOW = RegistryEntry.model_validate(
+    {"name": FLOW, "schema": _ARGS, "kind": "workflow", "calls": tuple(TOOLS), "code_hash": "0" * 64, **FLOW_PIN}
+)
+FLOWS = flows(tuple(TOOLS))
+"""The workflows' code, by its edit."""
+CODES = {edit: code(edit) for edit in FLOWS}
+
 REVERSIBLE = ("put", "mail", "book", "read")
 NAMES = ("a", "b", "c", "d")
 WAITS = "w"
+WORKFLOW = "f"
 SIGNAL = "go"
 WAITING: tuple[dict[str, Any], ...] = (
     {"kind": "wait", "wait": {"key": SIGNAL}},
@@ -170,11 +180,11 @@ class Scenario:
     def called(self) -> tuple[str, ...]:
         """The tools that the plans name."""
         plans = (one.plan for one in self.submissions if one.plan is not None)
-        return tuple(dict.fromkeys(tool for plan in plans for tool in plan["tools"]))
+        return tuple(dict.fromkeys(tool for plan in plans for tool in plan["tools"] if tool != FLOW))
 
     def registered(self, name: str, version: str) -> RegistryEntry | None:
         """The registry's entry of a tool."""
-        entry = _REGISTRY[self.scope].get(name)
+        entry = _FLOW if name == FLOW else _REGISTRY[self.scope].get(name)
         return entry if entry is not None and entry.version == version else None
 
     def number_of(self, job_id: str) -> int:
@@ -197,6 +207,26 @@ def draw_scenario(tape: Tape) -> Scenario:
     lasting = tape.pick((None, None, None, None, None, None, *Lasting))
     partitions = tape.pick((1, 1, 2))
     return Scenario(partitions, (*submissions, *goals), policy, limits, humans_resolve, faults, lasting, scope)
+
+
+def draw_flows(tape: Tape) -> Scenario:
+    """The same, but that each job is a workflow, now and then behind a step, or before one."""
+    drawn = draw_scenario(tape)
+    submissions = tuple(_flow(tape, f"job-{number}", drawn.scope) for number in range(1 + tape.below(2)))
+    return replace(drawn, submissions=submissions)
+
+
+def _flow(tape: Tape, job_id: str, scope: DuplicateScope) -> Submit:
+    flow: dict[str, Any] = {"id": WORKFLOW, "kind": "workflow", "tool": FLOW}
+    flow["args"] = {"script": draw_script(tape, tuple(TOOLS), f"{job_id[-1]}s")}
+    nodes = [flow]
+    if tape.chance(0.2):
+        nodes.insert(0, _node(tape, "a", tape.pick(tuple(TOOLS)), None, alike=0))
+        flow["depends_on"] = ["a"]
+    if tape.chance(0.2):
+        nodes.append({"id": "b", "kind": "tool", "tool": "put", "args": {"for": "b"}, "depends_on": [WORKFLOW]})
+    plan = {"tools": {**_PINS[scope], FLOW: FLOW_PIN}, "nodes": nodes}
+    return _submit(job_id, plan, options=JobOptions(confirmation=tape.pick(CONFIRMATIONS)))
 
 
 def draw_answer(tape: Tape) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from aetheris.protocol.tables.rules_orders import RulesOrders
 from aetheris.runtime.keys.records import UNSIGNED
 from aetheris.testkit.simulation.activated import ActivationWatch
 from aetheris.testkit.simulation.external_system import CallFate, ExternalCall, SimulatedExternalSystem
+from aetheris.testkit.simulation.flows import AS_IT_WAS
 from aetheris.testkit.simulation.installation import SimRecords, keys_of
 from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.ordered_rules import RulesWatch
@@ -107,6 +108,10 @@ class SimulationSurroundings:
     """What is to become of the next calls, the last one first; the others go well."""
     broken: dict[str, CallFate] = field(default_factory=dict[str, CallFate])
     """What becomes of all calls of a tool."""
+    asked: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """By the name of a body: the calls that its code has asked for, in turn."""
+    deployed: list[str] = field(default_factory=lambda: [AS_IT_WAS])
+    """The edits of the workflows' code that executors were given; who starts has the last."""
 
     def __post_init__(self) -> None:
         self.activations = ActivationWatch(self.scenario.policy.hash)

@@ -2,6 +2,7 @@
 
 from aetheris.testkit.simulation.ablations.ablated_activations import ACTIVATIONS
 from aetheris.testkit.simulation.ablations.ablated_births import BIRTHS
+from aetheris.testkit.simulation.ablations.ablated_bodies import BODIES
 from aetheris.testkit.simulation.ablations.ablated_calls import CALLS
 from aetheris.testkit.simulation.ablations.ablated_doubts import DOUBTS
 from aetheris.testkit.simulation.ablations.ablated_people import PEOPLE
@@ -11,4 +12,4 @@ from aetheris.testkit.simulation.ablations.ablation import NONE, Ablation, Repla
 
 __all__ = ["ABLATIONS", "NONE", "Ablation", "Replace", "replaced"]
 
-ABLATIONS: tuple[Ablation, ...] = (*CALLS, *DOUBTS, *RESTARTS, *PEOPLE, *SIGNATURES, *BIRTHS, *ACTIVATIONS)
+ABLATIONS: tuple[Ablation, ...] = (*CALLS, *DOUBTS, *RESTARTS, *PEOPLE, *SIGNATURES, *BIRTHS, *ACTIVATIONS, *BODIES)

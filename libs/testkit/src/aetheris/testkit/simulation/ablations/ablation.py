@@ -24,6 +24,8 @@ class Ablation:
     locks: str = "inherited"
     compared: bool = True
     """Whether folds that differ end a run: where a forgery is believed they do before anything comes of it."""
+    bodies: bool = False
+    """Whether it concerns workflows, so that it is caught by seeds that have some."""
 
     @contextmanager
     def applied(self) -> Generator[None]:

@@ -18,11 +18,13 @@ from aetheris.protocol.plan.graph import EffectKind
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
+from aetheris.testkit.simulation.actors.bodies import SimulatedBodies
 from aetheris.testkit.simulation.actors.policy_lines import PolicyLines
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
 from aetheris.testkit.simulation.external_system import CallFate, ExternalCall, call_of
+from aetheris.testkit.simulation.flows import AS_IT_WAS
 from aetheris.testkit.simulation.log import Entry, WholeBatch
-from aetheris.testkit.simulation.scenario import Lasting, draw_answer
+from aetheris.testkit.simulation.scenario import CODES, FLOWS, Lasting, draw_answer
 from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulatedReader, SimulationSurroundings
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.grants import ReceivedGrant
@@ -78,6 +80,8 @@ class ProcessMemory:
     begun: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     """Job → what it has called."""
     unread_tries: UnreadTries = field(default_factory=UnreadTries)
+    edit: str = AS_IT_WAS
+    """Of the code of workflows that it has loaded."""
 
 
 class SimulatedExecutor:
@@ -114,8 +118,10 @@ class SimulatedExecutor:
             self.memory.unread_tries,
             freezes=self._freezes,
             activations=self._policy_lines.activations,
+            code_of=lambda _: CODES[self.memory.edit],
         )
         self.writer = around.log.writer(self.name)
+        self.bodies = SimulatedBodies(around, self.core, self.name, FLOWS[self.memory.edit], self._append_groups)
         self._ends = ends
         self.has_ended = False
         self.around = around
@@ -144,7 +150,7 @@ class SimulatedExecutor:
         if self.paused:
             return ()
         round_ = self._takes_a_round if not self.closed and self.reader.has_more else ()
-        return (*round_, *self._next_moves()) if self.running else round_
+        return (*round_, *self._next_moves(), *self.bodies.actions())
 
     def _next_moves(self) -> Iterable[ScheduledAction]:
         for running in self.running:
@@ -164,7 +170,7 @@ class SimulatedExecutor:
 
     def holds(self, key: str) -> bool:
         """Whether it renews the lease of a key."""
-        return not self.paused and any(running.invocation.started.idempotency_key == key for running in self.running)
+        return not self.paused and key in self.held_keys()
 
     def is_at(self, invocation_id: str) -> bool:
         """Whether a try is at work here."""
@@ -172,7 +178,7 @@ class SimulatedExecutor:
 
     def held_keys(self) -> list[str]:
         """The keys whose leases it renews."""
-        return [running.invocation.started.idempotency_key for running in self.running]
+        return [*(running.invocation.started.idempotency_key for running in self.running), *self.bodies.keys]
 
     def close(self, *, in_time: bool = True) -> None:
         """The partition is revoked: what was declared and will not run is reported so; what runs goes on.
@@ -181,6 +187,7 @@ class SimulatedExecutor:
         """
         self.closed, self.owner = True, False
         self.core.abandon()
+        self.bodies.close()
         if not in_time:
             for invocation in self.core.withdraw():
                 self._say(invocation, won=False)
@@ -190,7 +197,7 @@ class SimulatedExecutor:
     @property
     def idle(self) -> bool:
         """Whether it has nothing left to say."""
-        return not self.running and self.writer.unacknowledged == 0
+        return not self.running and not self.bodies.keys and self.writer.unacknowledged == 0
 
     def _refuses(self) -> bool:
         return not self.around.calm and self.around.tape.chance(0.03)
@@ -249,6 +256,7 @@ class SimulatedExecutor:
             return
         for reported in returned:
             self._clear(reported)
+        self.bodies.follow()
         self._report_strays()
         for entry in batch[Topic.TOOLS_GRANTS]:
             self.core.receive(ReceivedGrant(entry.body, entry.id, entry.record.offset))
@@ -307,6 +315,9 @@ class SimulatedExecutor:
     def _say(self, invocation: DeclaredInvocation, *, won: bool) -> None:
         if won and self.around.gate == "log":
             self.memory.begun.setdefault(invocation.started.job_id, set()).add(invocation.invocation_id)
+            if invocation.call_words is not None:
+                self.bodies.begin(invocation)
+                return
         waiting = self._verdicts.pop(invocation.invocation_id, None)
         if waiting is None:
             if won and self.around.gate == "log":
@@ -354,7 +365,9 @@ class SimulatedExecutor:
         following = self._following(running)
         if following is None:
             self.running.remove(running)
-            self._append([events])
+            outcome = running.outcome
+            if not (isinstance(outcome, Succeeded) and self.bodies.told(invocation, events, outcome)):
+                self._append([events])
             return
         self.core.claim(following)
         running.invocation, running.stage, running.call, running.events = following, Stage.VERDICT, None, ()
@@ -372,8 +385,11 @@ class SimulatedExecutor:
 
     def _append(self, parts: Sequence[Sequence[Event]], then: Callable[[], None] | None = None) -> None:
         """One group of what is said of one try, and perhaps of the next."""
-        bodies = tuple(_identified(event, reports.cause_of(events)) for events in parts for event in events)
-        self.writer.append([WholeBatch(Topic.JOBS_EVENTS, bodies)], then)
+        self.writer.append([_group(parts)], then)
+
+    def _append_groups(self, groups: Sequence[Sequence[Sequence[Event]]]) -> None:
+        """Several, one behind the other."""
+        self.writer.append([_group(parts) for parts in groups])
 
     def _commit(self) -> None:
         if not self.owner:
@@ -384,6 +400,11 @@ class SimulatedExecutor:
         mark = self._checkpoints.mark(needed, positions[Topic.JOBS_EVENTS])
         still_needed = {Topic.JOBS_EVENTS: mark, Topic.TOOLS_GRANTS: self.core.low_water()}
         self.around.group(ROLE).commit(positions, still_needed)
+
+
+def _group(parts: Sequence[Sequence[Event]]) -> WholeBatch:
+    bodies = tuple(_identified(event, reports.cause_of(events)) for events in parts for event in events)
+    return WholeBatch(Topic.JOBS_EVENTS, bodies)
 
 
 def _identified(event: Event, cause: Sequence[str]) -> tuple[str, Event]:

@@ -29,7 +29,7 @@ from aetheris.protocol.planning.approvals import request_id, resolvers
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.testkit.simulation.installation import SimRecords
 from aetheris.testkit.simulation.log import WholeBatch
-from aetheris.testkit.simulation.scenario import TENANT, Lasting
+from aetheris.testkit.simulation.scenario import CODES, TENANT, Lasting
 from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulationSurroundings
 
 Jobs = Mapping[str, JobState]
@@ -298,11 +298,12 @@ class Human:
         effect = self._around.external.found(started.external_key) if started is not None else None
         verdict: Literal["happened", "not_executed", "retry"] = "happened"
         if effect is None:
-            verdict = "retry" if self._around.tape.chance(0.5) else "not_executed"
+            verdict = "retry" if self._around.tape.chance(0.8 if _has_body(job, state) else 0.5) else "not_executed"
         if verdict == "retry":
             node = (job.job_id, state.node_id)
             self.retries[node] = self.retries.get(node, 0) + 1
-        self._around.say(f"    {by} says of {state.node_id}: {verdict}")
+        accepts = self._accepts(job, state) if verdict == "retry" else None
+        self._around.say(f"    {by} says of {state.node_id}: {verdict}{'' if accepts is None else ', as it is now'}")
         self._command(
             Resolve(
                 job_id=job.job_id,
@@ -313,10 +314,16 @@ class Human:
                 verdict=verdict,
                 evidence="looked",
                 result=effect.result if effect is not None else None,
+                accept_code=accepts,
                 as_of=self._as_of(job.job_id),
             ),
             counts=by not in ("ann", ROBOT),
         )
+
+    def _accepts(self, job: JobState, state: KeyState) -> str | None:
+        """Of a workflow that has parted from what is recorded: which code may go on, now and then."""
+        accepts = _has_body(job, state) and self._around.tape.chance(0.6)
+        return CODES[self._around.deployed[-1]].hash if accepts else None
 
     def _as_of(self, job_id: str) -> int:
         return self._parts[self._number(job_id)].log.end(Topic.JOBS_EVENTS) - 1
@@ -341,6 +348,10 @@ def principal(name: str) -> RecordedPrincipal:
     """Somebody who may do everything in his tenant, as far as his roles say."""
     kind = PrincipalKind.AGENT if name == ROBOT else PrincipalKind.PERSON
     return RecordedPrincipal(id=name, kind=kind, roles=tuple(Role), tenant=TENANT)
+
+
+def _has_body(job: JobState, state: KeyState) -> bool:
+    return job.bodies is not None and state.node_id in job.bodies.of
 
 
 def _needs_votes(state: KeyState) -> bool:
