@@ -110,6 +110,29 @@ def test_what_its_own_functions_said_stands_when_its_process_is_killed(rig: Rig)
     assert each_once(rig, f"{tag}-acted", f"{tag}-read")
 
 
+def test_a_frozen_workflow_begins_no_call_until_it_is_thawed(rig: Rig) -> None:
+    def order(path: str) -> None:
+        said = rig.system.api.post(path, json={"tool": "chain"}, headers=rig.system.approver, timeout=60)
+        assert said.status_code == 200, said.text
+
+    def started() -> int:
+        return len(rig.system.data_of(job, "tool_invocation_started"))
+
+    tag = fresh("frozen")
+    job = rig.system.submit(flow_node("w", "chain", tag=tag, steps=40, delay_s=0.2))
+    rig.external.wait_for(1, f"{tag}-2")
+    order("/freezes")
+    until(lambda: "tool chain is frozen by" in (rig.system.job(job)["why"] or ""), 60)
+    before = started()
+    other = fresh("other")
+    done(rig, rig.system.submit(flow_node("w", "wide", tag=other, calls=3)))
+    assert started() == before < 40
+    assert rig.external.count(f"{tag}-39") == 0
+    order("/freezes/end")
+    assert done(rig, job) == 40
+    assert each_once(rig, *(f"{tag}-{number}" for number in range(40)))
+
+
 def test_calls_at_once_are_made_once_each_and_equal_ones_as_often_as_the_code_says(rig: Rig) -> None:
     tag = fresh("wide")
     first = done(rig, rig.system.submit(flow_node("w", "wide", tag=tag, calls=20)))

@@ -16,6 +16,7 @@ from aetheris.proofs.records import RawRecord, read
 from aetheris.proofs.replay import look_up, scan
 from aetheris.proofs.validity import Validity
 from aetheris.protocol.base.child_ids import NOTHING_RECORDED
+from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.keys import args_hash
 from aetheris.protocol.fold.state import JobState, create_job
 from aetheris.protocol.messages import events as ev
@@ -255,6 +256,17 @@ DONE = [body("b1", code="old"), call("b1", ONE), first("b1", "t1", ONE), ended("
 NEXT = [reopened("b1"), body("b2", 2, code="new")]
 SECOND = first("b2", "t2", TWO)
 LET = [parked("b2"), accepted("b2", "new", named(ONE)), reopened("b2", by="human")]
+SAID = call("b2", TWO, said=asked(named(ONE)))
+
+
+def frozen(tool: str) -> ev.JobFrozen:
+    return ev.JobFrozen(job_id=JOB, scope=FreezeScope(tool=tool), number=1, by="ann", at="2026-01-01T00:00:00Z")
+
+
+def thawed(tool: str) -> ev.JobUnfrozen:
+    return ev.JobUnfrozen(job_id=JOB, scope=FreezeScope(tool=tool), number=1, by="ann", at="2026-01-01T00:00:00Z")
+
+
 WAIT = call("b2", tool=None, kind="wait", node="p.w", wait={"key": "go"}, said=asked(named(ONE)))
 PERSONAL = call(
     "b2",
@@ -276,6 +288,11 @@ THIRD = [call("b3", TWO), first("b3", "t3", TWO)]
         ([*DONE, *NEXT, call("b2", TWO, said=asked(named(ONE))).model_copy(update={"word": "0" * 64}), SECOND], False),
         ([*DONE, *NEXT, call("b2", TWO, said=asked(named(ONE)), after=[result_of("t1", {"n": 1})]), SECOND], True),
         ([*DONE, *NEXT, call("b2", TWO, said=asked(named(ONE)), after=[result_of("t1", {"n": 2})]), SECOND], False),
+        ([*DONE, *NEXT, SAID, frozen("flow"), SECOND], False),
+        ([*DONE, *NEXT, SAID, frozen("act"), SECOND], False),
+        ([*DONE, *NEXT, SAID, frozen("read"), SECOND], True),
+        ([*DONE, *NEXT, SAID, frozen("flow"), thawed("flow"), SECOND], True),
+        ([*DONE, *NEXT, frozen("flow"), SAID, thawed("flow"), SECOND], True),
         ([*DONE, *NEXT, WAIT, call("b2", TWO, said=None), SECOND], True),
         ([*DONE, *NEXT, PERSONAL, call("b2", TWO, said=None), SECOND], False),
         ([*DONE, *NEXT, *LET, body("b3", 3, code="new"), *THIRD], True),

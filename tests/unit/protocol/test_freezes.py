@@ -130,9 +130,9 @@ def test_an_answer_to_an_earlier_order_is_none() -> None:
 def test_what_is_ordered_holds_before_the_job_says_so() -> None:
     known = FreezeOrders()
     known.take(order(1, scope=FreezeScope(tool="act")))
-    assert is_frozen(fold(PLAN), "act", known)
-    assert not is_frozen(fold(PLAN), "other", known)
-    assert not is_frozen(fold(PLAN), None, known)
+    assert is_frozen(fold(PLAN), ("act",), known)
+    assert not is_frozen(fold(PLAN), ("other",), known)
+    assert not is_frozen(fold(PLAN), (None,), known)
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,11 @@ from aetheris.protocol.plan.graph import EffectKind
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.runtime.log.interface import LogUnreachable
 from aetheris.runtime.log.order_table import OrderTable
+from aetheris.sdk.workflows import WorkflowContext, workflow
 from aetheris.tool_executor.core.partition import Drop, Partition
 from aetheris.tool_executor.core.tries import Worker
 from aetheris.tool_executor.handlers import ExecutorHandler
+from tests.testkit.body_bench import BodyBench, do
 from tests.testkit.executor_bench import HandlerBench
 from tests.testkit.histories import TENANT, created, graph, planned
 from tests.unit.tool_executor.test_executor_core import CoreBench
@@ -178,3 +180,21 @@ class Asked:
         self.times += 1
         if self.times == 1:
             raise LogUnreachable("no answer")
+
+
+async def test_a_body_of_a_frozen_workflow_plans_and_begins_no_call(tmp_path: Path) -> None:
+    @workflow(name="flow", tools=[do])
+    async def flow(ctx: WorkflowContext) -> int:
+        return await ctx.call(do, n=await ctx.call(do, n=1) + 1)
+
+    bench = BodyBench(tmp_path, flow)
+    await bench.born()
+    bench.parts.freezes.orders.take(order(scope=FreezeScope(tool="do")))
+    await bench.until_still()
+    assert [one.node_id for one in bench.events() if isinstance(one, ToolInvocationStarted)] == ["p"]
+    bench = BodyBench(tmp_path, flow)
+    await bench.born()
+    await bench.grants()
+    bench.parts.freezes.orders.take(order(scope=FreezeScope(tool="flow")))
+    await bench.until_still()
+    assert [one.node_id for one in bench.events() if isinstance(one, ToolInvocationStarted)] == ["p"]

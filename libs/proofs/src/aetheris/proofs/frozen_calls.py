@@ -1,7 +1,7 @@
 """Whether a freeze keeps a call from starting, at a position of a job's history."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from aetheris.proofs.history import History
@@ -30,12 +30,17 @@ class FrozenCalls:
         """How many of those in force name a tool; None: any."""
         self._ended = False
 
-    def hold(self, tool: object, at: int) -> bool:
-        """Whether one keeps a tool's call from starting at a place, which is no lower than at the last question."""
+    def hold(self, tools: Iterable[object], at: int) -> bool:
+        """Whether one keeps a call from starting at a place, which is no lower than at the last question.
+
+        Args:
+            tools: its own, and the workflow whose body has planned it.
+        """
         while self._next is not None and self._next.at < at:
             self._take(self._next)
             self._next = next(self._ahead, None)
-        return not self._ended and (self._tools[None] > 0 or (isinstance(tool, str) and self._tools[tool] > 0))
+        named = any(isinstance(tool, str) and self._tools[tool] > 0 for tool in tools)
+        return not self._ended and (self._tools[None] > 0 or named)
 
     def _take(self, fact: Fact) -> None:
         if fact.type not in ("job_frozen", "job_unfrozen"):

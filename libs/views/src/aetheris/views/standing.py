@@ -5,7 +5,7 @@ from typing import Any
 
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.fold.revisions import unsure
-from aetheris.protocol.fold.start import frozen_by, is_stopped
+from aetheris.protocol.fold.start import frozen_by, is_stopped, tools_held
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import EffectClass, dependencies
@@ -92,7 +92,7 @@ def to_start(job: JobState) -> Iterator[tuple[str, str]]:
         node, found = entries[-1].node, _counting_key(job, entries[-1].node.id)
         if node.tool is None or node.id in job.finished or is_stopped(job, entries[-1]):
             continue
-        if frozen_by(job, node.tool) is not None:
+        if frozen_by(job, *tools_held(job, entries[-1])) is not None:
             continue
         untouched = found is None or (
             found[1].status in (KeyStatus.NONE, KeyStatus.REOPENED) and not found[1].is_asking

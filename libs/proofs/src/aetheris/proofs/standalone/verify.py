@@ -1060,6 +1060,11 @@ class Job:
         key = sha256(as_bytes(f"{plan.text('job_id')}\0{name}\0{uses}\0") + given).hex()
         return Planned(parent, plan.nonce, entry_hash(says), key, sha256(given).hex(), entry, weight)
 
+    def workflow_of(self, start: Record) -> Any:
+        """The workflow whose body has planned a call: where it is frozen, the call doesn't start either."""
+        planned = self.planned_calls.get(start.node)
+        return self.entry(planned.parent).says.get("tool") if planned else None
+
     def takes(self, node: str, planned: Planned, body: Body) -> bool:
         """What has begun stays; before, it is planned otherwise while no human has said yes to it."""
         known, waits = self.planned_calls.get(node), awaited(planned.entry.says)
@@ -1379,7 +1384,7 @@ class Job:
             and (call.decided is None or call.said_yes())
             and start.worker() not in self.workers_ended
             and not self.paused
-            and not any(tool in (None, entry.says.get("tool")) for _, _, tool in self.frozen)
+            and not any(tool in (None, entry.says.get("tool"), self.workflow_of(start)) for _, _, tool in self.frozen)
             and all(entry.undoes and not covers(stop, entry.since) for stop in self.by_type["job_stopping"])
             # no other key of its node may have taken effect, and what it builds on was settled as it says
             and all(other.outcome == "rejected" and other.sure for other in others)

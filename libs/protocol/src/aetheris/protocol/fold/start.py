@@ -31,7 +31,7 @@ def why_void(job: JobState, e: ev.ToolInvocationStarted, entry: PlanEntry | None
         return "its worker had ended"
     if is_held(job):
         return "the job is paused"
-    if job.frozen and entry is not None and frozen_by(job, entry.node.tool) is not None:
+    if job.frozen and entry is not None and frozen_by(job, *tools_held(job, entry)) is not None:
         return "it is frozen"
     if (e.invocation_id, e.token) in job.void_starts.get(e.idempotency_key, ()):
         return "it was void before, so nobody runs it"
@@ -75,11 +75,21 @@ def is_held(job: JobState) -> bool:
     return job.paused is not None
 
 
-def frozen_by(job: JobState, tool: str | None) -> ev.JobFrozen | None:
-    """The freeze that keeps a call of a tool, or of none, from starting; the first of several."""
+def frozen_by(job: JobState, *tools: str | None) -> ev.JobFrozen | None:
+    """The freeze that keeps a call of a tool, or of none, from starting; the first of several.
+
+    Args:
+        tools: as `tools_held` has them.
+    """
     if not job.frozen:
         return None
-    return next((freeze for freeze in job.frozen.values() if freeze.scope.tool in (None, tool)), None)
+    return next((freeze for freeze in job.frozen.values() if freeze.scope.tool in (None, *tools)), None)
+
+
+def tools_held(job: JobState, entry: PlanEntry) -> tuple[str | None, ...]:
+    """The tools whose freeze keeps a call from starting: its own, and the workflow whose body has planned it."""
+    of = job.entry(entry.call.parent) if entry.call is not None else None
+    return (entry.node.tool,) if of is None else (entry.node.tool, of.node.tool)
 
 
 def is_stopped(job: JobState, entry: PlanEntry) -> bool:

@@ -1,6 +1,6 @@
 """What has been ordered frozen, and who has answered, as the topic `freezes` says in its order (docs/freeze.md)."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from aetheris.protocol.base.freeze_scope import FreezeScope, ScopeNames, names_holding
 from aetheris.protocol.fold.start import frozen_by
@@ -58,8 +58,8 @@ class FreezeOrders(NumberedOrders[FreezeOrder, FreezeAnswer]):
         return (answer.number, answer.frozen) == (order.number, order.frozen)
 
 
-def is_frozen(job: JobState, tool: str | None, orders: FreezeOrders) -> bool:
-    """Whether a call of a tool, or of none, is held: the job carries a freeze of it, or one is ordered."""
-    if job.frozen and frozen_by(job, tool) is not None:
+def is_frozen(job: JobState, tools: Sequence[str | None], orders: FreezeOrders) -> bool:
+    """Whether a call is held: the job carries a freeze of one of the tools that hold it, or one is ordered."""
+    if job.frozen and frozen_by(job, *tools) is not None:
         return True
-    return next(orders.holding(job.created.tenant, job.created.submitted_by, (tool,)), None) is not None
+    return next(orders.holding(job.created.tenant, job.created.submitted_by, tools), None) is not None

@@ -18,7 +18,7 @@ from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.ids import derived, execution_id
 from aetheris.protocol.base.references import UnresolvedReference
 from aetheris.protocol.fold.bodies import has_open_calls
-from aetheris.protocol.fold.start import is_stopped
+from aetheris.protocol.fold.start import is_stopped, tools_held
 from aetheris.protocol.fold.state import IN_FLIGHT, JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ToolGrant
@@ -56,7 +56,7 @@ def adjudicate(
     entry = job.state.entry(node_id)
     if entry is None or is_closed(job.state, entry) or _is_known(job.state, node_id):
         return TimedDecision()
-    if job.state.paused is not None or is_frozen(job.state, entry.node.tool, context.freezes):
+    if job.state.paused is not None or is_frozen(job.state, tools_held(job.state, entry), context.freezes):
         return TimedDecision((), float("inf"))  # its end hurries it
     if not context.may_judge(job):
         return TimedDecision((), float("inf"))  # the next activation hurries it
@@ -132,7 +132,7 @@ def again(
         return TimedDecision((), float("inf"))  # the next activation hurries it
     if job_key.state.needs_yes and job_key.state.decision is None:
         return _ask_anew(job_key, context=context, facts=facts, now=now)
-    if job_key.job.paused is not None or is_frozen(job_key.job, _entry(job_key).node.tool, context.freezes):
+    if job_key.job.paused is not None or _is_frozen(job_key, context):
         return TimedDecision((), float("inf"))  # its end hurries it
     refused = None if job_key.state.unresolved else _refused_now(job_key, context, facts, again_s)
     if refused is not None:
@@ -408,11 +408,15 @@ def _run(job: JobState, nodes: tuple[str, ...], rule: Rule, context: DecisionCon
     return tuple(rules)
 
 
+def _is_frozen(job_key: JobKey, context: DecisionContext) -> bool:
+    return is_frozen(job_key.job, tools_held(job_key.job, _entry(job_key)), context.freezes)
+
+
 def _rule_to_follow(job: JobState, node_id: str, context: DecisionContext) -> str | None:
     entry = job.entry(node_id)
     if entry is None or entry.irreversible or entry.node.kind not in RUNNABLE or job.node_keys.get(node_id):
         return None
-    if is_frozen(job, entry.node.tool, context.freezes):
+    if is_frozen(job, tools_held(job, entry), context.freezes):
         return None
     return context.rules.plain(entry.node.tool_name)
 

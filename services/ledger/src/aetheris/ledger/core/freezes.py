@@ -3,7 +3,7 @@
 Nothing rests on who writes here: jobs carry the freeze, and a partition its barrier, in log order (docs/freeze.md).
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 
 from aetheris.ledger.core.decisions import Answered, Barrier, Decision, Emit, Now
 from aetheris.ledger.core.due_times import DueTimes
@@ -11,6 +11,7 @@ from aetheris.ledger.core.live_jobs import LiveJob, LiveJobs
 from aetheris.ledger.core.settlement import written
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.ids import execution_id
+from aetheris.protocol.fold.start import tools_held
 from aetheris.protocol.fold.state import JobState, KeyState, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ActingCall, FreezeAnswer, FreezeBarrier, FreezeOrder
@@ -195,11 +196,17 @@ class Freezes:
                 started = state.started
                 if started is None or not _may_act(state):
                     continue
-                if order.scope.holds(created.tenant, created.submitted_by, started.tool_name):
+                tools = _tools(job.state, started)
+                if any(order.scope.holds(created.tenant, created.submitted_by, one) for one in tools):
                     execution = execution_id(job_id, state.node_id, key)
                     yield ActingCall(
                         job_id=job_id, node_id=state.node_id, tool=started.tool_name, execution_id=execution
                     )
+
+
+def _tools(job: JobState, started: ev.ToolInvocationStarted) -> Sequence[str | None]:
+    entry = job.entry(started.node_id)
+    return (started.tool_name, *(tools_held(job, entry) if entry is not None else ()))
 
 
 def _may_act(state: KeyState) -> bool:

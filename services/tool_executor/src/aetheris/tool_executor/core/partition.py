@@ -270,7 +270,7 @@ class Partition:
         job = self._created(invocation)
         if job is None or not _in_charge(job, invocation):
             return "superseded before the call"
-        if not self._freezes.may_call(job, invocation.call.entry.node.tool):
+        if not self._freezes.may_call(job, invocation.call.entry):
             return "it is frozen"
         if not self._policies.lets(invocation.run.taken.grant.activation):
             return EARLIER_POLICY
@@ -331,7 +331,7 @@ class Partition:
         entry = job.entry(node_id)
         if job.terminal is not None or entry is None or is_stopped(job, entry):
             return Drop("the job is stopping, or has ended, or has no such node")
-        if not self._freezes.may_begin(job, entry.node.tool):
+        if not self._freezes.may_begin(job, entry):
             return Drop("it is frozen")  # it is granted again
         if not self._policies.lets(grant.activation):
             return Drop(EARLIER_POLICY)  # it is judged again
@@ -365,13 +365,13 @@ class Partition:
         entry = PlanEntry(job.revision, node, pins.get(node.tool or ""))
         if rule is None or entry.irreversible or job.node_keys.get(node.id) or job.paused is not None:
             return None
-        if not (self._freezes.may_begin(job, node.tool) and self._policies.lets(taken.grant.activation)):
-            return None
         try:
             call = call_with(job, entry, {})
         except (UnresolvedReference, InvalidArgs, InvalidName):
             return None
         entry.call = PlannedCall(body.parent, body.invocation_id, node, call.key, call.args_hash)
+        if not (self._freezes.may_begin(job, entry) and self._policies.lets(taken.grant.activation)):
+            return None
         if self._refuses(call) is not None:
             return None
         own = {"nodes": (node.id,), "rules": (rule,), "idempotency_key": call.key, "token": 1, "licence": None}

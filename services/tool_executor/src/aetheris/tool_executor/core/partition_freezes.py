@@ -1,7 +1,10 @@
 """What people have frozen, as far as an executor of a partition must keep to it (docs/freeze.md); pure."""
 
+from collections.abc import Sequence
+
 from aetheris.protocol.base.freeze_scope import ScopeNames, names_holding
-from aetheris.protocol.fold.state import JobState
+from aetheris.protocol.fold.start import tools_held
+from aetheris.protocol.fold.state import JobState, PlanEntry
 from aetheris.protocol.messages.commands import FreezeBarrier, FreezeOrder
 from aetheris.protocol.tables.freeze_orders import FreezeOrders, is_frozen
 
@@ -34,17 +37,18 @@ class PartitionFreezes:
         """Whether the order of a barrier was read."""
         return self._orders.has(barrier.order.scope, barrier.order.number)
 
-    def may_begin(self, job: JobState, tool: str | None) -> bool:
-        """Whether a call of a tool, or of none, may be declared."""
-        return self._holding(job, tool) is None and not is_frozen(job, tool, self._orders)
+    def may_begin(self, job: JobState, entry: PlanEntry) -> bool:
+        """Whether a call may be declared."""
+        tools = tools_held(job, entry)
+        return self._holding(job, tools) is None and not is_frozen(job, tools, self._orders)
 
-    def may_call(self, job: JobState, tool: str | None) -> bool:
+    def may_call(self, job: JobState, entry: PlanEntry) -> bool:
         """Whether one that was declared may be made: behind an order it may, behind its barrier it may not."""
-        return self._holding(job, tool) is None
+        return self._holding(job, tools_held(job, entry)) is None
 
-    def _holding(self, job: JobState, tool: str | None) -> FreezeOrder | None:
+    def _holding(self, job: JobState, tools: Sequence[str | None]) -> FreezeOrder | None:
         if not self._barred:
             return None
-        names = names_holding(job.created.tenant, job.created.submitted_by, (tool,))
+        names = names_holding(job.created.tenant, job.created.submitted_by, tools)
         barred = (self._barred[one] for one in names if one in self._barred)
         return next((one for one in barred if not self._orders.is_over(one)), None)
