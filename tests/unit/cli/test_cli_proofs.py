@@ -21,7 +21,7 @@ from aetheris.proofs import bundle_zip, call_proof
 from aetheris.proofs.call_proof import AskedCall
 from aetheris.proofs.evidence import judge
 from aetheris.sdk.client import JobPage
-from tests.testkit.evidence import KEY, OTHER_KEY, TRUSTED, bundle_of, inclusion, redacted_of, sealed, signer
+from tests.testkit.evidence import KEY, OTHER_KEY, TRUSTED, bundle_of, inclusion, redacted_of, sealed
 from tests.testkit.proof_histories import JOB, A, Log, clean
 from tests.testkit.refused import record_json
 from tests.testkit.ssh_keys import SshSigner
@@ -270,7 +270,7 @@ def part_of(kind: str, folder: Path) -> list[str]:
     if kind == "call":
         asked = AskedCall("re_1", ())
         judged = judge(records, TRUSTED, {}.__getitem__)
-        path.write_bytes(call_proof.make(records, judged, inclusion(records[-1].value), asked, sign=signer(KEY)))
+        path.write_bytes(call_proof.make(records, judged, inclusion(records[-1].value), asked))
     else:
         path.write_bytes(
             redacted_of(records, *(() if kind == "auditor" else (kind,)), audience=kind * (kind == "auditor"))
