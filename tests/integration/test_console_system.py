@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -139,17 +140,31 @@ def test_the_command_makes_a_link_and_says_no_token(system: System, console: Run
     assert said(console.url, token="nobody-s-token".ljust(40, "0")).returncode != 0
 
 
+def until_indexed(system: System, params: dict[str, str]) -> list[dict[str, Any]]:
+    """What a search finds, once the log is read for it."""
+    while (answer := system.api.get("/search", params=params)).status_code == 503:
+        assert answer.json()["error"]["code"] == "jobs_indexing", answer.text
+    assert answer.status_code == 200, answer.text
+    return answer.json()["jobs"]
+
+
 def test_a_job_is_found_by_its_labels_which_are_in_its_birth(
     system: System, console: RunningConsole, browser: Browser
 ) -> None:
-    labels = {"order": fresh("order"), "env": "test \u00e4"}
-    job = system.completed({"id": "look", "tool": "poke_pure", "args": {"tag": fresh("look")}}, labels=labels)
+    labels, tag = {"order": fresh("order"), "env": "test \u00e4"}, fresh("look")
+    job = system.completed({"id": "look", "tool": "poke_pure", "args": {"tag": tag}}, labels=labels)
     other = system.completed({"id": "look", "tool": "poke_pure", "args": {"tag": fresh("look")}})
     (born,) = system.data_of(job, "job_created")
     assert born["labels"] == labels
     wanted = {"label": f"order={labels['order']}"}
     assert [one["labels"] for one in system.api.get("/jobs", params=wanted).json()["jobs"]] == [labels]
     assert system.api.get("/jobs", params={"label": "order"}).status_code == 400
+    found = {"q": labels["order"], "argument": f"tag={tag}", "tool": "poke_pure"}
+    assert [one["job_id"] for one in until_indexed(system, found)] == [job]
+    eve = {"authorization": f"Bearer {token_of('eve')}"}
+    for asked in (found, {"q": tag}, {"job_id": job}, {"label": wanted["label"]}, {}):
+        answer = system.api.get("/search", params=asked, headers=eve)
+        assert job not in answer.text, "another tenant finds nothing of it, whatever it asks"
     page = console.signed_in(browser, "bob")
     page.goto(f"{console.url}/jobs")
     page.get_by_label("Label").fill(wanted["label"])

@@ -1,7 +1,7 @@
 """The gateway's composition root: everything is built here, in the order in which it depends on each other."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -32,6 +32,7 @@ from aetheris.gateway.intake import Intake
 from aetheris.gateway.job_histories import JobHistories
 from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.job_rows import JobRows
+from aetheris.gateway.job_search_index import JobSearchIndex
 from aetheris.gateway.limiter import Limiter, quotas_of
 from aetheris.gateway.logins import Logins
 from aetheris.gateway.opened_values import JobOpenings
@@ -59,8 +60,10 @@ from aetheris.http_server.internal import InternalKey
 from aetheris.http_server.served_tls import trusted
 from aetheris.http_server.server import HttpServer
 from aetheris.protocol.base.allowed_signers import AllowedSigners
+from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
+from aetheris.protocol.messages.commands import JobIndexEntry
 from aetheris.protocol.planning.policy import Policy
 from aetheris.protocol.planning.schemas import check_schema
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
@@ -166,6 +169,7 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
             for task in following:
                 task.cancel()
             await sources.effects.close()
+            await services.search.close()
             await sources.history.close()
 
 
@@ -250,6 +254,20 @@ def _sources(parts: Runtime, settings: GatewaySettings, keys: RecordKeys) -> _So
             patience_s=settings.request_s / 2,
             found_for_s=settings.effects_found_for_s,
         ),
+    )
+
+
+def _search(parts: Runtime, settings: GatewaySettings, sources: _Sources, reader: JobReader) -> JobSearchIndex:
+    async def records(entry: JobIndexEntry) -> Sequence[Record]:
+        row = await sources.rows.listed(entry.job_id)
+        return () if row is None else await reader.records(row, await reader.end(entry.job_id))
+
+    return JobSearchIndex(
+        parts.log,
+        records,
+        parts.clock,
+        patience_s=settings.request_s / 2,
+        listed_for_s=settings.shown_in_lists_s,
     )
 
 
@@ -343,6 +361,7 @@ def _services(
             hidden=hidden,
         ),
         histories=JobHistories(reads, sources.effects, parts.blobs, deadlines),
+        search=_search(parts, settings, sources, reader),
         verifier=verifier,
         workers=WorkerDirectory(
             sources.workers,

@@ -39,6 +39,7 @@ _WORKERS = Access((Role.READ, Role.OPERATE, Role.ADMINISTER))
 ROUTES: Mapping[str, Access] = {
     "POST /api/jobs": Access((Role.SUBMIT,)),
     "GET /api/jobs": Access((Role.READ, Role.READ_PAYLOADS, Role.ADMINISTER)),
+    "GET /api/search": Access((Role.READ, Role.READ_PAYLOADS)),
     "GET /api/jobs/{job_id}": _READ,
     "GET /api/jobs/{job_id}/events": _READ_PAYLOADS,
     "GET /api/jobs/{job_id}/contracts": _READ_PAYLOADS,

@@ -19,6 +19,7 @@ ACTIONS: Mapping[str, AccessAction] = {
     "GET /api/jobs/{job_id}/trace": AccessAction.READ,
     "GET /api/effects": AccessAction.READ,
     "GET /api/undo": AccessAction.READ,
+    "GET /api/search": AccessAction.READ,
     "GET /api/jobs/{job_id}/stream": AccessAction.EXPORT,
     "GET /api/jobs/{job_id}/evidence": AccessAction.EXPORT,
     "GET /api/jobs/{job_id}/openings": AccessAction.EXPORT,

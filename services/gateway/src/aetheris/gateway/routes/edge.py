@@ -25,6 +25,7 @@ from aetheris.gateway.human_requests import HumanRequests
 from aetheris.gateway.intake import Intake
 from aetheris.gateway.job_histories import JobHistories
 from aetheris.gateway.job_reader import JobReader
+from aetheris.gateway.job_search_index import JobSearchIndex
 from aetheris.gateway.limiter import Limiter
 from aetheris.gateway.logins import Logins
 from aetheris.gateway.opened_values import JobOpenings
@@ -62,6 +63,7 @@ class Services:
     reconciliation: Reconciliation
     human_requests: HumanRequests
     histories: JobHistories
+    search: JobSearchIndex
     verifier: VerifierProxy
     workers: WorkerDirectory
     tool_releases: ToolReleases

@@ -39,7 +39,7 @@ async def list_jobs(
     """Jobs, newest first; of an agent, with a label, from a time on; of another tenant, for who administers."""
     reach = in_tenant(caller, tenant)
     across(request, reach.tenant if reach.tenant != caller.tenant else None)
-    query = JobQuery(_listed(status), agent, time_of("since", since), _label(label))
+    query = JobQuery(listed_status(status), agent, time_of("since", since), label_of(label))
     page = await deps.reads.page(reach, query, cursor, number("limit", limit, 1, 200))
     return JSONResponse({"jobs": [row.summary() for row in page.rows], "cursor": page.cursor})
 
@@ -86,8 +86,8 @@ async def contracts(caller: Who, deps: RouteServices, job_id: str, level: str = 
     return JSONResponse({"contracts": await deps.reads.contracts(caller, job_id, Level(level))})
 
 
-def _label(text: str | None) -> tuple[str, str] | None:
-    """NAME=VALUE, as it is asked for."""
+def label_of(text: str | None) -> tuple[str, str] | None:
+    """NAME=VALUE, as it is asked for; raises BadRequest."""
     if text is None:
         return None
     name, _, value = text.partition("=")
@@ -96,8 +96,8 @@ def _label(text: str | None) -> tuple[str, str] | None:
     return name, value
 
 
-def _listed(status: str | None) -> str | None:
-    """A status that jobs are listed by; else an empty list would look like an answer."""
+def listed_status(status: str | None) -> str | None:
+    """A status that jobs are listed by, else an empty list would look like an answer; raises BadRequest."""
     if status is not None and status not in STATUSES:
         raise BadRequestProblem("bad_request", "status", f"must be one of {', '.join(STATUSES)}")
     return status
