@@ -104,6 +104,7 @@ class LineAuditor:
                 self.jobs[job.job_id] = job
             name = (record.header("ce_type") or b"").decode().split(".")[2]
             self.lines.take(record, name, job)
+            self.lines.read(record.offset)
 
     async def write(self, after_s: float = 6.0) -> None:
         self.lines.next_due_s()

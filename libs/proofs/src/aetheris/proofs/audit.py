@@ -19,6 +19,7 @@ from aetheris.proofs.replay import replay_proof
 from aetheris.proofs.sealed import SealCheck
 from aetheris.proofs.trust import TrustedKey
 from aetheris.proofs.validity import Validity
+from aetheris.proofs.writers import FOLLOWING
 
 _BRIEF = 100
 """Records; a report on so many takes less than handing it to a thread would disturb."""
@@ -38,12 +39,12 @@ class Audit:
         self._last_offset = -1
         self._hidden: set[str] = set()
 
-    def add(self, record: LoggedRecord) -> None:
-        """Take the next record of the job, in log order."""
+    def add(self, record: LoggedRecord) -> Fact:
+        """Take the next record of the job, in log order; what it says."""
         history, named = self.history, by_name(record.headers)
         fact, broken = read_named(record, named, len(history.facts))
         self.chain.add(record, named)
-        if not history.authors.is_proved(record, fact):
+        if fact.type not in FOLLOWING and not history.authors.is_proved(record, fact):
             fact.claims, fact.type = fact.type, ""
         if self._late is not None and not self._late.take(fact, history.authors):
             fact, broken = Fact(fact.at, fact.offset, fact.event_id, "", {}, fact.time), ()
@@ -58,6 +59,7 @@ class Audit:
             self._last_offset = record.offset
         else:
             self._violations.append(violation("out_of_order", fact, "its offset is not above the one before it"))
+        return fact
 
     @property
     def ended(self) -> bool:

@@ -48,7 +48,7 @@ class Authorship:
 
     def is_proved(self, record: LoggedRecord, fact: Fact) -> bool:
         """Whether it is by who may write it, as far as that is asked for; each record is asked about once."""
-        if fact.type in FOLLOWING:  # most are
+        if fact.type in FOLLOWING:
             return True
         if fact.type == "job_created":
             return self._is_created(record, fact)

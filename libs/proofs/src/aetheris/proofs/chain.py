@@ -32,7 +32,10 @@ class ChainHead:
 
     def update(self, record: LoggedRecord) -> bytes:
         """Append a record; the new root, 32 bytes."""
-        self.root = _linked(self.root, by_name(record.headers), record.value)
+        named = by_name(record.headers)
+        name, event_id = _kept(named.get("ce_type"), named.get("ce_source"))[0], named.get("ce_id", b"")
+        linked = (self.root, b"\n", event_id, name, b2a_base64(record.value, newline=False))
+        self.root = sha256(b"".join(linked)).digest()
         self.count += 1
         return self.root
 
@@ -54,11 +57,18 @@ class EventChain:
 
     def add(self, record: LoggedRecord, named: Mapping[str, bytes] | None = None) -> None:
         """Append a record; `named`: its headers by name, where they are known."""
-        named = by_name(record.headers) if named is None else named
-        roots, value = self._roots, record.value
-        roots.append(_linked(roots[-1] if roots else b"", named, value))
+        named, value, roots = by_name(record.headers) if named is None else named, record.value, self._roots
+        event_id, kind, time, source = map(named.get, COVERED)
+        name, kept_kind, kept_source = _kept(kind, source)
+        linked = (roots[-1] if roots else b"", b"\n", event_id or b"", name, b2a_base64(value, newline=False))
+        roots.append(sha256(b"".join(linked)).digest())
         is_plain = len(named) == len(record.headers)
-        self._leaves.append(leaf_of(named, sha256(value).digest()) if is_plain else record_leaf(record))
+        if not is_plain or event_id is None or time is None or len(event_id) > _SHORT or len(time) > _SHORT:
+            self._leaves.append(record_leaf(record))
+            return
+        sizes, value_hash = _SIZES, sha256(value).digest()  # nearly every one, so without a call
+        said = (b"\0", sizes[len(event_id)], event_id, kept_kind, sizes[len(time)], time, kept_source, value_hash)
+        self._leaves.append(sha256(b"".join(said)).digest())
 
     @property
     def leaves(self) -> Sequence[bytes]:
@@ -112,15 +122,8 @@ def record_leaf(record: LoggedRecord) -> bytes:
 
 def leaf_of(headers: Mapping[str, bytes], value_hash: bytes) -> bytes:
     """The leaf of a record that has each of its headers once, from them and the SHA-256 of its value."""
-    get = headers.get
-    event_id, time = get("ce_id"), get("ce_time")
-    kind, source = _kept(get("ce_type"), get("ce_source"))
-    if event_id is None or time is None or len(event_id) > _SHORT or len(time) > _SHORT:
-        parts = (b"\0", _prefixed(event_id), kind, _prefixed(time), source, value_hash)
-    else:  # of each record, so without a call for each
-        sizes = _SIZES
-        parts = (b"\0", sizes[len(event_id)], event_id, kind, sizes[len(time)], time, source, value_hash)
-    return sha256(b"".join(parts)).digest()
+    said = b"".join([_prefixed(headers.get(name)) for name in COVERED])
+    return sha256(b"\0%b\0\0\0\x20%b" % (said, value_hash)).digest()
 
 
 def event_chain_root(records: Iterable[RawRecord]) -> str:
@@ -136,23 +139,11 @@ def event_tree_root(records: Iterable[RawRecord]) -> str:
     return tree_root([record_leaf(record) for record in records]).hex()
 
 
-def _linked(root: bytes, named: Mapping[str, bytes], value: bytes) -> bytes:
-    """The root of version 1 that follows another."""
-    name, event_id = _name(named.get("ce_type", b"")), named.get("ce_id", b"")
-    return sha256(b"".join((root, b"\n", event_id, name, b2a_base64(value, newline=False)))).digest()
-
-
-@lru_cache(maxsize=256)
-def _name(ce_type: bytes) -> bytes:
-    """A type between what stands before and behind it in a link; there are few."""
-    return b" %b " % event_type(ce_type)
-
-
 def _prefixed(header: bytes | None) -> bytes:
     return _ABSENT if header is None else _length(len(header)) + header
 
 
 @lru_cache(maxsize=1024)
-def _kept(kind: bytes | None, source: bytes | None) -> tuple[bytes, bytes]:
-    """What a leaf says of ce_type, and of ce_source and what stands behind it: there are few pairs."""
-    return _prefixed(kind), _prefixed(source) + b"\0\0\0\x20"
+def _kept(kind: bytes | None, source: bytes | None) -> tuple[bytes, bytes, bytes]:
+    """The type in a link; what a leaf says of ce_type, and of ce_source and what stands behind it: of few pairs."""
+    return b" %b " % event_type(kind or b""), _prefixed(kind), _prefixed(source) + b"\0\0\0\x20"

@@ -129,8 +129,10 @@ def _lasting(result: object, pinned: Body) -> object:
         return result
     listed = pinned.get("volatile")
     names = cast("list[Any]", listed) if isinstance(listed, list) else []
-    volatile = {"external_id", *map(str, names)}
     whole = cast("dict[str, Any]", result)
+    if not names and "external_id" not in whole:
+        return whole
+    volatile = {"external_id", *map(str, names)}
     return whole if volatile.isdisjoint(whole) else {name: whole[name] for name in whole.keys() - volatile}
 
 

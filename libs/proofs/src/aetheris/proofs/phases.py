@@ -67,7 +67,7 @@ class Settlement:
 
 def is_number(value: object, expected: int) -> bool:
     """Exactly that integer; true is no 1."""
-    return not isinstance(value, bool) and isinstance(value, int) and value == expected
+    return type(value) is int and value == expected
 
 
 def pause_steps(pauses: Iterable[Fact]) -> list[tuple[int, bool]]:

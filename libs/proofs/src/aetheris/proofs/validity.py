@@ -114,8 +114,10 @@ class Validity:
 
     def settlement(self, key: str, at: int) -> Settlement | None:
         """The first record before a position that settles a key."""
-        found = self._settlements.get(key) or self._find_settlement(key, at)
-        return found if found is not None and found.fact.at < at else None
+        found = self._settlements.get(key)
+        if found is None:
+            return self._find_settlement(key, at)
+        return found if found.fact.at < at else None
 
     def final(self, key: str) -> Settlement | None:
         """What a key is settled as in the whole history."""
@@ -174,8 +176,7 @@ class Validity:
         planned = Planned(revision, plans.node(start.node, revision), plans.tool_of(start.node, revision))
         self._planned[start.at] = planned
         irreversible = planned.irreversible
-        reasons = tuple(self._broken(start, planned))
-        self.reasons[start.at] = reasons
+        reasons = self.reasons[start.at] = tuple(self._broken(start, planned))
         if reasons:
             self._void.add(_invocation(start))
             return
@@ -281,7 +282,9 @@ class Validity:
 
     def _find_settlement(self, key: str, at: int) -> Settlement | None:
         """Candidates before `at`, each judged once: what it depends on lies before it and doesn't change."""
-        candidates = self.history.closings.get(key, ())
+        candidates = self.history.closings.get(key)
+        if not candidates or candidates[0].at >= at:
+            return None
         for index in range(self._refuted.get(key, 0), len(candidates)):
             if candidates[index].at >= at:
                 return None
@@ -424,8 +427,7 @@ class Validity:
         started = self._keys_of_node.get(start.node)
         if not started:
             return False
-        others = [key for key in started if key != start.key]
-        return any(self._blocks_node(key, start.at) for key in others)
+        return any(self._blocks_node(key, start.at) for key in started if key != start.key)
 
     def _blocks_node(self, key: str, at: int) -> bool:
         settled = self.settlement(key, at)

@@ -22,10 +22,12 @@ from aetheris.protocol.messages.events import (
     Event,
     InvocationInDoubt,
     InvocationParked,
+    JobCreated,
     JobSealed,
     ToolInvocationFinished,
     ViolationFound,
 )
+from aetheris.protocol.messages.submission_numbers import SubmissionAnswered
 from aetheris.protocol.tables.rules_orders import PartitionRules, RulesOrders
 from aetheris.runtime.base.fresh_ids import fresh_salt
 from aetheris.runtime.blobs.store import BlobError, BlobsUnreachable
@@ -60,6 +62,10 @@ _COUNTED: Mapping[str, Metric] = {
     ConfirmationFailed.event_type: Metric.UNCONFIRMED,
 }
 """What is seldom, and worth a count: event_type → its metric."""
+
+_HEARD = frozenset({_FINISHED, *_COUNTED})
+_OF_LINES = frozenset({JobCreated.event_type, SubmissionAnswered.type_name, _PARKED})
+"""What lines of the log of seals come of."""
 
 AGAIN_S = 1.0
 """After which a stream or a large result that could not be read is read again."""
@@ -142,6 +148,8 @@ class VerifierPartition(PartitionHandler):
         """Audit history."""
         for record in records:
             self._evolve(record, _event_type(record))
+        if records:
+            self._lines.read(records[-1].offset)
 
     async def learn(self) -> None:
         """What lies below what is read here: under which rules jobs are created, which answers the log of seals has."""
@@ -171,9 +179,12 @@ class VerifierPartition(PartitionHandler):
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
         """Audit, then seal what has ended."""
-        await orders_read(batch.get(Topic.JOBS_EVENTS, ()), self._deps.rules)
-        for record in batch.get(Topic.JOBS_EVENTS, ()):
+        records = batch.get(Topic.JOBS_EVENTS, ())
+        await orders_read(records, self._deps.rules)
+        for record in records:
             self._audit(record)
+        if records:
+            self._lines.read(records[-1].offset)
         self._look()
         await self._seal()
         await self._write_lines()
@@ -202,7 +213,7 @@ class VerifierPartition(PartitionHandler):
             self._check(record)
         name = _name_in(ce_type)
         job = self._evolve(record, name)
-        if job is not None and (job.needs_upgrade or job.audit.last.claims):
+        if name not in _HEARD or (job is not None and (job.needs_upgrade or job.audit.last.claims)):
             return
         if name in _COUNTED:
             self._deps.runtime.metrics.count(_COUNTED[name], traceparent=record.header("traceparent"))
@@ -213,7 +224,8 @@ class VerifierPartition(PartitionHandler):
         if name == _BARRIER and isinstance(barrier := self._messages.barrier(record), RulesBarrier):
             self._rules.passed(barrier, record.offset)
         job = self._core.evolve(record, name)
-        self._take_line(record, name, job)
+        if name in _OF_LINES:
+            self._take_line(record, name, job)
         return job
 
     def _take_line(self, record: Record, name: str, job: AuditedJob | None) -> None:

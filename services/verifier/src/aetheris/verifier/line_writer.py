@@ -111,12 +111,15 @@ class LogLines:
         self._open = OpenJobs(every_s)
         self._due_s: float | None = None
 
+    def read(self, offset: int) -> None:
+        """All was read up to here, and `take` was given of it what lines come of."""
+        self._answers.read(offset)
+
     def take(self, record: Record, name: str, born: AuditedJob | None, *, is_unjudged: bool = False) -> None:
-        """The next record of the partition; `born` where it counts as the birth of this job.
+        """The next birth, or answer, of the partition; `born` where it counts as the birth of this job.
 
         `is_unjudged`: it may be a birth, which nobody here can tell.
         """
-        self._answers.read(record.offset)
         if is_unjudged:
             self._answers.could_not_judge(record.offset)
         elif born is not None and name == _BORN:

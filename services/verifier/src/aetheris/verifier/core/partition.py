@@ -5,10 +5,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from msgspec.structs import asdict
+
 from aetheris.proofs import Audit, ProofReport, RawRecord, Violation
 from aetheris.proofs.amendments import is_late_fact
 from aetheris.proofs.due_amendments import DueAmendment
 from aetheris.proofs.log_lines import receipt_hash
+from aetheris.proofs.records import Fact
 from aetheris.proofs.seals import seal_payload
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.sealed import REACH, SealedNames
@@ -161,9 +164,10 @@ class Partition:
             if created is not None and created.installation and not self._births.lies_where_written(record, created):
                 return None
             job = self.jobs[job_id] = AuditedJob(job_id, record.offset, *_asked(created))
-        if not self._is_added(job, record):
+        last = self._added(job, record)
+        if last is None:
             return job
-        last, history = job.audit.last, job.audit.history
+        history = job.audit.history
         if last.claims or not last.body:
             event_type = ""  # it says nothing
         if last.at == 0 and (self._is_void(job) or not self._takes(job)):
@@ -190,7 +194,8 @@ class Partition:
 
     def _note_told(self, job: AuditedJob, record: Record) -> None:
         """Behind the seal of a job that is yet to be judged it is told what is wrong with it: by us, a life ago."""
-        if self._is_added(job, record) and not job.audit.last.claims:
+        fact = self._added(job, record)
+        if fact is not None and not fact.claims:
             job.looks_odd(ViolationFound.event_type)
 
     def begin(self, since: int, live: Collection[tuple[str, int]] = ()) -> None:
@@ -213,16 +218,14 @@ class Partition:
         as_of = job.audit.last.body.get("as_of")
         return self._births.takes(job.job_id, job.creation_offset, as_of if isinstance(as_of, int) else None)
 
-    def _is_added(self, job: AuditedJob, record: Record) -> bool:
-        """Whether the audit took it; a job that stands still takes nothing more."""
+    def _added(self, job: AuditedJob, record: Record) -> Fact | None:
+        """What it says, as the audit took it; a job that stands still takes nothing more."""
         if job.needs_upgrade:
-            return False
+            return None
         try:
-            job.audit.add(record)
+            return job.audit.add(record)
         except Exception as error:  # noqa: BLE001 - it concerns this job alone
-            self.stand_still(job, error)
-            return False
-        return True
+            return self.stand_still(job, error)
 
     def stand_still(self, job: AuditedJob, error: Exception) -> None:
         """Judge it no more: it waits, unsealed, for a version that can."""
@@ -313,5 +316,5 @@ def _asked(created: JobCreated | None) -> tuple[str, bool | None, str | None]:
         return "", None, None
     number, receipt = created.receipt, None
     if number is not None:
-        receipt = receipt_hash(created.job_id, created.tenant, created.request_hash, number.model_dump())
+        receipt = receipt_hash(created.job_id, created.tenant, created.request_hash, asdict(number))
     return created.tenant, None if created.options is None else created.options.trace, receipt

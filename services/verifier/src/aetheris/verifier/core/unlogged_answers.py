@@ -37,9 +37,8 @@ class Answers:
         self._next = 0
 
     def read(self, offset: int) -> None:
-        """A record was read, whatever it is."""
-        if offset >= self._next:  # of each record, so without a call
-            self._next = offset + 1
+        """All was read up to here, whatever it is."""
+        self._next = max(self._next, offset + 1)
 
     def add(self, offset: int, receipt: str, answer: SubmissionAnswer) -> None:
         """A birth, or a planner's word, that counts; `receipt` is its hash."""
