@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +28,7 @@ from aetheris.protocol.messages.events import Event
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.keys.files import certified, load_key, load_service_key, make_installation, revoked
 from aetheris.runtime.keys.records import UNSIGNED, BirthPlace, RecordKeys, RecordSigner
-from aetheris.runtime.keys.signing import CertificateEnded, Signer, SigningKeyRevoked
+from aetheris.runtime.keys.signing import CertificateEnded, LoadedKey, Signer, SigningKeyRevoked
 
 FIRST = BirthPlace(0, -1)
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -479,3 +480,12 @@ def test_the_table_of_types_is_that_of_records() -> None:
             ]
             rules = [rule_of(name, **one) for one in cases]
             assert any(one and (one.writer, one.known_by) == (party, KnownBy.SIGNATURE) for one in rules), name
+
+
+@pytest.mark.parametrize("message", [b"", b"x", bytes(range(256)) * 40])
+def test_a_loaded_key_signs_as_openssl_does_and_shows_nothing(message: bytes) -> None:
+    private_key = Ed25519PrivateKey.generate()
+    loaded = LoadedKey(private_key)
+    assert loaded.sign(message) == private_key.sign(message)
+    assert loaded.public_key() == private_key.public_key()
+    assert private_key.private_bytes_raw().hex() not in repr(loaded)

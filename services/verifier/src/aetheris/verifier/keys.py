@@ -17,6 +17,7 @@ from aetheris.proofs.seals import SigningKey, sign
 from aetheris.proofs.trust import LOG, SEAL, BadKeys, TrustedKey, read_keys, write_keys
 from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.keys.files import make_key
+from aetheris.runtime.keys.signing import LoadedKey
 from aetheris.runtime.keys.vault import SCHEMES
 from aetheris.verifier.token_key import KeyUri, TokenKey
 from aetheris.verifier.vault_key import VaultKey
@@ -47,7 +48,8 @@ class SealKeys:
     """The keys that sign now, seals and the log of them, and every key whose word counts: these, and those before."""
 
     def __init__(self, private_key: SigningKey, log_key: SigningKey, listed: Sequence[TrustedKey] = ()) -> None:
-        self._private_key, self._log_key = private_key, log_key
+        is_here = isinstance(private_key, Ed25519PrivateKey)
+        self._private_key, self._log_key = LoadedKey(private_key) if is_here else private_key, log_key
         seal, log = TrustedKey(private_key.public_key(), use=SEAL), TrustedKey(log_key.public_key(), use=LOG)
         known = {seal.key_id: seal, log.key_id: log} | {key.key_id: key for key in listed}
         self.current, self.log = known[seal.key_id], known[log.key_id]

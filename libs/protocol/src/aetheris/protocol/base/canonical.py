@@ -110,9 +110,12 @@ def _plain_form(value: Any) -> Any:
     if kind is str or value is None or kind is bool:
         return value
     if kind is dict:
-        if not all(type(key) is str and key.isascii() for key in value):
-            raise _NotPlain
-        return {key: inner if type(inner) is str else _plain_form(inner) for key, inner in value.items()}
+        found: dict[str, Any] = {}
+        for key, inner in value.items():
+            if type(key) is not str or not key.isascii():
+                raise _NotPlain
+            found[key] = inner if type(inner) is str else _plain_form(inner)
+        return found
     if kind is list or kind is tuple:
         return [_plain_form(inner) for inner in value]
     if kind is float and (value == 0 or _LEAST <= abs(value) < _BEYOND):

@@ -1,10 +1,10 @@
-"""Ed25519 signatures, verified: a pure function of bytes. Who signs is the runtime's (`aetheris.runtime.keys`)."""
+"""Ed25519 signatures, made and verified: pure functions of bytes. The keys are the runtime's (`aetheris.runtime`)."""
 
 from functools import lru_cache
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from nacl.bindings import crypto_sign_open
+from nacl.bindings import crypto_sign, crypto_sign_open
 from nacl.exceptions import BadSignatureError
 
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
@@ -25,6 +25,14 @@ def verify(public_key: bytes, signature: bytes, message: bytes) -> bool:
         answer = _is_by(*asked)
         _keep(asked, answer)
     return answer
+
+
+def signature_of(seed: bytes, public_key: bytes, message: bytes) -> bytes:
+    """A message's signature, by a raw private key and its public one; libsodium's, in two thirds of OpenSSL's time.
+
+    Ed25519 leaves nothing to chance: both make the same, to the byte.
+    """
+    return crypto_sign(message, seed + public_key)[:SIGNATURE_BYTES]
 
 
 def signed_here(public_key: bytes, signature: bytes, message: bytes) -> None:

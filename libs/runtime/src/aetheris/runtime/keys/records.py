@@ -19,6 +19,7 @@ from aetheris.protocol.tables.signed_messages import PIECE, PIECE_SIGNATURE, Sig
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.keys.signing import Signer, SigningKeyRevoked
 
+_AT = 3
 _BIRTH, _REPEATED = JobCreated.event_type, BirthRepeated.event_type
 
 
@@ -314,7 +315,10 @@ def _with_certificate(value: bytes, signer: Signer) -> bytes:
 
 
 def _type(draft: Draft) -> str:
-    for name, value in draft.headers:
+    headers = draft.headers
+    if len(headers) > _AT and headers[_AT][0] == "ce_type":  # where `envelope.draft` has it
+        return _name(headers[_AT][1])
+    for name, value in headers:
         if name == "ce_type":
             return _name(value)
     return ""

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from aetheris.protocol.base import signing
 from aetheris.protocol.base.canonical import canonical
-from aetheris.protocol.base.ed25519 import signed_here
+from aetheris.protocol.base.ed25519 import signature_of, signed_here
 from aetheris.protocol.base.signing import Certificate, RecordSignature, SignedPlace
 from aetheris.runtime.base.refusal import StartRefused
 
@@ -35,11 +35,27 @@ class SigningKeyRevoked(StartRefused):
     code = "key_revoked"
 
 
+class LoadedKey:
+    """A private key in the memory of this process; nothing shows it."""
+
+    def __init__(self, private_key: Ed25519PrivateKey) -> None:
+        self._public_key = private_key.public_key()
+        self._seed, self._raw = private_key.private_bytes_raw(), self._public_key.public_bytes_raw()
+
+    def sign(self, data: bytes) -> bytes:
+        """The signature of a message."""
+        return signature_of(self._seed, self._raw, data)
+
+    def public_key(self) -> Ed25519PublicKey:
+        """What verifies it."""
+        return self._public_key
+
+
 class Signer:
     """A service's key: signs many records at once, and nothing outside of its certificate's time."""
 
     def __init__(self, private_key: Ed25519PrivateKey, certificate: Certificate) -> None:
-        self._private_key = private_key
+        self._private_key = LoadedKey(private_key)
         self.certificate = certificate
         self._public_key = raw_public_key(private_key)
         self.key_id = certificate.key_id

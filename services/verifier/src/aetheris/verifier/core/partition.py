@@ -282,7 +282,7 @@ def sealed(job: AuditedJob, report: ProofReport, sign: Sign, sealed_at: str, sal
             calls=report.calls,
         )
     )
-    return JobSealed.model_validate(signed)
+    return JobSealed(**signed)
 
 
 def amended(due: DueAmendment, sign: Sign, sealed_at: str, salt: str) -> JobSealed:
