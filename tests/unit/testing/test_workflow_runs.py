@@ -26,6 +26,7 @@ from aetheris.testing import (
     lost_answer,
     run_workflow,
 )
+from aetheris.tool_executor.core.tries import FIRST_CALLS
 from tests.testkit.system import REPOSITORY
 
 pytestmark = pytest.mark.timeout(300)
@@ -342,3 +343,13 @@ def test_who_is_first_and_which_time_came_is_the_same_whatever_dies() -> None:
     job = run_workflow(waits, {}, crash="everywhere", races=True)
     assert job.result(NODE) == [5, -1, True]
     assert job.calls("pay") == 3
+
+
+def test_a_workflow_of_more_calls_than_its_first_body_can_plan_goes_on_in_the_next() -> None:
+    @workflow(tools=[quote])
+    async def many(ctx: WorkflowContext) -> int:
+        return sum([await ctx.call(quote, order="ab") for _ in range(FIRST_CALLS + 5)])
+
+    job = run_workflow(many, {})
+    assert job.result(NODE) == 2 * (FIRST_CALLS + 5)
+    assert job.calls("quote") == FIRST_CALLS + 5

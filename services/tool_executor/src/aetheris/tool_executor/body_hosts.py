@@ -19,7 +19,7 @@ from aetheris.sdk.outcomes import Permanent, Succeeded
 from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, BodyStart, CallSettled, Idle, Lost, Returned
 from aetheris.sdk.workflows.body_replay import settled_call
 from aetheris.tool_executor.core import reports
-from aetheris.tool_executor.core.body_runs import BodyOutcome, EndStep, RunningBody, Stop
+from aetheris.tool_executor.core.body_runs import USED_UP, BodyOutcome, EndStep, RunningBody, Stop
 from aetheris.tool_executor.core.partition import Partition
 from aetheris.tool_executor.core.tries import DeclaredInvocation
 from aetheris.tool_executor.dependencies import ExecutorDependencies
@@ -209,7 +209,7 @@ class _HostedBody:
                 run.asks(job, node)
             case Idle(waits_for=awaited):
                 run.idles(awaited)
-                self._is_due = True  # it plans nothing more upon what it was told
+                self._is_due = bool(self._deferred)  # it plans nothing more upon what it was told
                 self._watch_idle()
             case Returned(result=result):
                 self._runs_there = False
@@ -280,8 +280,8 @@ class _HostedBody:
             may_start = self._deps.slots.may_take(tenant) and not self._hosting.closing
             try:
                 event, first = self._core.plan_call(run, node, fresh_secret(), may_start=may_start)
-            except IndexError:  # its words are used up; the next body has more
-                run.ends(BodyOutcome(stop=Stop.REVOKED, reason="it has planned as many calls as one body can"))
+            except IndexError:
+                run.ends(USED_UP)
                 break
             group = self._deps.scribe.write(traced(self._invocation), [event])
             if first is not None:

@@ -15,7 +15,7 @@ from aetheris.sdk.workflows.local_bodies import LocalBodies
 from aetheris.sdk.workflows.local_calls import LocalFunction
 from aetheris.testing.topics import Topics
 from aetheris.tool_executor.core import reports
-from aetheris.tool_executor.core.body_runs import BodyOutcome, EndStep, RunningBody, Stop
+from aetheris.tool_executor.core.body_runs import USED_UP, BodyOutcome, EndStep, RunningBody, Stop
 from aetheris.tool_executor.core.partition import Partition
 from aetheris.tool_executor.core.tries import DeclaredInvocation
 
@@ -53,7 +53,11 @@ class InMemoryBodies:
                 names, run.news = run.news, []
                 self._local.settled(body, [self._settlement(job, one) for one in names])
             for node in run.due():
-                event, _ = self._core.plan_call(run, node, self._topics.fresh_secret(), may_start=False)
+                try:
+                    event, _ = self._core.plan_call(run, node, self._topics.fresh_secret(), may_start=False)
+                except IndexError:
+                    run.ends(USED_UP)
+                    break
                 self._append([event])
             self._end(run, job)
 

@@ -69,6 +69,10 @@ class BodyOutcome:
     """Of one that has diverged: what of its calls, and which code."""
 
 
+USED_UP = BodyOutcome(stop=Stop.REVOKED, reason="it has planned as many calls as one body can")
+"""The next one has more words."""
+
+
 @dataclass(slots=True)
 class _Told:
     """Results that the body was told and that were not read back: (invocation_id, result_hash) by node."""
