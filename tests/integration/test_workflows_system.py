@@ -211,6 +211,75 @@ def test_code_that_goes_another_way_stands_still_until_it_is_rolled_back(rig: Ri
     assert rig.external.count(f"{tag}-0") == 0
 
 
+@pytest.mark.parametrize(
+    "edited",
+    [
+        FIRST.replace('    await ctx.call(poke_idempotent, tag=tag + "-1")\n', ""),
+        FIRST.replace('tag + "-1"', 'tag + "-one"'),
+        INSERTED,
+    ],
+    ids=["removed", "renamed", "inserted"],
+)
+def test_code_that_goes_another_way_is_named_and_goes_on_when_a_person_accepts_it(
+    rig: Rig, code: Path, edited: str
+) -> None:
+    tag, job = begun(rig, code)
+    deploy(code, edited)
+    rig.system.kill("executor-0")
+    rig.external.hold(tag).unlink()
+    until(lambda: bool(rig.system.events(job, "invocation_parked")), 60)
+    (parked,) = rig.system.data_of(job, "invocation_parked")
+    evidence = next(one for one in parked["evidence"] if "unasked" in one)
+    why = rig.system.job(job)["why"]
+    recorded, now = evidence["recorded_code"]["hash"], evidence["code"]["hash"]
+    assert recorded != now
+    assert all(name in why for name in (*evidence["unasked"], *evidence["held"], recorded, now)), why
+    assert rig.system.resolve(job, "w", "retry", accept_code=now).status_code == 200
+    assert done(rig, job) == "first"
+    assert max(len({one["key"] for one in rig.external.effects(tag=f"{tag}-{n}")}) for n in (1, 2, 3)) == 1
+    assert each_once(rig, f"{tag}-1", f"{tag}-3")
+
+
+def test_what_is_too_large_for_the_log_is_told_to_a_new_body_too(rig: Rig) -> None:
+    tag, size = fresh("carries"), 200_000
+    rig.external.hold(tag)
+    job = rig.system.submit(flow_node("w", "carries", tag=tag, size=size))
+    rig.external.wait_for(1, tag)
+    rig.system.kill("executor-0")
+    rig.external.hold(tag).unlink()
+    rig.system.wait_ended([job])
+    assert rig.system.job(job)["status"] == "completed"
+    rig.system.verified(job)
+    assert len({one["key"] for one in rig.external.effects(tag=tag)}) == 1
+    ends = [one for one in rig.system.data_of(job, "tool_invocation_finished") if one.get("result_ref")]
+    assert [one["result_ref"]["size"] > size for one in ends] == [True, True]
+
+
+SPINS = """
+    await ctx.call(poke_idempotent, tag=tag)
+    while True:
+        pass
+"""
+
+
+@pytest.mark.full
+def test_a_body_that_never_waits_disturbs_nobody_of_another_module_and_is_named(rig: Rig, code: Path) -> None:
+    tag, other = fresh("spins"), fresh("beside")
+    deploy(code, SPINS)
+    rig.system.kill("executor-0")
+    job = rig.system.submit(flow_node("w", "edited", tag=tag))
+    rig.external.wait_for(1, tag)
+    beside = rig.system.submit(flow_node("w", "chain", tag=other, steps=12))
+    assert done(rig, beside) == 12
+    assert not rig.system.events(job, "invocation_in_doubt")
+    until(lambda: bool(rig.system.events(job, "invocation_in_doubt")), 90)
+    (doubt, *_) = rig.system.data_of(job, "invocation_in_doubt")
+    assert "edited_flow" in str(doubt["evidence"])
+    assert rig.system.api.post(f"/jobs/{job}/cancel", json={"compensate": False}).status_code == 200
+    rig.system.wait_ended([job], 120)
+    assert each_once(rig, tag)
+
+
 def begun(rig: Rig, code: Path) -> tuple[str, str]:
     """A job of the first code, at its second call, which is held."""
     tag = fresh("edited")
@@ -250,7 +319,7 @@ def test_killed_again_and_again_each_effect_is_there_once(
     jobs: dict[str, str] = {}
     running: set[str] = set()
     for kill in range(kills):
-        running -= {job for job in running if rig.system.job(job)["status"] in ENDED}
+        running -= {job for job in running if rig.system.job(job).get("status") in ENDED}
         for _ in range(flows - len(running)):
             tag = fresh("killed")
             jobs[tag] = rig.system.submit(flow_node("w", "chain", tag=tag, steps=steps, delay_s=0.05))

@@ -4,6 +4,7 @@ import asyncio
 import os
 from typing import Any
 
+from aetheris.sdk import tool
 from aetheris.sdk.workflows import ToolFailed, WorkflowContext, undo, workflow
 from tests.testkit.external_tools import (
     patient_idempotent,
@@ -13,6 +14,13 @@ from tests.testkit.external_tools import (
     poke_pure,
     poke_refused,
 )
+
+
+@tool("large", effect_class="pure")
+async def large(size: int) -> str:
+    """Text of so many bytes."""
+    return "x" * size
+
 
 TOOLS = (poke_idempotent, poke_probeable, poke_pure, poke_refused, poke_irreversible, patient_idempotent)
 
@@ -67,6 +75,23 @@ async def waits(ctx: WorkflowContext, tag: str) -> Any:
     await ctx.sleep(1.0)
     await ctx.call(poke_idempotent, tag=tag)
     return said
+
+
+@workflow(name="sleeps", tools=TOOLS)
+async def sleeps(ctx: WorkflowContext, tag: str) -> str:
+    """It reads, waits for a signal that comes some day, or not, and then it has an effect."""
+    await ctx.call(poke_pure, tag=tag)
+    await ctx.signal("go", within=86_400)
+    await ctx.call(poke_idempotent, tag=tag)
+    return "woken"
+
+
+@workflow(name="carries", tools=(*TOOLS, large))
+async def carries(ctx: WorkflowContext, tag: str, size: int) -> str:
+    """What it was told, which is large, on the other side of an effect; and it returns all of it."""
+    text = await ctx.call(large, size=size)
+    await ctx.call(patient_idempotent, tag=tag, hold=tag)
+    return text
 
 
 @workflow(name="undone", tools=TOOLS)

@@ -1,7 +1,7 @@
 """How a job and its steps stand, from the job's fold."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.fold.revisions import unsure
@@ -14,6 +14,9 @@ from aetheris.protocol.planning.confirmation import unanswered
 from aetheris.protocol.planning.contract import ContractStatus
 from aetheris.protocol.planning.outcome import step_status
 from aetheris.views.failure import failure_in_words, unknown
+
+_SHOWN = 5
+"""Calls that are named, of many."""
 
 
 def job_view(job: JobState, created_at: str) -> dict[str, Any]:
@@ -184,7 +187,7 @@ def _why(job: JobState) -> str | None:
         return _frozen_in_words(frozen)
     parked = _parked(job)
     if parked is not None:
-        return (
+        return _parted_in_words(parked) or (
             f"{parked.node_id} is parked ({parked.parked_because}): whether it took effect is not known. "
             "Resolve it with evidence: happened, not_executed or retry"
         )
@@ -212,6 +215,37 @@ def _why(job: JobState) -> str | None:
         until = f" until {job.waiting.due_at}" if job.waiting.due_at is not None else ""
         return f"{node} for {job.waiting.wait_type}{until}"
     return f"stopping: {job.stopping.reason}" if job.stopping is not None else None
+
+
+def _parted_in_words(parked: KeyState) -> str | None:
+    """Of a workflow whose code has parted from what is recorded: by which calls, and which code; None of all else."""
+    found = parked.parked.evidence if parked.parked is not None else ()
+    said = next((one for one in found if isinstance(one, dict) and ("unasked" in one or "changed" in one)), None)
+    if said is None:
+        return None
+    evidence = cast("dict[str, Any]", said)
+    unasked, held, changed = (_named(evidence.get(name)) for name in ("unasked", "held", "changed"))
+    before, now = _code(evidence.get("recorded_code")), _code(evidence.get("code"))
+    if changed:
+        how = f"asks for {changed} with other arguments than are recorded"
+    else:
+        how = f"asks for {held or 'its end'}, and has not asked for {unasked}, which is recorded"
+    return (
+        f"{parked.node_id} is parked ({parked.parked_because}): its code {now} {how} of code {before}. "
+        "Resolve it: retry, with the code that was there before or with accept_code; or not_executed"
+    )
+
+
+def _named(what: Any) -> str:
+    names = cast("list[Any]", what) if isinstance(what, list) else [what]
+    shown = [one for one in names if isinstance(one, str)]
+    return ", ".join(shown[:_SHOWN]) + (f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else "")
+
+
+def _code(said: Any) -> str:
+    """version and hash, as `accept_code` wants it."""
+    code = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+    return f"{code.get('version', '?')} ({code.get('hash', '?')})"
 
 
 def _frozen_in_words(freeze: ev.JobFrozen) -> str:

@@ -25,6 +25,11 @@ def cpu_s(pids: Mapping[str, int]) -> dict[str, float]:
     return {name: sum(map(_time_of, _family(pid, children, set(pids.values())))) for name, pid in pids.items()}
 
 
+def children(pid: int) -> list[int]:
+    """The processes that it has started, and that live."""
+    return _children().get(pid, [])
+
+
 def memory(pids: Mapping[str, int]) -> dict[str, MemoryUse]:
     """What each process holds now, without its descendants; nothing of one that has ended."""
     return {name: parse_rollup(_read(pid, "smaps_rollup")) for name, pid in pids.items()}
