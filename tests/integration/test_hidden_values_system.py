@@ -9,22 +9,28 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from aiokafka.record.memory_records import MemoryRecords
 
 from aetheris.cli import token_files
+from aetheris.protocol.base.principals import PrincipalKind, Role
 from aetheris.runtime.subjects.kms import FileKms
 from aetheris.runtime.subjects.subject_keys import SubjectKeys
 from tests.testkit.canary import CONTROL, forms_of, kept_and_told
 from tests.testkit.collector import Collector, running_collector
+from tests.testkit.consoles import RunningConsole, console_at
 from tests.testkit.external_server import until
+from tests.testkit.notice_receivers import WebReceiver, web_receiver
+from tests.testkit.services import running_service
 from tests.testkit.system import System, running_system
-from tests.testkit.tokens import entry_of, headers_of
+from tests.testkit.tokens import entry_of, headers_of, token_of
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
@@ -40,6 +46,8 @@ class HiddenRig:
     system: System
     folder: Path
     collector: Collector
+    web: WebReceiver
+    """Who is told what waits."""
     said: list[str] = field(default_factory=list)
     """All values and subjects that were ever said."""
 
@@ -61,10 +69,15 @@ class HiddenRig:
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[HiddenRig]:
     folder = tmp_path_factory.mktemp("hidden")
     (folder / "seen").touch()
-    with running_collector() as collector:
-        env = {"AETHERIS_TOOLS": "tests.testkit.personal_tools", "PERSONAL_SEEN": str(folder / "seen"), **collector.env}
+    with running_collector() as collector, web_receiver() as web:
+        env = {
+            "AETHERIS_TOOLS": "tests.testkit.personal_tools,aetheris.notifier.notice_tools",
+            "PERSONAL_SEEN": str(folder / "seen"),
+            "NOTICES_FILE": str(folder / "notices.toml"),
+            **collector.env,
+        }
         with running_system(folder / "data", env) as system:
-            yield HiddenRig(system, folder, collector)
+            yield HiddenRig(system, folder, collector, web)
 
 
 def call(node: str, tool: str, subject: str, value: Any, **more: Any) -> dict[str, Any]:
@@ -409,6 +422,89 @@ def test_what_an_approver_makes_of_a_personal_argument_is_hidden_too(rig: Hidden
     rig.system.verified(job)
     assert leaks(rig, job) == set()
     judged(rig, job)
+
+
+NOTICES = """
+[[channels]]
+name = "phone"
+kind = "ntfy"
+url = "{url}/ok/ntfy"
+topic = "approvals"
+private = true
+
+[[routes]]
+name = "all"
+tell = ["phone"]
+show = ["/email", "/customer", "/copies"]
+"""
+
+
+@contextmanager
+def notifier(rig: HiddenRig) -> Generator[None]:
+    """Tells of what waits, with all arguments."""
+    (rig.folder / "notices.toml").write_text(NOTICES.format(url=rig.web.url))
+    with token_files.changed(rig.system.data / "tokens.toml") as entries:
+        entries.append(entry_of("notifier", "notices", roles=(Role.SUBMIT,), kind=PrincipalKind.SERVICE))
+    (rig.folder / "notifier-token").write_text(token_of("notifier"))
+    env = {
+        "AETHERIS_KAFKA": rig.system.state().kafka,
+        "AETHERIS_DATA": str(rig.folder / "notifier"),
+        "AETHERIS_WORKER_ID": "notifier-0",
+        "AETHERIS_NOTICES": str(rig.folder / "notices.toml"),
+        "AETHERIS_GATEWAY_URL": rig.system.state().gateway,
+        "AETHERIS_GATEWAY_TOKEN": str(rig.folder / "notifier-token"),
+        "AETHERIS_CONSOLE_URL": "https://console.example.org",
+    }
+    with running_service("notifier", rig.folder, env):
+        yield
+
+
+@pytest.fixture
+def console(rig: HiddenRig) -> Generator[RunningConsole]:
+    with token_files.changed(rig.system.data / "tokens.toml") as entries:
+        entries.append(entry_of("dora"))
+    running = console_at(rig.folder, rig.system.state().gateway)
+    with running.up():
+        yield running
+
+
+def pages(console: RunningConsole, *paths: str) -> list[str]:
+    """As who may approve sees them."""
+    with httpx.Client(base_url=console.url, trust_env=False, follow_redirects=True, timeout=60) as browser:
+        browser.post(console.link("dora"), headers={"Origin": console.url}).raise_for_status()
+        return [browser.get(path).raise_for_status().text for path in paths]
+
+
+def test_what_people_are_told_and_shown_of_a_call_has_the_form_of_a_personal_value(
+    rig: HiddenRig, console: RunningConsole
+) -> None:
+    """In a notice, on the console's pages, and in the proof of the call by itself, with all that can be asked for."""
+    value, subject = fresh(), f"customer-{secrets.token_hex(8)}"
+    rig.said.append(value)
+    with notifier(rig):
+        job = rig.system.submit(
+            {"id": "hello", "tool": "greet", "args": {"text": "you"}}, call("a", "sends", subject, value)
+        )
+        request = rig.system.wait_asked(job)["request_id"]
+        until(lambda: any(job.encode() in one.body for one in rig.web.at("/ok/ntfy")), 60)
+    shown = [one.body.decode() for one in rig.web.at("/ok/ntfy") if job.encode() in one.body]
+    shown += pages(console, f"/inbox/{request}", f"/inbox/{request}/context")
+    answer = {"request_id": request, "action": "approve"}
+    assert rig.system.api.post("/ecs/respond", json=answer, headers=rig.system.approver).status_code in (200, 202)
+    rig.system.wait_ended([job])
+    assert rig.given(value)
+    rig.system.wait_sealed(job)
+    shown += pages(console, f"/jobs/{job}", f"/jobs/{job}/effects", f"/jobs/{job}/verify")
+    (made,) = [one for one in rig.finished(job) if one["node_id"] == "a"]
+    asked = {"external_id": made["external_id"], "disclose": ["tool", "args", "result", "evidence"]}
+    proof = rig.system.api.get(f"/jobs/{job}/call-proof", params=asked)
+    assert proof.status_code == 200, proof.text
+    shown.append(proof.text)
+    for control in (shown[0], shown[1], proof.text):
+        assert subject in control, "what isn't marked is there"
+    sought = forms_of(value)
+    assert [at for at, text in enumerate(shown) if any(form in text.encode() for form in sought)] == []
+    assert leaks(rig, job) == set()
 
 
 FORM = {
