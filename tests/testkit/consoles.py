@@ -50,6 +50,8 @@ class StandInGateway(ThreadingHTTPServer):
         """The events of the job."""
         self.listed: list[dict[str, Any]] = []
         """The jobs of the list."""
+        self.refused: dict[str, str] = {}
+        """A path → why it is refused."""
         self.queries: list[str] = []
         """What was asked beside paths, in order."""
         self.news = threading.Event()
@@ -197,12 +199,14 @@ class _Answers(BaseHTTPRequestHandler):
 
     def _shown(self, gateway: StandInGateway, who: str, path: str) -> None:
         found = gateway.raw.get(path.removeprefix("/ecs/status/"), gateway.raw.get(path))
-        if found is not None:
+        if path in gateway.refused:
+            self._say(400, _fault("bad_request", gateway.refused[path]))
+        elif found is not None:
             self._say(200, found)
         elif path == "/caller":
             roles = [role for role in ROLES if who != "ann" or role != "approve"]
             self._say(200, {"id": who, "tenant": "default", "kind": "person", "roles": roles})
-        elif path == "/jobs":
+        elif path in ("/jobs", "/search"):
             self._say(200, {"jobs": gateway.listed, "cursor": None})
         elif path == "/approvals":
             waits = [_row(one) for one in gateway.requests.values() if one["status"] == "waiting"]

@@ -43,7 +43,7 @@ const narrow = () => {
     row.hidden = wanted !== "" && !row.textContent.toLowerCase().includes(wanted);
   }
 };
-if (filter !== null) {
+if (filter !== null && filter.form === null) { // one in a form asks the gateway
   filter.addEventListener("input", narrow);
   document.addEventListener("htmx:after:swap", narrow);
 }
