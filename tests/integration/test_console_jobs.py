@@ -116,6 +116,50 @@ def test_a_parked_step_is_settled_by_keyboard_with_its_evidence(
     assert len(gateway.said) == 1
 
 
+def test_a_parked_step_shows_what_is_known_of_it_and_what_each_way_means(
+    gateway: StandInGateway, console: RunningConsole, browser: Browser
+) -> None:
+    gateway.hold("waiting", PARKED)
+    gateway.tell("tool_invocation_started", node_id="other", worker_id="executor-9")
+    gateway.tell("tool_invocation_started", node_id="pay", worker_id="executor-0")
+    gateway.tell(
+        "invocation_in_doubt", node_id="pay", error_class="timeout", evidence=[{"why": "<script>\u202e", "n": 1}]
+    )
+    gateway.tell("invocation_probed", node_id="pay", verdict="unknown", ask="a1")
+    gateway.tell("invocation_parked", node_id="pay", reason="no probe")
+    gateway.story[-2]["void"] = True
+    page = opened(console, browser, f"/jobs/{JOB}")
+    known = page.locator("section.parked div.evidence")
+    expect(known.locator("li")).to_have_count(3)
+    assert "executor-9" not in known.inner_text()
+    known.get_by_text("its evidence").click()
+    assert "<script>\\u202e" in known.locator("pre").inner_text()
+    assert "is not made again" in page.locator(".parked form").first.inner_text()
+    assert page.get_by_role("button", name="Accept this code").count() == 0
+    assert serious(page) == []
+
+
+def test_a_workflow_that_parted_from_what_it_did_may_have_its_code_accepted(
+    gateway: StandInGateway, console: RunningConsole, browser: Browser
+) -> None:
+    gateway.hold("waiting", PARKED)
+    code = "ab" * 32
+    said = {"unasked": ["pay-1"], "held": ["pay-2"], "changed": None, "code": {"hash": code}}
+    gateway.tell("invocation_in_doubt", node_id="pay", error_class="diverged", evidence=[said])
+    gateway.tell("invocation_parked", node_id="pay", reason="diverged", evidence=[said])
+    page = opened(console, browser, f"/jobs/{JOB}")
+    note = page.get_by_role("note")
+    expect(note).to_contain_text("not asked for any more: pay-1")
+    expect(note).to_contain_text("Asked for instead, and not made: pay-2")
+    assert serious(page) == []
+    page.get_by_label("How you know that it may").fill("reviewed the change")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/jobs/{JOB}")
+    expect(page.get_by_role("note")).to_be_visible()
+    (_, sent, _) = gateway.said[0]
+    assert (sent["verdict"], sent["accept_code"], sent["evidence"]) == ("retry", code, "reviewed the change")
+
+
 def test_events_come_into_an_open_page_and_each_is_shown_exactly(
     gateway: StandInGateway, console: RunningConsole, browser: Browser
 ) -> None:

@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from aetheris.console.core.exact_json import NotExact, exactly_read, exactly_written
+from aetheris.console.core.parked_evidence import parked_evidence
 from aetheris.console.core.timeline_rows import timeline_row
 from aetheris.console.pages.edge import (
     form_of,
@@ -28,6 +29,8 @@ from aetheris.sdk.client import ApiError, Unauthorized
 
 _ROWS = 1_000
 """Events that a page of a timeline has."""
+_AT_ONCE = 10_000
+"""Events that the gateway tells at a time, at most."""
 _VERDICTS = ("happened", "not_executed", "retry")
 
 
@@ -113,6 +116,34 @@ async def _evidence(request: Request, session: PersonSession) -> Response:
     return Response(bundle, media_type="application/zip", headers={"Content-Disposition": disposition})
 
 
+async def _parked(request: Request, session: PersonSession) -> Response:
+    """What is known of a parked step; its events are looked for in all of the job's."""
+    job_id, execution_id = request.path_params["job_id"], request.path_params["execution_id"]
+    shown: dict[str, Any] = {"evidence": None, "refused": ""}
+    try:
+        steps = (await _read(request, session)).steps
+        node_id = next((step.node_id for step in steps if step.execution_id == execution_id), "")
+        shown["evidence"] = parked_evidence(node_id, await _all_events(request, session))
+    except Unauthorized:
+        raise
+    except ApiError as error:
+        shown["refused"] = error.message
+    may_settle = session.may("resolve")
+    return part(
+        request, "_parked.html", session, job_id=job_id, execution_id=execution_id, may_settle=may_settle, **shown
+    )
+
+
+async def _all_events(request: Request, session: PersonSession) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = []
+    while True:
+        after = str(found[-1].get("seq")) if found else "0"
+        events: Any = exactly_read(await _events(request, session, {"after": after, "limit": _AT_ONCE}))
+        found += events
+        if len(events) < _AT_ONCE:
+            return found
+
+
 async def _resolve(request: Request, session: PersonSession) -> Response:
     """A person's word on a parked step."""
     form = await form_of(request, session)
@@ -120,6 +151,7 @@ async def _resolve(request: Request, session: PersonSession) -> Response:
         return not_of_this_session(request, session)
     job_id, verdict = request.path_params["job_id"], one(form, "verdict")
     body: dict[str, Any] = {"verdict": verdict, "evidence": one(form, "evidence").strip()}
+    body |= {"accept_code": one(form, "accept_code")} if one(form, "accept_code") else {}
     try:
         _check(verdict, body["evidence"])
         if verdict == "happened" and one(form, "result").strip():
@@ -162,5 +194,6 @@ ROUTES = [
     Route("/jobs/{job_id}/effects", signed_in(_effects)),
     Route("/jobs/{job_id}/verify", signed_in(_verify)),
     Route("/jobs/{job_id}/evidence", signed_in(_evidence)),
+    Route("/jobs/{job_id}/steps/{execution_id}/evidence", signed_in(_parked)),
     Route("/jobs/{job_id}/steps/{execution_id}/resolve", signed_in(_resolve), methods=["POST"]),
 ]
