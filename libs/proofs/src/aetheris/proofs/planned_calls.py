@@ -147,10 +147,10 @@ class PlannedCalls:
         if planned.irreversible and occurrence != 1 and not self._judged.repeats(start):
             yield "repeated"
 
-    def parent_of(self, node: str) -> str | None:
-        """The node whose body has planned a call; None of any other."""
+    def workflow_of(self, node: str) -> object:
+        """The workflow whose body has planned a call: where it is frozen, the call doesn't start either."""
         call = self._calls.get(node)
-        return call.parent if call is not None else None
+        return self._plans.node(call.parent, 0).get("tool") if call is not None else None
 
     def may_settle(self, fact: Fact) -> bool:
         """Whether nothing that is asked of bodies keeps a record from settling its key."""

@@ -209,7 +209,9 @@ class Validity:
             yield "stopped"
         if self._pauses and self._paused(at):
             yield "paused"
-        if self.history.freezes and self._frozen.hold(self._tools_held(start, planned), at):
+        if self.history.freezes and self._frozen.hold(
+            (planned.entry.get("tool"), self._calls and self._calls.workflow_of(start.node)), at
+        ):
             yield "frozen"
         if self.history.end is not None and self.history.end.at < at:
             yield "ended"
@@ -338,13 +340,6 @@ class Validity:
         if named == planned.revision:
             return bool(planned.entry)
         return self.history.plans.same_entry(start.node, named, planned.revision)
-
-    def _tools_held(self, start: Fact, planned: Planned) -> Iterator[object]:
-        """The tools whose freeze keeps it from starting."""
-        yield planned.entry.get("tool")
-        parent = self._calls.parent_of(start.node) if self._calls is not None else None
-        if parent is not None:
-            yield self.history.plans.node(parent, 0).get("tool")
 
     def _stopped(self, start: Fact, planned: Planned) -> bool:
         """By the entry in force, whichever revision the record names: only compensations start behind a stop."""

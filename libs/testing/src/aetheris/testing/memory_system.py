@@ -10,7 +10,6 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Literal, cast
@@ -26,7 +25,6 @@ from aetheris.protocol.messages.events import Event, JobCreated
 from aetheris.protocol.planning.approvals import may_not_answer, may_not_resolve, votes_as_recorded
 from aetheris.protocol.planning.invocation import success
 from aetheris.protocol.planning.policy import parse
-from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.process import policy_file
 from aetheris.sdk.client import Goal, Job, StepView
 from aetheris.sdk.context import ToolContext
@@ -42,7 +40,7 @@ from aetheris.testing.roles.planner import InMemoryPlanner
 from aetheris.testing.roles.verifier import InMemoryVerifier
 from aetheris.testing.scripted_model import Script
 from aetheris.testing.scripted_planner import ScriptedPlanner
-from aetheris.testing.topics import START, Body, Entry, TopicReader, Topics
+from aetheris.testing.topics import START, Body, Entry, TopicReader, Topics, TopicsClock
 from aetheris.tool_executor.secret_store import Secrets
 from aetheris.tool_executor.tool_calls import Calls
 from aetheris.views.standing import job_status, job_view
@@ -70,16 +68,6 @@ class NotAsked(LookupError):
 
 class NotAllowed(PermissionError):
     """Somebody else may say that: the message says who not, and why."""
-
-
-class _TopicsClock(SystemClock):
-    """The time of day is that of the topics."""
-
-    def __init__(self, topics: Topics) -> None:
-        self._topics = topics
-
-    def now(self) -> datetime:
-        return self._topics.now
 
 
 class JobUnderTest:
@@ -188,7 +176,7 @@ class MemorySystem:
         planner = ScriptedPlanner(model, toolbox) if model is not None else None
         if planner is not None:
             self._models = {one.name: one for one in planner.registry()}
-        self._calls = Calls(toolbox, _TopicsClock(self._topics), Secrets(()), cast("Any", planner), in_the_clear=True)
+        self._calls = Calls(toolbox, TopicsClock(self._topics), Secrets(()), cast("Any", planner), in_the_clear=True)
         workflows = (RegistryEntry.model_validate(one.registry_entry()) for one in self._workflows)
         known = (one for one in self._calls.registry() if isinstance(one, RegistryEntry))
         self._registry = {one.name: one for one in (*known, *workflows)}

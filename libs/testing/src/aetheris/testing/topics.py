@@ -12,6 +12,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import Message
 from aetheris.protocol.messages.envelope import Envelope, decode_event, decode_message, draft
 from aetheris.protocol.messages.events import Event
+from aetheris.runtime.base.clock import SystemClock
 
 Body = Event | Message
 Entry = Envelope[Any]
@@ -89,3 +90,14 @@ class TopicReader:
         entries = self._topics.read(topic, self._positions[topic])
         self._positions[topic] += len(entries)
         return entries
+
+
+class TopicsClock(SystemClock):
+    """The time of day is that of the topics."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def now(self) -> datetime:
+        """Their own."""
+        return self._topics.now

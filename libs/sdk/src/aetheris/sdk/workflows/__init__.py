@@ -1,5 +1,6 @@
 """Durable workflows in plain Python: code whose calls take effect once, whatever dies (docs/workflows.md)."""
 
+from aetheris.sdk.workflows.call_arguments import own, undo
 from aetheris.sdk.workflows.declaration import Workflow, workflow
 from aetheris.sdk.workflows.errors import (
     CallEnded,
@@ -11,7 +12,7 @@ from aetheris.sdk.workflows.errors import (
     WorkflowDiverged,
     WorkflowSuperseded,
 )
-from aetheris.sdk.workflows.workflow_context import WorkflowContext, own, undo
+from aetheris.sdk.workflows.workflow_context import WorkflowContext
 
 __all__ = [
     "CallEnded",

@@ -4,70 +4,38 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any, Concatenate, ParamSpec, TypeVar, TypeVarTuple, get_args, overload
 from uuid import UUID
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from aetheris.protocol.base.references import REF
 from aetheris.protocol.messages.event_values import RejectReason
 from aetheris.protocol.plan.forms import FormField, FormSpec
-from aetheris.protocol.plan.graph import LOCAL_ACT, LOCAL_READ, Compensation, Kind, Node, Retry
-from aetheris.protocol.planning.schemas import ArgsRefused, check_args, with_defaults
+from aetheris.protocol.plan.graph import LOCAL_ACT, LOCAL_READ, Kind, Node, Retry
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import Partial, Result
 from aetheris.sdk.schema import DeclarationError, hints_of
 from aetheris.sdk.tools import AnyTool, Tool
 from aetheris.sdk.workflows.body_run import BodyRun
+from aetheris.sdk.workflows.call_arguments import (
+    Duration,
+    UndoCall,
+    as_json,
+    checked_arguments,
+    compensation,
+    misuse_of,
+    node_of,
+    refuse_positional,
+    seconds_of,
+)
 from aetheris.sdk.workflows.errors import Misuse, ToolFailed
-from aetheris.sdk.workflows.waiting import AsCompleted, TimeoutAt, first_of
+from aetheris.sdk.workflows.races import AsCompleted, TimeoutAt, first_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-Duration = timedelta | float
-"""A float: seconds."""
-
-
-class Own:
-    """A place in the result of the call that is undone."""
-
-    __slots__ = ("pointer",)
-
-    def __init__(self, pointer: str) -> None:
-        self.pointer = pointer
-
-
-def own(pointer: str = "") -> Any:
-    """In the arguments of `undo`: what the call that is undone returned, at a JSON Pointer."""
-    return Own(pointer)
-
-
-@dataclass(frozen=True, slots=True)
-class UndoCall:
-    """The call that undoes another; made by `undo`."""
-
-    tool: AnyTool | str
-    args: Mapping[str, Any]
-
-
-@overload
-def undo(tool: Tool[Concatenate[ToolContext, P], Any], /, *args: P.args, **kwargs: P.kwargs) -> UndoCall: ...
-@overload
-def undo(tool: Tool[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> UndoCall: ...
-@overload
-def undo(tool: str, /, **kwargs: Any) -> UndoCall: ...
-def undo(tool: Any, /, *args: Any, **kwargs: Any) -> UndoCall:
-    """The call that undoes one, when its job fails behind it or is cancelled; `own` stands for what that one returned.
-
-    Raises:
-        Misuse: its arguments are not given by name.
-    """
-    _refuse_positional(args)
-    return UndoCall(tool, kwargs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,28 +89,32 @@ class ToolCaller:
             OutcomeUnknown: it may have taken effect.
             Misuse: the workflow doesn't name the tool, or its schema refuses the arguments.
         """
-        _refuse_positional(args)
-        called, given = _checked(self.tools, tool, kwargs)
+        refuse_positional(args)
+        called = tool if isinstance(tool, str) else tool.name
+        given = checked_arguments(called, self._known(tool), kwargs)
         number = 1
         if self.name is not None:
             node_id = self.run.named_id(self.name)
         else:
             node_id, number = self.run.content_id(called, given)
-        undoing: Compensation | None = None
-        if self.undo_call is not None:
-            undo_tool, undo_args = _checked(self.tools, self.undo_call.tool, self.undo_call.args, of=node_id)
-            undoing = Compensation(tool=undo_tool, args=undo_args)
-        node = _node(
+        undoing = self.undo_call
+        node = node_of(
             id=node_id,
             tool=called,
             args=given,
             occurrence=number,
             retry=self.retry,
             timeout_s=self.timeout_s,
-            compensate_with=undoing,
+            compensate_with=None if undoing is None else compensation(node_id, undoing, self._known(undoing.tool)),
         )
         settled = await self.run.call(node, is_named=self.name is not None)
         return _returned(self.tools[called] if isinstance(tool, str) else tool, settled.result)
+
+    def _known(self, tool: AnyTool | str) -> AnyTool | None:
+        called = tool if isinstance(tool, str) else tool.name
+        if called not in self.tools:
+            raise Misuse(f"{called}: the workflow doesn't name it among its tools")
+        return self.tools[called] if isinstance(tool, str) else tool
 
 
 class WorkflowContext(ToolCaller):
@@ -176,7 +148,7 @@ class WorkflowContext(ToolCaller):
             timeout: shortens the tool's own.
             retry: how often it is tried again after a try that surely took no effect.
         """
-        return ToolCaller(self.run, self.tools, id, undo, _seconds(timeout), retry)
+        return ToolCaller(self.run, self.tools, id, undo, seconds_of(timeout), retry)
 
     @overload
     async def record(
@@ -200,15 +172,15 @@ class WorkflowContext(ToolCaller):
             Misuse: its arguments hold what JSON can't say.
         """
         tool = LOCAL_READ if reads_only else LOCAL_ACT
-        given = _as_json(name, {"name": name, "args": list(args)})
+        given = as_json(name, {"name": name, "args": list(args)})
         node_id, number = self.run.content_id(tool, given)
-        node = _node(id=node_id, tool=tool, args=given, occurrence=number)
+        node = node_of(id=node_id, tool=tool, args=given, occurrence=number)
         settled = await self.run.call(node, is_named=False, local=partial(function, *args))
         return _as_declared(_returns_if_known(function, name), settled.result, name)
 
     async def sleep(self, duration: Duration) -> None:
         """Wait; the time goes on whatever dies. The same as asyncio.sleep of so many seconds."""
-        await asyncio.sleep(_seconds(duration) or 0.0)
+        await asyncio.sleep(seconds_of(duration) or 0.0)
 
     async def sleep_until(self, when: datetime) -> None:
         """Wait until a time of day; what it is must be known alike in each run, as by `now`.
@@ -219,7 +191,7 @@ class WorkflowContext(ToolCaller):
         if when.tzinfo is None:
             raise Misuse("a time of day has its zone")
         wait = {"until": when.isoformat()}
-        await self.run.call(_node(id=self.run.own_id(Kind.TIMER, wait), kind=Kind.TIMER, wait=wait), is_named=False)
+        await self.run.call(node_of(id=self.run.own_id(Kind.TIMER, wait), kind=Kind.TIMER, wait=wait), is_named=False)
 
     def timeout_at(self, when: datetime) -> TimeoutAt:
         """As asyncio.timeout_at, of a time of day: `async with ctx.timeout_at(when): …` raises TimeoutError behind it.
@@ -263,9 +235,9 @@ class WorkflowContext(ToolCaller):
             ToolFailed, Misuse.
         """
         asked = {"model": model, "prompt": prompt, "system": system, "max_tokens": max_tokens}
-        args = _as_json("llm", {name: value for name, value in asked.items() if value is not None})
+        args = as_json("llm", {name: value for name, value in asked.items() if value is not None})
         node_id, number = self.run.content_id(Kind.LLM.value, args)
-        node = _node(id=node_id, kind=Kind.LLM, args=args, occurrence=number)
+        node = node_of(id=node_id, kind=Kind.LLM, args=args, occurrence=number)
         return (await self.run.call(node, is_named=False)).result["text"]
 
     async def signal(self, key: str, *, within: Duration | None = None) -> Any:
@@ -274,10 +246,10 @@ class WorkflowContext(ToolCaller):
         Raises:
             TimeoutError: none came in time.
         """
-        wait = {"key": key, "timeout_s": _seconds(within)}
+        wait = {"key": key, "timeout_s": seconds_of(within)}
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]
         node_id = self.run.named_id(f"{Kind.WAIT.value}.{digest}")
-        return await self._waited(_node(id=node_id, kind=Kind.WAIT, wait=wait), is_named=True)
+        return await self._waited(node_of(id=node_id, kind=Kind.WAIT, wait=wait), is_named=True)
 
     async def approval(
         self,
@@ -309,13 +281,13 @@ class WorkflowContext(ToolCaller):
                 approvers=None if approvers is None else tuple(approvers),
             )
         except ValidationError as refused:
-            raise _misuse("the form", refused) from None
-        args = _as_json("the form", context or {})
-        seconds = _seconds(within)
+            raise misuse_of("the form", refused) from None
+        args = as_json("the form", context or {})
+        seconds = seconds_of(within)
         asked = {"form": form.model_dump(mode="json", exclude_defaults=True), "args": args, "timeout_s": seconds}
         wait = {"timeout_s": seconds} if seconds is not None else None
         node_id = self.run.own_id(Kind.HUMAN, asked)
-        return await self._waited(_node(id=node_id, kind=Kind.HUMAN, args=args, form=form, wait=wait), is_named=False)
+        return await self._waited(node_of(id=node_id, kind=Kind.HUMAN, args=args, form=form, wait=wait), is_named=False)
 
     async def _waited(self, node: Node, *, is_named: bool) -> Any:
         try:
@@ -327,53 +299,7 @@ class WorkflowContext(ToolCaller):
 
     async def _effect(self, kind: Kind) -> Any:
         node_id, number = self.run.content_id(kind.value, {})
-        return (await self.run.call(_node(id=node_id, kind=kind, occurrence=number), is_named=False)).result
-
-
-def _node(**fields: Any) -> Node:
-    """Raises Misuse: it could stand in no plan."""
-    try:
-        return Node.model_validate(fields)
-    except ValidationError as refused:
-        raise _misuse(f"{fields['id']}", refused) from None
-
-
-def _checked(
-    tools: Mapping[str, AnyTool | None], tool: AnyTool | str, given: Mapping[str, Any], *, of: str | None = None
-) -> tuple[str, dict[str, Any]]:
-    """The tool's name, and the arguments as they are planned.
-
-    Args:
-        of: the call that it undoes.
-
-    Raises:
-        Misuse.
-    """
-    called = tool if isinstance(tool, str) else tool.name
-    if called not in tools:
-        raise Misuse(f"{called}: the workflow doesn't name it among its tools")
-    known = tools[called] if isinstance(tool, str) else tool
-    args = _as_json(called, given, of=of)
-    if known is None:
-        return called, args
-    args = with_defaults(known.schema, args)
-    try:
-        check_args(known.schema, args)
-    except ArgsRefused as refused:
-        raise Misuse(f"{called}: {refused}") from None
-    return called, args
-
-
-def _as_json(called: str, given: Mapping[str, Any], *, of: str | None = None) -> dict[str, Any]:
-    def own_result(value: Any) -> Any:
-        if isinstance(value, Own) and of is not None:
-            return {REF: f"{of}#{value.pointer}"}
-        raise TypeError
-
-    try:
-        return to_jsonable_python(dict(given), fallback=own_result)
-    except (PydanticSerializationError, TypeError, ValueError, RecursionError):
-        raise Misuse(f"{called}: its arguments hold what JSON can't say") from None
+        return (await self.run.call(node_of(id=node_id, kind=kind, occurrence=number), is_named=False)).result
 
 
 def _returned(tool: AnyTool | None, result: Any) -> Any:
@@ -388,7 +314,7 @@ def _as_declared(adapter: TypeAdapter[Any] | None, result: Any, name: str) -> An
     try:
         return adapter.validate_python(result)
     except ValidationError as refused:
-        raise _misuse(f"{name}: its recorded result", refused) from None
+        raise misuse_of(f"{name}: its recorded result", refused) from None
 
 
 @lru_cache(maxsize=1_000)
@@ -405,17 +331,3 @@ def _returns_if_known(function: Callable[..., Any], name: str) -> TypeAdapter[An
         return _returns(function, name)
     except (DeclarationError, PydanticUserError):
         return None  # its types can't be looked up, or are none that a record could be made of
-
-
-def _misuse(what: str, refused: ValidationError) -> Misuse:
-    first = refused.errors(include_input=False, include_url=False, include_context=False)[0]
-    return Misuse(f"{what}: /{'/'.join(map(str, first['loc']))}: {first['type']}")
-
-
-def _seconds(duration: Duration | None) -> float | None:
-    return duration.total_seconds() if isinstance(duration, timedelta) else duration
-
-
-def _refuse_positional(args: tuple[Any, ...]) -> None:
-    if args:
-        raise Misuse("a tool's arguments are given by name")

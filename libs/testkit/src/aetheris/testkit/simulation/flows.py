@@ -6,9 +6,10 @@ from hashlib import sha256
 from typing import Any
 
 from aetheris.protocol.messages.event_values import CodeVersion
+from aetheris.sdk.workflows.call_arguments import own, undo
 from aetheris.sdk.workflows.declaration import AnyWorkflow, Workflow
 from aetheris.sdk.workflows.errors import OutcomeUnknown, ToolFailed
-from aetheris.sdk.workflows.workflow_context import WorkflowContext, own, undo
+from aetheris.sdk.workflows.workflow_context import WorkflowContext
 from aetheris.testkit.simulation.tape import Tape
 
 Step = Mapping[str, Any]
