@@ -4,6 +4,7 @@ import asyncio
 import sys
 
 from langchain.agents import create_agent
+from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI
 
 from aetheris.sdk.adapters import RunTools
@@ -14,7 +15,8 @@ async def settle(order: str) -> str:
     """Run it again after a crash: what it has done is not done again."""
     async with RunTools(["refund", "send_mail"], run_id=f"refund {order}") as run:
         agent = create_agent(ChatOpenAI(model="gpt-5"), middleware=[LedgeredMiddleware(run)])
-        ended = await agent.ainvoke({"messages": [("user", f"Refund order {order}, and tell who has ordered.")]})
+        asked = HumanMessage(f"Refund order {order}, and tell who has ordered.")
+        ended = await agent.ainvoke({"messages": [asked]})
     return ended["messages"][-1].text
 
 

@@ -6,13 +6,20 @@ from pathlib import Path
 import pytest
 
 from tests.testkit.attempts import fresh
-from tests.testkit.framework_agents import FrameworkRig, killed_agent, running_framework_rig, type_errors
+from tests.testkit.framework_agents import (
+    PATIENCE_S,
+    FrameworkRig,
+    example_of,
+    killed_agent,
+    running_framework_rig,
+    type_errors,
+)
 from tests.testkit.refund_agent_tools import UNSURE
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 IN_THE_GATE = ("langchain", "openai_agents")
-FRAMEWORKS = (*IN_THE_GATE,)
+FRAMEWORKS = (*IN_THE_GATE, "google_adk", "strands", "agent_framework", "smolagents")
 KILLS, KILLS_IN_THE_GATE = 50, 4
 
 
@@ -43,6 +50,23 @@ def test_a_model_that_repeats_what_nobody_is_sure_of_has_one_effect(rig: Framewo
     assert rig.run(name, order) == "It is done."
     assert rig.counted(order) == [1, 1]
     assert rig.told(order).count("A human decides") == 3
+
+
+@pytest.mark.parametrize("name", each(gate=False))
+def test_a_call_that_goes_on_suspends_the_run_and_nothing_further_is_called(
+    rig: FrameworkRig, name: str, tmp_path: Path
+) -> None:
+    order, script = fresh("o"), tmp_path / "agent.py"
+    impatient = example_of(name).read_text().replace("RunTools([", "RunTools(patience_s=1, tools=[")
+    script.write_text(impatient)
+    held = rig.external.hold("refund")
+    with rig.started(name, order, script) as agent:
+        _, errors = agent.communicate(timeout=PATIENCE_S)
+    held.unlink()
+    assert (agent.returncode != 0, "RunSuspended: job " in errors) == (True, True), errors
+    assert rig.counted(order) == [1, 0]
+    assert rig.run(name, order) == "It is done."
+    assert rig.counted(order) == [1, 1]
 
 
 @pytest.mark.parametrize("name", each(gate=False))

@@ -49,7 +49,10 @@ class RefundScript(Mapping[str, Sequence[Mapping[str, Any]]]):
         refund = _called("refund", order=order, amount=5)
         mail = _called("send_mail", order=order, text="You get 5 back.")
         again = [refund, refund] if order.startswith(UNSURE) else []
-        return [refund, *again, mail, {"text": "It is done."}]
+        done = {"text": "It is done."}
+        if goal.startswith("New task"):  # smolagents, whose model says by a tool that it is done
+            done = _called("final_answer", answer="It is done.")
+        return [refund, *again, mail, done]
 
     def __iter__(self) -> Iterator[str]:
         return iter(())
@@ -66,9 +69,9 @@ class FrameworkRig(Rig):
     env: Mapping[str, str]
 
     @contextmanager
-    def started(self, name: str, order: str) -> "Generator[subprocess.Popen[str]]":
-        """A framework's agent in a process of its own; it is killed at the end."""
-        argv = [str(framework_python(name)), str(REPOSITORY / "examples" / "adapters" / f"{name}_agent.py"), order]
+    def started(self, name: str, order: str, script: Path | None = None) -> "Generator[subprocess.Popen[str]]":
+        """A framework's agent in a process of its own, or another `script`; it is killed at the end."""
+        argv = [str(framework_python(name)), str(script or example_of(name)), order]
         with subprocess.Popen(
             argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **self.env}
         ) as agent:
@@ -117,9 +120,16 @@ def running_framework_rig(folder: Path) -> Generator[FrameworkRig]:
                 "OPENAI_BASE_URL": url,
                 "OPENAI_API_KEY": "none",
                 "OPENAI_AGENTS_DISABLE_TRACING": "1",
+                "MODEL": "apigee/openai/gpt-5",  # by which ADK speaks OpenAI's protocol without one more library
+                "APIGEE_PROXY_URL": url,
                 "PYTHONPATH": os.pathsep.join(_SOURCES),
             },
         )
+
+
+def example_of(name: str) -> Path:
+    """The script of a framework's agent."""
+    return REPOSITORY / "examples" / "adapters" / f"{name}_agent.py"
 
 
 def framework_python(name: str) -> Path:
@@ -181,10 +191,10 @@ def type_errors(name: str, folder: Path) -> str:
     """What pyright says of a framework's adapter and its example, beside the framework."""
     files = [
         REPOSITORY / "libs" / "sdk" / "src" / "aetheris" / "sdk" / "adapters" / f"{name}.py",
-        REPOSITORY / "examples" / "adapters" / f"{name}_agent.py",
+        example_of(name),
     ]
     config = {
-        "include": [str(one) for one in files if one.exists()],
+        "include": [os.path.relpath(one, folder) for one in files],  # others it would pass over
         "extraPaths": _SOURCES,
         "typeCheckingMode": "strict",
         "pythonVersion": "3.11",
@@ -200,4 +210,4 @@ def type_errors(name: str, folder: Path) -> str:
         str(framework_python(name)),
     ]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    return "" if done.returncode == 0 else done.stdout
+    return "" if done.returncode == 0 and "No source files" not in done.stdout else done.stdout

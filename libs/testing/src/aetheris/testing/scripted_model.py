@@ -61,7 +61,7 @@ class ScriptedModel:
     def answer(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """What the script says to a request."""
         messages = cast("list[dict[str, Any]]", body.get("messages", []))
-        goal = next((str(one["content"]) for one in messages if one["role"] == "user"), "")
+        goal = next((_said(one["content"]) for one in messages if one["role"] == "user"), "")
         turn = sum(1 for one in messages if one["role"] == "assistant")
         with self._lock:
             self.requests.append(ModelRequest(goal, turn, body))
@@ -141,6 +141,13 @@ def _server(model: ScriptedModel, port: int) -> ThreadingHTTPServer:
             """A client that was killed is no error."""
 
     return Server(("127.0.0.1", port), Handler)
+
+
+def _said(content: Any) -> str:
+    """The text of a message, whether it is sent in parts or not."""
+    if not isinstance(content, list):
+        return str(content)
+    return "".join(str(part.get("text", "")) for part in cast("list[dict[str, Any]]", content))
 
 
 def _text(args: Any) -> str:
