@@ -93,3 +93,20 @@ def test_nothing_of_a_paused_workflow_starts_and_it_goes_on_where_it_was(rig: Ri
     report = rig.system.verified(job)
     assert report["ok"]
     assert pause["seq"] < resume["seq"]
+
+
+def test_a_frozen_tool_holds_a_workflows_next_call_and_it_goes_on_when_that_is_over(rig: Rig) -> None:
+    tag, frozen = fresh("equal"), {"tool": "poke_idempotent"}
+    job = rig.system.submit(flow_node("w", "equal", tag=tag))
+    until(lambda: rig.external.count(f"{tag}-0") == 1, PATIENCE_S)
+    answer = rig.system.api.post("/freezes", json={**frozen, "reason": "look"}, headers=rig.system.approver)
+    assert answer.status_code == 200, answer.text
+    until(lambda: "poke_idempotent is frozen by" in rig.system.job(job).get("why", ""), PATIENCE_S)
+    done = [rig.external.count(f"{tag}-{number}") for number in range(6)]
+    rig.system.kill("executor-0")
+    rig.system.wait_ready()
+    assert [rig.external.count(f"{tag}-{number}") for number in range(6)] == done
+    assert rig.system.api.post("/freezes/end", json=frozen, headers=rig.system.approver).status_code == 200
+    rig.system.wait_ended([job], PATIENCE_S)
+    assert [len({one["key"] for one in rig.external.effects(tag=f"{tag}-{number}")}) for number in range(6)] == [1] * 6
+    rig.system.verified(job)
