@@ -5,17 +5,21 @@ import runpy
 from pathlib import Path
 
 from aetheris.sdk.client import AsyncClient, Client
+from aetheris.sdk.client.asynchronous_runs import AsyncSessionRun
+from aetheris.sdk.client.blocking_runs import SessionRun
 from tests.testkit.system import REPOSITORY
 
 
 def test_the_client_that_waits_is_made_from_the_other() -> None:
     generate = runpy.run_path(str(REPOSITORY / "libs" / "sdk" / "generate.py"))
-    committed: Path = generate["GENERATED"]
-    assert committed.read_text() == generate["rendered"](), "run `make docs`"
+    for source in generate["SOURCES"]:
+        committed: Path = generate["generated"](source)
+        assert committed.read_text() == generate["rendered"](source), "run `make docs`"
 
 
 def test_both_have_the_same_methods_and_parameters() -> None:
     assert _methods(Client) == _methods(AsyncClient)
+    assert _methods(SessionRun) == _methods(AsyncSessionRun)
     assert not any(inspect.iscoroutinefunction(method) for _, method in inspect.getmembers(Client))
 
 

@@ -15,6 +15,7 @@ from aetheris.gateway.access_history import AccessHistory
 from aetheris.gateway.access_log import AccessLog
 from aetheris.gateway.activated_policies import ActivatedPolicies
 from aetheris.gateway.attendance import Attendance
+from aetheris.gateway.client_sessions import ClientSessions
 from aetheris.gateway.command_writer import CommandWriter
 from aetheris.gateway.commands import JobCommands
 from aetheris.gateway.core.holds import Holds
@@ -348,6 +349,9 @@ def _services(
         intake=intake,
         reads=reads,
         commands=JobCommands(reader, writer, deadlines, hidden),
+        sessions=ClientSessions(
+            reader=reader, intake=intake, writer=writer, registry=registry, deadlines=deadlines, blobs=parts.blobs
+        ),
         reconciliation=Reconciliation(reader, writer, registry, deadlines),
         human_requests=HumanRequests(
             reader=reader,

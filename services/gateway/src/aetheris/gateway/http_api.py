@@ -26,6 +26,7 @@ from aetheris.gateway.routes import (
     registry,
     rules,
     search,
+    session_routes,
     subjects,
     submission,
     undos,
@@ -39,6 +40,7 @@ _log = structlog.get_logger(__name__)
 _PARTS = (
     jobs,
     job_commands,
+    session_routes,
     human_requests,
     history,
     search,

@@ -9,7 +9,7 @@ from pydantic.json_schema import models_json_schema
 from aetheris.gateway.core.access import OPEN, ROUTES
 from aetheris.gateway.http_api import ROUTERS
 from aetheris.gateway.routes import probes, submission
-from aetheris.protocol import api, api_operations
+from aetheris.protocol import api, api_operations, api_sessions
 
 _BODIES: tuple[type[api.RequestModel], ...] = (
     api.Submission,
@@ -27,6 +27,9 @@ _BODIES: tuple[type[api.RequestModel], ...] = (
     api_operations.PolicyBody,
     api_operations.SubjectBody,
     api_operations.RulesBody,
+    api_sessions.SessionAttachBody,
+    api_sessions.SessionCallBody,
+    api_sessions.SessionCompleteBody,
 )
 _REFUSED = "An answer other than yes; 503 may be asked again after Retry-After"
 _UNUSED = ("HTTPValidationError", "ValidationError")

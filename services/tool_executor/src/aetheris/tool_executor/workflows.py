@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from aetheris.protocol.messages.commands import RegistryEntry
 from aetheris.protocol.messages.event_values import CodeVersion, Outcome
 from aetheris.protocol.planning.invocation import Invocation
+from aetheris.protocol.planning.sessions import SESSION_ENTRY
 from aetheris.runtime.base.refusal import ToolsRefused
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.isolation.kept_process import HostFailed, HostSetup
@@ -20,6 +21,7 @@ from aetheris.sdk.workflows.hosts import BodyHost
 from aetheris.sdk.workflows.local_calls import local_tools
 from aetheris.tool_executor.core.reports import NOT_EXECUTED
 from aetheris.tool_executor.core.tries import CallRefusal
+from aetheris.tool_executor.session_bodies import SessionBodies
 
 _MISSING = CallRefusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: workflow version missing")
 
@@ -62,6 +64,7 @@ class Workflows:
         self._asked_by: dict[str, list[tuple[str, str]]] = {}
         self._asked = asyncio.Event()
         """Set, and made anew, where one is asked for."""
+        self.add(SessionBodies(self.heard), SESSION_ENTRY.model_dump(mode="json"))
 
     def add(self, host: RunsBodies, described: Mapping[str, Any]) -> None:
         """A workflow as its module describes it: a registry entry, and `ref`.
@@ -79,12 +82,12 @@ class Workflows:
         )
 
     def registry(self) -> Sequence[RegistryEntry]:
-        """What is registered of each."""
-        return list(self._entries.values())
+        """What is registered of each, but for the built-in one."""
+        return [one for one in self._entries.values() if one.key != SESSION_ENTRY.key]
 
     def tools(self) -> Toolbox:
         """What makes their own functions' calls, where there are any."""
-        return Toolbox({one.key: one for one in local_tools(self.make)} if self._entries else {})
+        return Toolbox({one.key: one for one in local_tools(self.make)} if self.registry() else {})
 
     def refuses(self, call: Invocation) -> CallRefusal | None:
         """Why a workflow can't run here."""

@@ -8,6 +8,7 @@ second path of calls beside the first.
 from aetheris.protocol.base.child_ids import frontier, weight
 from aetheris.protocol.fold.state import BodyState, JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.event_base import Event
 from aetheris.protocol.messages.event_values import Outcome, Via
 from aetheris.protocol.plan.graph import EffectClass
 
@@ -86,6 +87,16 @@ def expected_calls(job: JobState, node_id: str) -> frozenset[str]:
     code = state.started.code if state.started is not None else None
     waived = body.waived.get(code.hash, frozenset[str]()) if code is not None else frozenset[str]()
     return frozenset(one for one in job.entries if one not in waived and _is_recorded(job, one, node_id))
+
+
+def ended_call(job: JobState, event: Event) -> tuple[str, KeyState] | None:
+    """The call of a body about which an event speaks that was just folded, where it has ended; its node and key."""
+    node_id = getattr(event, "node_id", None)
+    entry = job.entry(node_id) if isinstance(node_id, str) else None
+    state = job.keys.get(entry.call.key) if entry is not None and entry.call is not None else None
+    if entry is None or state is None or state.status is not KeyStatus.SETTLED:
+        return None
+    return entry.node.id, state
 
 
 def may_await(job: JobState) -> bool:

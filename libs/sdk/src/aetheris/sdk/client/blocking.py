@@ -4,7 +4,8 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import httpx
 
@@ -25,9 +26,12 @@ from aetheris.protocol.api import (
     Verdict,
 )
 from aetheris.sdk.client import calls, event_walk
-from aetheris.sdk.client.calls import TIMEOUT_S, ApiCall, Goal, Level
+from aetheris.sdk.client.calls import PATIENCE_S, TIMEOUT_S, ApiCall, Goal, Level
 from aetheris.sdk.client.errors import Unreachable, checked, good, unreachable
 from aetheris.sdk.client.event_walk import EARLY_END, EventWalk
+
+if TYPE_CHECKING:
+    from aetheris.sdk.client.blocking_runs import SessionRun
 
 
 class Client:
@@ -83,6 +87,30 @@ class Client:
         """
         call = calls.submit(plan, agent, session, options, idempotency_key, labels=labels, wait_s=wait_s)
         return Submitted.model_validate(self._send(call))
+
+    def run(
+        self,
+        run_id: str,
+        *,
+        tools: Sequence[str],
+        idle_timeout_s: float | None = None,
+        agent: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> "SessionRun":
+        """A run of this program's code: `with client.run("order-17", tools=["charge"]) as run`.
+
+        Args:
+            run_id: names it; the same for a program that goes on after a crash, and for no other.
+            tools: names, or patterns of names, of what it may call.
+            idle_timeout_s: it fails when it asks for nothing so long, and no call of it is open; a day by default.
+            patience_s: how long a gateway that doesn't answer is asked again.
+        """
+        from aetheris.sdk.client.blocking_runs import SessionRun  # noqa: PLC0415  few programs run so
+        from aetheris.sdk.client.run_asks import RunAsks, RunOptions  # noqa: PLC0415
+
+        given = RunOptions(run_id=run_id, tools=tools, idle_timeout_s=idle_timeout_s, agent=agent, options=options)
+        return SessionRun(self._send, RunAsks(given, uuid4().hex), patience_s)
 
     def jobs(
         self,

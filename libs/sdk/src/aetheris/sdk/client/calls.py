@@ -10,6 +10,8 @@ from typing import Any, Literal
 from aetheris.protocol.api import Action, Verdict
 
 TIMEOUT_S = 30.0
+PATIENCE_S = 60.0
+"""So long a run asks a gateway again that does not answer."""
 
 Level = Literal["result", "transition", "request"]
 """How much of a contract is asked for: what came of it, how it got there, what was asked for."""

@@ -33,6 +33,8 @@ class CallSettled(BaseModel):
     result: Any = None
     reason: str | None = None
     rejected_by: str | None = None
+    via: str | None = None
+    """Who has settled it: executor, probe, human, …."""
     duplicate_of: dict[str, Any] | None = None
     external_id: str | None = None
     partial: bool = False

@@ -117,6 +117,7 @@ def settled_call(node_id: str, state: KeyState, result: Any) -> CallSettled:
         result=result,
         reason=state.reason,
         rejected_by=state.rejected_by,
+        via=None if state.via is None else state.via.value,
         duplicate_of=None if state.duplicate_of is None else state.duplicate_of.model_dump(mode="json"),
         external_id=state.external_id,
         partial=state.partial,

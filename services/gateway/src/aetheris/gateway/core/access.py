@@ -38,6 +38,9 @@ _WORKERS = Access((Role.READ, Role.OPERATE, Role.ADMINISTER))
 
 ROUTES: Mapping[str, Access] = {
     "POST /api/jobs": Access((Role.SUBMIT,)),
+    "POST /api/sessions": Access((Role.SUBMIT,)),
+    "POST /api/sessions/{job_id}/calls": Access((Role.SUBMIT,)),
+    "POST /api/sessions/{job_id}/complete": Access((Role.SUBMIT,)),
     "GET /api/jobs": Access((Role.READ, Role.READ_PAYLOADS, Role.ADMINISTER)),
     "GET /api/search": Access((Role.READ, Role.READ_PAYLOADS)),
     "GET /api/jobs/{job_id}": _READ,

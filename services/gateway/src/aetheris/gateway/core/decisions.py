@@ -10,7 +10,7 @@ from aetheris.gateway.core import access, answers, resolution_votes
 from aetheris.gateway.core.answers import ObservedEvent
 from aetheris.gateway.core.personal_arguments import refusal
 from aetheris.gateway.core.principal import Principal
-from aetheris.gateway.core.problems import NotBegun, NotFoundProblem
+from aetheris.gateway.core.problems import BadRequestProblem, NotBegun, NotFoundProblem
 from aetheris.protocol.api import CancelBody, Commanded, PauseInForce, ReasonBody, ResolveBody, SignalBody
 from aetheris.protocol.base.principals import Role
 from aetheris.protocol.fold.state import JobState
@@ -24,6 +24,7 @@ from aetheris.protocol.messages.commands import (
     Signal,
 )
 from aetheris.protocol.planning.invocation import has_hidden
+from aetheris.protocol.planning.sessions import SESSION_NODE, is_session, session_key
 from aetheris.views import standing
 
 
@@ -159,6 +160,7 @@ def call_off(execution_id: str, wanted: ReasonBody, caller: Principal, job: JobS
 def check_signal(wanted: SignalBody, caller: Principal, job: JobSnapshot) -> None:
     """Whether he may signal it, whatever the payload says: of what is hidden of it nothing is known yet."""
     _check_may_signal(caller, job.begun, wanted.correlation_key)
+    _check_asks_no_session(job.begun, wanted.correlation_key)
     if wanted.correlation_key not in job.begun.signals:
         answers.signal_received(job.begun, wanted.correlation_key, None, caller.recorded)
 
@@ -168,6 +170,7 @@ def signal(wanted: SignalBody, caller: Principal, job: JobSnapshot) -> Decision:
     name, payload = wanted.correlation_key, wanted.payload
     found = Commanded(job_id=job.job_id, correlation_key=name)
     _check_may_signal(caller, job.begun, name)
+    _check_asks_no_session(job.begun, name)
     stands = answers.signal_received(job.begun, name, payload, caller.recorded)
     if stands is not None:
         return Stands(found.model_copy(update={"event": stands.event_type, "command_id": stands.command_id}))
@@ -208,6 +211,17 @@ def _check_may_signal(caller: Principal, job: JobState, correlation_key: str) ->
         needed, may = Role.OPERATE, own or Role.OPERATE in caller.roles
     if not may:
         raise access.missing(needed)
+
+
+def _check_asks_no_session(job: JobState, correlation_key: str) -> None:
+    """What is asked of a session is judged where it is asked (`gateway.client_sessions`), and by its own client alone.
+
+    Raises:
+        BadRequest.
+    """
+    entry = job.entry(SESSION_NODE)
+    if entry is not None and is_session(entry.node) and correlation_key.startswith(session_key("")):
+        raise BadRequestProblem("unknown_key", "correlation_key", "a session is asked by /api/sessions")
 
 
 def _known(key: str | None) -> str:

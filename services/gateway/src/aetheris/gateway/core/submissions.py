@@ -1,7 +1,7 @@
 """Submissions: plans pinned to the registry, goals with who plans for them, refusals by field."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -170,7 +170,7 @@ def _brief(wanted: api.Submission, registry: Mapping[str, RegistryEntry], models
     """Who plans, and with what: every name is one that is registered now."""
     return Brief(
         model=_model(wanted.model, models),
-        tools=_offered(wanted.tools, registry),
+        tools=_of_goal(wanted.tools, registry),
         system=wanted.system,
         planning=wanted.planning or "agent",
         max_tokens=wanted.max_tokens,
@@ -188,12 +188,20 @@ def _model(name: str | None, models: Mapping[str, ModelEntry]) -> str:
     return name if name is not None else next(iter(models))
 
 
-def _offered(wanted: tuple[str, ...] | None, registry: Mapping[str, RegistryEntry]) -> tuple[str, ...]:
-    """The tools of a list of names and patterns, each once."""
+def _of_goal(wanted: tuple[str, ...] | None, registry: Mapping[str, RegistryEntry]) -> tuple[str, ...]:
     if wanted is None:
         raise BadRequestProblem(
             "bad_request", "tools", 'missing: the tools that the model may call, ["*"] for all, [] for none'
         )
+    return offered_tools(wanted, registry)
+
+
+def offered_tools(wanted: Iterable[str], registry: Mapping[str, RegistryEntry]) -> tuple[str, ...]:
+    """The tools of a list of names and patterns, each once.
+
+    Raises:
+        BadRequest: one that fits no tool, or a tool with personal arguments.
+    """
     found: dict[str, None] = {}
     for place, pattern in enumerate(wanted):
         matching = [name for name, one in registry.items() if one.kind == "tool" and fnmatchcase(name, pattern)]

@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse
 from aetheris.gateway.access_history import AccessHistory
 from aetheris.gateway.access_log import AccessLog
 from aetheris.gateway.activated_policies import ActivatedPolicies
+from aetheris.gateway.client_sessions import ClientSessions
 from aetheris.gateway.commands import JobCommands, Reply
 from aetheris.gateway.core import bodies
 from aetheris.gateway.core.access import ROUTES, admitted
@@ -60,6 +61,7 @@ class Services:
     intake: Intake
     reads: Reads
     commands: JobCommands
+    sessions: ClientSessions
     reconciliation: Reconciliation
     human_requests: HumanRequests
     histories: JobHistories

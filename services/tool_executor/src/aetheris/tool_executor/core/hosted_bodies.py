@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from aetheris.protocol.fold.bodies import expected_calls
-from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus
+from aetheris.protocol.fold.bodies import ended_call, expected_calls
+from aetheris.protocol.fold.state import JobState, KeyState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
 from aetheris.tool_executor.core.body_runs import BodyOutcome, RunningBody, Stop
@@ -95,17 +95,16 @@ class HostedBodies:
         return job.keys[call.key if call is not None else ""]
 
     def _note_settled(self, job: JobState, event: Event, runs: dict[str, RunningBody]) -> None:
-        node_id = getattr(event, "node_id", None)
-        entry = job.entry(node_id) if node_id is not None else None
-        if node_id is None or entry is None or entry.call is None:
+        ended = ended_call(job, event)
+        if ended is None:
             return
-        state = job.keys.get(entry.call.key)
-        if state is None or state.status is not KeyStatus.SETTLED:
-            return
-        known = self._settled.setdefault(job.job_id, {}).setdefault(entry.call.parent, {})
+        node_id, state = ended
+        call = job.entries[node_id][-1].call
+        parent = call.parent if call is not None else ""
+        known = self._settled.setdefault(job.job_id, {}).setdefault(parent, {})
         if node_id in known:
             return
         known[node_id] = None
-        run = runs.get(entry.call.parent)
+        run = runs.get(parent)
         if run is not None and run.settled(node_id, state):
             run.news.append(node_id)
