@@ -44,6 +44,8 @@ class SessionCallBody(_ByBody):
     """A model asks: an equal call is the same call, unless it only reads, or surely took no effect."""
     repeat_of: Name | None = None
     """With `by_model`: the call that is to be made once more."""
+    node_id: Name | None = None
+    """As an earlier answer to this request said: which call is waited for, however it has ended since."""
 
 
 class SessionCompleteBody(_ByBody):

@@ -16,6 +16,7 @@ from aetheris.testing.faults import (
 )
 from aetheris.testing.memory_system import JobUnderTest, MemorySystem, NotAllowed, NotAsked, PlanRefused
 from aetheris.testing.scripted_model import ScriptedModel, running_model
+from aetheris.testing.session_gateway import StillWaits
 from aetheris.testing.workflow_runs import BodyDiffers, run_workflow
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "NotAsked",
     "PlanRefused",
     "ScriptedModel",
+    "StillWaits",
     "crash_after",
     "crash_before",
     "duplicate_delivery",

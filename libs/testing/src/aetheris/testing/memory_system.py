@@ -20,13 +20,15 @@ from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, 
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import IN_FLIGHT, JobState, KeyState, create_job
-from aetheris.protocol.messages.commands import Cancel, ModelEntry, RegistryEntry, Resolve, Respond, Signal
+from aetheris.protocol.messages.commands import Cancel, ModelEntry, RegistryEntry, Resolve, Respond, Signal, Submit
 from aetheris.protocol.messages.events import Event, JobCreated
 from aetheris.protocol.planning.approvals import may_not_answer, may_not_resolve, votes_as_recorded
 from aetheris.protocol.planning.invocation import success
 from aetheris.protocol.planning.policy import parse
 from aetheris.runtime.process import policy_file
 from aetheris.sdk.client import Goal, Job, StepView
+from aetheris.sdk.client.blocking_runs import SessionRun
+from aetheris.sdk.client.run_asks import RunAsks, RunOptions
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.loader import Toolbox
 from aetheris.sdk.outcomes import NotExecuted
@@ -40,6 +42,7 @@ from aetheris.testing.roles.planner import InMemoryPlanner
 from aetheris.testing.roles.verifier import InMemoryVerifier
 from aetheris.testing.scripted_model import Script
 from aetheris.testing.scripted_planner import ScriptedPlanner
+from aetheris.testing.session_gateway import SessionGateway
 from aetheris.testing.topics import START, Body, Entry, TopicReader, Topics, TopicsClock
 from aetheris.tool_executor.secret_store import Secrets
 from aetheris.tool_executor.tool_calls import Calls
@@ -117,6 +120,11 @@ class JobUnderTest:
     def log(self) -> Sequence[Event]:
         """Its events, in order."""
         return [entry.body for entry in self._entries]
+
+    @property
+    def placed(self) -> list[tuple[Event, int]]:
+        """Its events, in order, each with its offset."""
+        return [(entry.body, entry.record.offset) for entry in self._entries]
 
     def note(self, entry: Entry) -> None:
         """One more event of it."""
@@ -223,6 +231,19 @@ class MemorySystem:
         self._topics.append(Topic.JOBS_COMMANDS, (self._topics.fresh("command"), submitted))
         self._signals[job_id], self._answers[job_id] = dict(signals), list(answers)
         return self._at_rest(job_id)
+
+    def session(self, run_id: str, *, tools: Sequence[str], idle_timeout_s: float | None = None) -> SessionRun:
+        """A run of code of your own, as `Client.run` gives one; a call that waits for a person raises StillWaits.
+
+        The job of it is `session_job`.
+        """
+        gateway = SessionGateway(TENANT, SUBMITTER, self._registry, self._do, self._logged)
+        given = RunOptions(run_id=run_id, tools=tools, idle_timeout_s=idle_timeout_s)
+        return SessionRun(gateway.send, RunAsks(given, self._topics.fresh("body")), 0)
+
+    def session_job(self, run: SessionRun) -> JobUnderTest:
+        """The job of a run that was attached to."""
+        return self._jobs[run.job_id]
 
     def approve(
         self, job: JobUnderTest, node: str | None = None, *, data: Mapping[str, Any] | None = None, by: str = APPROVER
@@ -356,6 +377,13 @@ class MemorySystem:
             data=dict(data),
             as_of=self._as_of,
         )
+
+    def _do(self, command: Submit | Signal) -> None:
+        self._say(command.job_id, Topic.JOBS_COMMANDS, command)
+
+    def _logged(self, job_id: str) -> list[tuple[Event, int]]:
+        job = self._jobs.get(job_id)
+        return [] if job is None else job.placed
 
     def _say(self, job_id: str, topic: Topic, body: Body) -> JobUnderTest:
         self._topics.append(topic, (self._topics.fresh("command"), body))

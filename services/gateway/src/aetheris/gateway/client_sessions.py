@@ -163,7 +163,7 @@ class ClientSessions:
             BadRequest, NotFound, Conflict, Unavailable.
         """
         wanted = bodies.read(api.SessionCallBody, raw)
-        pending, looks = api.SessionCallAnswer(status="open"), list[None]()
+        pending, looks = api.SessionCallAnswer(status="open", node_id=wanted.node_id), list[None]()
 
         async def called(live: _LiveSession) -> tuple[str, KeyState] | None:
             nonlocal pending
@@ -173,7 +173,7 @@ class ClientSessions:
                 return None
             asked = live.asked(wanted.body, wanted.asked)
             ask = session_asks.call_asked(wanted, live.followed, asked, self._registry.schema)
-            verdict = session.judge(ask)
+            verdict = session.calls.get(pending.node_id or "") or session.judge(ask)
             if isinstance(verdict, AskRefused):
                 await self._refuse(live, ask, verdict, asked)
                 return None

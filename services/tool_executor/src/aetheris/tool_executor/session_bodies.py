@@ -19,6 +19,10 @@ class SessionBodies:
 
     async def begin(self, start: BodyStart, history: Sequence[CallSettled] = ()) -> None:
         """Run one from its beginning, over what is recorded."""
+        self.run(start, history)
+
+    def run(self, start: BodyStart, history: Sequence[CallSettled] = ()) -> None:
+        """As `begin`: nothing of it waits."""
         session = self._running[start.body] = SessionBody(start.args["idle_timeout_s"])
         self._ask(start.body, session.wait())
         self.settled(start.body, history)

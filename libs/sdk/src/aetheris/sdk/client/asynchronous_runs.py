@@ -99,15 +99,17 @@ class AsyncSessionRun:
         return await self._answer(self._asks.model_call(tool, args, repeat_of))
 
     async def _answer(self, call: RunCall) -> SessionCallAnswer:
+        node_id: str | None = None
         while True:
             try:
-                found = self._asks.heard(await self._ask(self._asks.asked(call)))
+                found = self._asks.heard(await self._ask(self._asks.asked(call, node_id)))
             except Conflict as refused:
                 raise self._asks.refusal(refused) from None
             except BadRequest as refused:
                 raise Misuse(f"{call.body['tool']}: {refused.field}: {refused.message}") from None
-            if found is not None:
+            if found.status != "open":
                 return found
+            node_id = found.node_id
 
     async def complete(self, result: Any = None) -> None:
         """End the run with a result, when its open calls have ended. Said again it is the same.

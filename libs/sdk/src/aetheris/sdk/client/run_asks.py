@@ -108,16 +108,17 @@ class RunAsks:
         body: dict[str, Any] = {"body": self.body, "tool": tool, "args": _as_json(tool, args), "by_model": True}
         return RunCall("", 0, body | ({"repeat_of": repeat_of} if repeat_of is not None else {}))
 
-    def asked(self, call: RunCall, wait_s: int = WAIT_S) -> ApiCall:
-        """POST /sessions/{job_id}/calls."""
-        return ApiCall("POST", f"/sessions/{self.job_id}/calls", {**call.body, **self._said()}, wait_s=wait_s)
+    def asked(self, call: RunCall, node_id: str | None) -> ApiCall:
+        """POST /sessions/{job_id}/calls; `node_id` as the answer before said."""
+        body = {**call.body, **self._said()} | ({"node_id": node_id} if node_id is not None else {})
+        return ApiCall("POST", f"/sessions/{self.job_id}/calls", body, wait_s=WAIT_S)
 
-    def heard(self, answer: Any) -> SessionCallAnswer | None:
-        """What a call came to; None where it has not ended."""
+    def heard(self, answer: Any) -> SessionCallAnswer:
+        """What a call came to so far."""
         found = SessionCallAnswer.model_validate(answer)
         if found.node_id is not None:
             self._asked.add(found.node_id)
-        return None if found.status == "open" else found
+        return found
 
     def give_back(self, call: RunCall) -> None:
         """The code never heard what became of it."""

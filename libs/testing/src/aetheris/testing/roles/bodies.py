@@ -7,6 +7,7 @@ from aetheris.protocol.base import recordable
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages.events import Event
+from aetheris.protocol.planning.sessions import SESSION_ENTRY
 from aetheris.sdk.outcomes import Permanent, Succeeded
 from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, BodyStart, CallSettled, Idle, Lost, Returned
 from aetheris.sdk.workflows.body_replay import settled_call
@@ -18,6 +19,7 @@ from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.body_runs import USED_UP, BodyOutcome, EndStep, RunningBody, Stop
 from aetheris.tool_executor.core.partition import Partition
 from aetheris.tool_executor.core.tries import DeclaredInvocation
+from aetheris.tool_executor.session_bodies import SessionBodies
 
 Append = Callable[[Sequence[Event]], None]
 
@@ -30,6 +32,7 @@ class InMemoryBodies:
         self._core = core
         self._append = append
         self._local = LocalBodies(workflows, self._heard)
+        self._sessions = SessionBodies(self._heard)
         self._runs: dict[str, RunningBody] = {}
 
     def begin(self, invocation: DeclaredInvocation) -> None:
@@ -40,7 +43,11 @@ class InMemoryBodies:
         self._runs[run.invocation_id] = run
         workflow = f"{started.tool_name}@{started.tool_version}"
         start = BodyStart(run.invocation_id, workflow, started.job_id, started.node_id, invocation.call.args)
-        self._local.begin(start, [self._settlement(job, one) for one in history])
+        settled = [self._settlement(job, one) for one in history]
+        if workflow == SESSION_ENTRY.key:
+            self._sessions.run(start, settled)
+        else:
+            self._local.begin(start, settled)
 
     def act(self) -> None:
         """Tell them what is new, append what they plan, and how they end."""
@@ -51,7 +58,9 @@ class InMemoryBodies:
                 continue
             while run.news and run.over is None:
                 names, run.news = run.news, []
-                self._local.settled(body, [self._settlement(job, one) for one in names])
+                settled = [self._settlement(job, one) for one in names]
+                self._local.settled(body, settled)
+                self._sessions.settled(body, settled)
             for node in run.due():
                 try:
                     event, _ = self._core.plan_call(run, node, self._topics.fresh_secret(), may_start=False)
@@ -81,7 +90,7 @@ class InMemoryBodies:
     def lose(self) -> None:
         """The process of all of them dies."""
         for body, run in self._runs.items():
-            self._local.drop(body)
+            self._drop(body)
             run.ends(BodyOutcome(stop=Stop.LOST, reason="a test has it die"))
 
     def _end(self, run: RunningBody, job: JobState) -> None:
@@ -98,8 +107,12 @@ class InMemoryBodies:
             self._append([_stopped(run.invocation, outcome)])
         self._forget(run)
 
+    def _drop(self, body: str) -> None:
+        self._local.drop(body)
+        self._sessions.stop(body, "revoked")
+
     def _forget(self, run: RunningBody) -> None:
-        self._local.drop(run.invocation_id)
+        self._drop(run.invocation_id)
         self._runs.pop(run.invocation_id, None)
         self._core.bodies.forget(run.invocation)
 

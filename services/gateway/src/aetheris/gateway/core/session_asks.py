@@ -15,6 +15,7 @@ from aetheris.protocol.fold.bodies import ended_call
 from aetheris.protocol.fold.job_log import Sequence, fold_event, next_logged_event
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, Settled
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
+from aetheris.protocol.messages.envelope import NeedsUpgrade
 from aetheris.protocol.messages.event_values import Via
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, EffectClass, JobOptions
@@ -77,8 +78,11 @@ class FollowedSession:
 
     def take(self, record: Record) -> None:
         """The next record of its job."""
-        event = next_logged_event(self._numbers, record).event
-        self.job, _ = fold_event(self.job, event, record.offset)
+        self.follow(next_logged_event(self._numbers, record).event, record.offset)
+
+    def follow(self, event: Event | NeedsUpgrade | None, offset: int) -> None:
+        """The next event of its job; None: a record that counts for none."""
+        self.job, _ = fold_event(self.job, event, offset)
         if self.job is None:
             return
         entry = self.job.entry(SESSION_NODE)
