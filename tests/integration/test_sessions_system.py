@@ -88,7 +88,7 @@ def test_a_client_killed_between_call_and_answer_runs_again_with_the_same_result
     rig: Rig, client: Client
 ) -> None:
     tag = fresh("killed")
-    calls = [("poke_idempotent", {"tag": f"{tag}-1"}), ("patient_idempotent", {"tag": f"{tag}-2", "hold": tag})]
+    calls = [("poke_idempotent", {"tag": f"{tag}-1"}), ("patient_probeable", {"tag": f"{tag}-2", "hold": tag})]
     held = rig.external.hold(tag)
     with program(rig, tag, calls) as killed:
         rig.external.wait_for(1, f"{tag}-2")
@@ -113,7 +113,7 @@ def test_whichever_service_is_killed_in_a_call_there_is_one_effect(rig: Rig, cli
     run.call("poke_idempotent", tag=f"{tag}-1")
     held = rig.external.hold(tag)
     with ThreadPoolExecutor(1) as pool:
-        second = pool.submit(run.call, "patient_idempotent", tag=f"{tag}-2", hold=tag)
+        second = pool.submit(run.call, "patient_probeable", tag=f"{tag}-2", hold=tag)
         rig.external.wait_for(1, f"{tag}-2")
         rig.system.kill(part)
         held.unlink()

@@ -10,7 +10,7 @@ import sys
 
 from aetheris.sdk.client import Client
 
-TOOLS = ("poke_*", "patient_idempotent")
+TOOLS = ("poke_*", "patient_probeable")
 
 
 def main(run_id: str, calls: str) -> None:
