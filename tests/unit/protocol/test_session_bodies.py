@@ -22,7 +22,7 @@ from aetheris.protocol.planning.sessions import (
 MEANT = 64 * "a"
 
 
-class Asked:
+class AskedSession:
     """A session with its asks, as the log would tell them."""
 
     def __init__(self) -> None:
@@ -63,13 +63,13 @@ def refused(verdict: MadeCall | Node | AskRefused) -> str:
 
 
 @pytest.fixture
-def asked() -> Asked:
-    found = Asked()
+def asked() -> AskedSession:
+    found = AskedSession()
     found.attaches("one")
     return found
 
 
-def test_a_call_is_planned_once_however_often_it_is_asked_for(asked: Asked) -> None:
+def test_a_call_is_planned_once_however_often_it_is_asked_for(asked: AskedSession) -> None:
     (planned,) = asked.calls("one", args={"order": "17"})
     assert asked.calls("one", args={"order": "17"}) == []
     assert asked.calls("one", args={"order": "17"}, occurrence=2) == [planned.removesuffix("1") + "2"]
@@ -77,7 +77,7 @@ def test_a_call_is_planned_once_however_often_it_is_asked_for(asked: Asked) -> N
     assert asked.calls("one", args={"order": "17"}, id="pay") == []
 
 
-def test_who_is_superseded_plans_nothing_and_takes_charge_never_again(asked: Asked) -> None:
+def test_who_is_superseded_plans_nothing_and_takes_charge_never_again(asked: AskedSession) -> None:
     asked.attaches("two")
     assert asked.calls("one") == []
     assert refused(asked.body.judge(call("one"))) == "superseded"
@@ -86,12 +86,12 @@ def test_who_is_superseded_plans_nothing_and_takes_charge_never_again(asked: Ask
 
 
 def test_who_has_not_attached_plans_nothing() -> None:
-    asked = Asked()
+    asked = AskedSession()
     assert asked.calls("one") == []
     assert refused(asked.body.judge(call("one"))) == "superseded"
 
 
-def test_another_process_makes_no_second_path_before_it_has_asked_for_the_first(asked: Asked) -> None:
+def test_another_process_makes_no_second_path_before_it_has_asked_for_the_first(asked: AskedSession) -> None:
     (first,) = asked.calls("one", args={"order": "17"})
     asked.ends(first)
     asked.attaches("two")
@@ -107,7 +107,7 @@ def test_another_process_makes_no_second_path_before_it_has_asked_for_the_first(
     assert asked.calls("two", "mail"), "it has said so once"
 
 
-def test_what_surely_failed_or_only_read_or_a_model_asked_for_need_not_be_asked_for(asked: Asked) -> None:
+def test_what_surely_failed_or_only_read_or_a_model_asked_for_need_not_be_asked_for(asked: AskedSession) -> None:
     (failed,) = asked.calls("one", "fails")
     asked.ends(failed, Settled.FAILED, sure=True)
     (read,) = asked.calls("one", "look", reads=True)
@@ -118,14 +118,14 @@ def test_what_surely_failed_or_only_read_or_a_model_asked_for_need_not_be_asked_
     assert asked.body.expected == frozenset()
 
 
-def test_what_failed_and_may_have_an_effect_must_be_asked_for(asked: Asked) -> None:
+def test_what_failed_and_may_have_an_effect_must_be_asked_for(asked: AskedSession) -> None:
     (unsure,) = asked.calls("one", "fails")
     asked.ends(unsure, Settled.FAILED, sure=False)
     asked.attaches("two")
     assert asked.body.expected == {unsure}
 
 
-def test_a_models_equal_call_is_the_same_until_it_surely_failed(asked: Asked) -> None:
+def test_a_models_equal_call_is_the_same_until_it_surely_failed(asked: AskedSession) -> None:
     (first,) = asked.calls("one", meaning=MEANT)
     assert asked.calls("one", meaning=MEANT) == [], "it is open"
     asked.ends(first, Settled.FAILED, sure=True)
@@ -137,7 +137,7 @@ def test_a_models_equal_call_is_the_same_until_it_surely_failed(asked: Asked) ->
     assert verdict.node.id == second
 
 
-def test_a_model_repeats_what_succeeded_only_by_its_name_and_once(asked: Asked) -> None:
+def test_a_model_repeats_what_succeeded_only_by_its_name_and_once(asked: AskedSession) -> None:
     (first,) = asked.calls("one", meaning=MEANT)
     asked.ends(first)
     assert asked.calls("one", meaning=MEANT) == []
@@ -148,14 +148,14 @@ def test_a_model_repeats_what_succeeded_only_by_its_name_and_once(asked: Asked) 
         assert refused(asked.body.judge(call("one", meaning=MEANT, repeat_of=lie))) == "unknown_repeat"
 
 
-def test_a_model_repeats_nothing_of_which_nobody_knows(asked: Asked) -> None:
+def test_a_model_repeats_nothing_of_which_nobody_knows(asked: AskedSession) -> None:
     (first,) = asked.calls("one", meaning=MEANT)
     assert asked.calls("one", meaning=MEANT, repeat_of=first) == [], "it is open"
     asked.ends(first, Settled.FAILED, sure=False)
     assert asked.calls("one", meaning=MEANT, repeat_of=first) == []
 
 
-def test_a_model_means_the_same_whatever_it_says_of_what_does_not_count(asked: Asked) -> None:
+def test_a_model_means_the_same_whatever_it_says_of_what_does_not_count(asked: AskedSession) -> None:
     (first,) = asked.calls("one", meaning=MEANT, args={"at": 1})
     assert asked.calls("one", meaning=MEANT, args={"at": 2}) == []
     verdict = asked.body.judge(call("one", meaning=MEANT, args={"at": 2}))
@@ -163,20 +163,20 @@ def test_a_model_means_the_same_whatever_it_says_of_what_does_not_count(asked: A
     assert verdict.node.id == first
 
 
-def test_a_model_reads_anew(asked: Asked) -> None:
+def test_a_model_reads_anew(asked: AskedSession) -> None:
     (first,) = asked.calls("one", "look", meaning=MEANT, reads=True)
     asked.ends(first)
     assert len(asked.calls("one", "look", meaning=MEANT, reads=True)) == 1
 
 
-def test_another_call_of_the_same_name_is_refused(asked: Asked) -> None:
+def test_another_call_of_the_same_name_is_refused(asked: AskedSession) -> None:
     asked.calls("one", args={"order": "17"}, id="pay")
     assert refused(asked.body.judge(call("one", args={"order": "18"}, id="pay"))) == "changed"
     assert asked.calls("one", args={"order": "18"}, id="pay") == []
 
 
 @pytest.mark.parametrize("name", ["ask.1", "ask.", "said.1", "pay.undo"])
-def test_no_call_has_a_name_of_the_systems_own(asked: Asked, name: str) -> None:
+def test_no_call_has_a_name_of_the_systems_own(asked: AskedSession, name: str) -> None:
     assert refused(asked.body.judge(call("one", id=name))) == "bad_call"
     assert asked.calls("one", id=name) == []
 
@@ -197,13 +197,13 @@ def test_no_call_has_a_name_of_the_systems_own(asked: Asked, name: str) -> None:
         {"call": {"body": "one", "tool": "charge", "more": 1}},
     ],
 )
-def test_what_is_no_ask_changes_nothing_but_the_number(asked: Asked, payload: Any) -> None:
+def test_what_is_no_ask_changes_nothing_but_the_number(asked: AskedSession, payload: Any) -> None:
     before = asked.body.number
     assert asked.hears(payload) == []
     assert (asked.body.number, asked.body.in_charge, asked.body.calls) == (before + 1, "one", {})
 
 
-def test_it_ends_when_its_open_calls_have_and_nothing_is_asked_any_more(asked: Asked) -> None:
+def test_it_ends_when_its_open_calls_have_and_nothing_is_asked_any_more(asked: AskedSession) -> None:
     (open_call,) = asked.calls("one")
     asked.completes("one", {"done": True})
     assert asked.calls("one", "mail") == []
@@ -215,7 +215,7 @@ def test_it_ends_when_its_open_calls_have_and_nothing_is_asked_any_more(asked: A
     assert isinstance(asked.body.judge(call("another")), MadeCall), "who runs it once more is told what it did"
 
 
-def test_silence_ends_it_unless_a_call_is_open(asked: Asked) -> None:
+def test_silence_ends_it_unless_a_call_is_open(asked: AskedSession) -> None:
     (open_call,) = asked.calls("one")
     asked.expires()
     assert asked.body.end is None
@@ -225,7 +225,7 @@ def test_silence_ends_it_unless_a_call_is_open(asked: Asked) -> None:
     assert (asked.body.end.error or "").startswith("idle")
 
 
-def test_it_has_room_for_so_many_asks_and_can_still_be_completed(asked: Asked) -> None:
+def test_it_has_room_for_so_many_asks_and_can_still_be_completed(asked: AskedSession) -> None:
     while asked.body.number < MOST_ASKS:
         asked.hears(None)
     assert refused(asked.body.judge(call("one"))) == "full"
@@ -233,7 +233,7 @@ def test_it_has_room_for_so_many_asks_and_can_still_be_completed(asked: Asked) -
     assert asked.body.end is not None
 
 
-def test_a_body_that_is_told_the_same_again_plans_the_same(asked: Asked) -> None:
+def test_a_body_that_is_told_the_same_again_plans_the_same(asked: AskedSession) -> None:
     """It dies anywhere, and begins anew over what is recorded."""
     (first,) = asked.calls("one", args={"order": "17"})
     asked.ends(first)

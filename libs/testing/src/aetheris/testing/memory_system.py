@@ -19,7 +19,7 @@ from aetheris.gateway.core.submissions import SubmissionRequest, submit_command
 from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, Role
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import apply
-from aetheris.protocol.fold.state import IN_FLIGHT, JobState, KeyState, create_job
+from aetheris.protocol.fold.state import JobState, KeyState, create_job
 from aetheris.protocol.messages.commands import Cancel, ModelEntry, RegistryEntry, Resolve, Respond, Signal, Submit
 from aetheris.protocol.messages.events import Event, JobCreated
 from aetheris.protocol.planning.approvals import may_not_answer, may_not_resolve, votes_as_recorded
@@ -36,6 +36,7 @@ from aetheris.sdk.tools import AnyTool, Tool
 from aetheris.sdk.workflows.declaration import AnyWorkflow, Workflow
 from aetheris.sdk.workflows.local_calls import called, local_tools
 from aetheris.testing.faults import Armed, InjectedFault, Named
+from aetheris.testing.job_rest import awaited_keys, rests
 from aetheris.testing.roles.executor import InMemoryExecutor, Made
 from aetheris.testing.roles.ledger import InMemoryLedger
 from aetheris.testing.roles.planner import InMemoryPlanner
@@ -57,8 +58,6 @@ APPROVER = "approver"
 LONGEST_S = 30 * 86_400.0
 """Virtual time after which a job that has not come to rest counts as stuck."""
 _MOST_TURNS = 100_000
-_BY_ITSELF = frozenset({"timer", "duplicate"})
-"""What a job may wait for that needs nobody's word."""
 
 
 class PlanRefused(ValueError):
@@ -461,7 +460,7 @@ class MemorySystem:
         said: list[Signal | Respond] = [
             self._signal(job_id, key, given.pop(key))
             for job_id, given in self._signals.items()
-            for key in _awaited_keys(self._jobs[job_id].state)
+            for key in awaited_keys(self._jobs[job_id].state)
             if key in given
         ]
         for job_id, answers in self._answers.items():
@@ -475,35 +474,13 @@ class MemorySystem:
         return self._response(job, None, "reject" if data is None else "approve", data or {}, APPROVER)
 
     def _rests(self) -> bool:
-        return all(_rests(job.state) for job in self._jobs.values())
+        return all(rests(job.state) for job in self._jobs.values())
 
 
 def _declared(given: Sequence[Any], kind: type[Any]) -> Iterator[Any]:
     for one in given:
         candidates = vars(one).values() if isinstance(one, ModuleType) else (one,)
         yield from (found for found in candidates if isinstance(found, kind))
-
-
-def _awaited_keys(job: JobState) -> Sequence[str]:
-    """The keys of signals that nodes of a job wait for, or have waited for."""
-    waits = (entries[-1].node.wait for entries in job.entries.values())
-    return [one.key for one in waits if one is not None and one.key is not None]
-
-
-def _rests(job: JobState) -> bool:
-    """Whether only somebody's word lets it go on."""
-    status = job_status(job)
-    if job.terminal is not None or status == "paused":
-        return True
-    if any(kind in _BY_ITSELF for kind, _ in job.open_waits):
-        return False
-    return status == "waiting" or (bool(job.open_waits) and not _is_called(job))
-
-
-def _is_called(job: JobState) -> bool:
-    """Whether something is under way but the code of workflows, which waits for what it has called."""
-    bodies = job.bodies.of if job.bodies is not None else {}
-    return any(one.status in IN_FLIGHT and one.node_id not in bodies for one in job.keys.values())
 
 
 def _asked(job: JobUnderTest, node: str | None) -> tuple[StepView, KeyState]:
