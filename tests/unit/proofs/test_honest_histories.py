@@ -11,7 +11,7 @@ from aetheris.proofs import RawRecord
 from aetheris.sdk import Found, NotFound, Result, ToolContext, tool
 from aetheris.sdk.client import Goal
 from aetheris.testing import MemorySystem, crash_after, crash_before
-from aetheris.testing.memory_system import JobUnderTest
+from aetheris.testing.job_under_test import JobUnderTest
 from tests.testkit import standalone
 
 LONG = "漢" * 10_000

@@ -14,7 +14,8 @@ from aetheris.testing.faults import (
     duplicate_delivery,
     lost_answer,
 )
-from aetheris.testing.memory_system import JobUnderTest, MemorySystem, NotAllowed, NotAsked, PlanRefused
+from aetheris.testing.job_under_test import JobUnderTest
+from aetheris.testing.memory_system import MemorySystem, NotAllowed, NotAsked, PlanRefused
 from aetheris.testing.scripted_model import ScriptedModel, running_model
 from aetheris.testing.session_gateway import StillWaits
 from aetheris.testing.workflow_runs import BodyDiffers, run_workflow

@@ -10,7 +10,8 @@ from typing import Any, Literal
 from aetheris.protocol.messages import events as ev
 from aetheris.sdk.tools import AnyTool
 from aetheris.sdk.workflows.declaration import NODE, AnyWorkflow, plan_of
-from aetheris.testing.memory_system import JobUnderTest, MemorySystem
+from aetheris.testing.job_under_test import JobUnderTest
+from aetheris.testing.memory_system import MemorySystem
 
 _MOST_WORDS = 5
 _DIVERGED = "diverged"

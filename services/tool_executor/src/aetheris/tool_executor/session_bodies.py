@@ -1,11 +1,13 @@
 """The bodies of sessions: the built-in workflow, run in this process, as there is no code of anybody's in it."""
 
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from aetheris.protocol.fold.state import Settled
 from aetheris.protocol.messages.event_values import Via
 from aetheris.protocol.plan.graph import Node
 from aetheris.protocol.planning.sessions import CallEnd, SessionBody
+from aetheris.sdk.outcomes import NotExecuted
 from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, BodyStart, CallSettled, Idle, Returned
 from aetheris.sdk.workflows.errors import StopReason
 
@@ -47,6 +49,14 @@ class SessionBodies:
     def stop(self, body: str, why: StopReason) -> None:  # noqa: ARG002  it has nothing to be told
         """Let go of it."""
         self._running.pop(body, None)
+
+    async def make(self, body: str, node_id: str) -> NoReturn:  # noqa: ARG002
+        """No session has a function of its own.
+
+        Raises:
+            NotExecuted.
+        """
+        raise NotExecuted(f"{node_id} is no function of a session")
 
     def _ask(self, body: str, node: Node) -> None:
         self._heard(Asked(body, node.model_dump(mode="json", exclude_defaults=True)))
