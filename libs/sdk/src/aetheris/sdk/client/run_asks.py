@@ -88,7 +88,7 @@ class RunAsks:
         return self.standing.status != "pending"
 
     def call(self, tool: NamesTool | str, args: Mapping[str, Any], name: str | None) -> RunCall:
-        """A call of the code; an equal one is another call, unless it was never heard of. Raises Misuse."""
+        """A call of the code; an equal one is another call, unless its end was never told. Raises Misuse."""
         called = tool if isinstance(tool, str) else tool.name
         given = _as_json(called, args)
         body: dict[str, Any] = {"body": self.body, "tool": called, "args": given}
