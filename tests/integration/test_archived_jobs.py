@@ -116,7 +116,7 @@ REQUESTS: Mapping[str, Asked] = {
 }
 """Every route that names a job, or a request of one."""
 
-_OTHERS = "seals|tools|freezes|policies|models|limits|audit|workers|approvals|undo|subjects|rules|caller"
+_OTHERS = "seals|tools|freezes|policies|models|limits|audit|workers|approvals|undo|subjects|rules|caller|search"
 OF_NO_JOB = frozenset(route for route in ROUTES if re.search(rf" /(livez|readyz|api/(jobs$|{_OTHERS}))", route))
 
 BEGINS_A_JOB = frozenset({"POST /api/jobs/{job_id}/continue", "POST /api/jobs/{job_id}/undo"})
