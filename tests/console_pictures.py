@@ -71,10 +71,12 @@ def _told(gateway: StandInGateway) -> tuple[str, str]:
     gateway.tell("approval_requested", node_id="pay", rule="payouts")
     gateway.tell("job_waiting", node_id="pay", wait_type="approval")
     gateway.raw[f"/jobs/{JOB}/effects"] = b'{"effects": []}'
+    gateway.raw["/effects"] = b'{"effects": [], "cursor": null}'
     gateway.say_operations()
     states = ("waiting", "running", "completed", "completed", "failed", "paused", "cancelled", "completed", "running")
     gateway.listed = [
         {"job_id": f"job-{place}", "status": state, "created_at": TIME, "submitted_by": "agent-7", "tenant": "default"}
+        | {"labels": {"order": f"47{place + 10}", "env": "production"}}
         for place, state in enumerate(states, start=1)
     ]
     return payout, mail
