@@ -15,6 +15,14 @@ TOOK_EFFECT = frozenset({"success", "side_effect_committed", "compensatable_fail
 WAITING = ("wait", "timer", "human")
 """Kinds of nodes that nobody runs."""
 
+_MOVING = frozenset(
+    {
+        *("tool_invocation_started", "tool_invocation_finished", "approval_requested", "approval_decided"),
+        *("invocation_rejected", "invocation_parked", "invocation_reopened"),
+    }
+)
+"""What changes how a key stands; all else is passed over."""
+
 _UNSEEN = frozenset({"success"})
 _COMMITTED = frozenset({"side_effect_committed"})
 _PARTIAL = _COMMITTED | {"compensatable_failure"}
@@ -91,9 +99,11 @@ def scan(validity: Validity) -> Context:
     started: set[str] = set()
     for fact in validity.history.facts:
         key = fact.key
-        if not key or key in settled or fact.at in validity.history.unproven:
+        if not key or fact.type not in _MOVING or key in settled or fact.at in validity.history.unproven:
             continue
-        state = seen.setdefault(key, _Seen())
+        state = seen.get(key)
+        if state is None:
+            state = seen[key] = _Seen()
         if fact.type == "tool_invocation_started" and validity.is_valid(fact):
             started.add(key)
             state.start, state.holder, state.open, state.parked = fact, fact.invocation_id, False, False
