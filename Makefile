@@ -150,7 +150,7 @@ mcp-full: setup ## the protocol's reference servers and its TypeScript SDK, inst
 	@$(RUN)/pytest -m full -v tests/integration/test_mcp_reference.py tests/integration/test_mcp_proxy_reference.py
 
 adapters-full: setup ## the refund agent in other frameworks, each from its lock, killed fifty times; half an hour
-	@$(RUN)/pytest -m full -v tests/integration/test_adapters_system.py
+	@$(RUN)/pytest -m full -v tests/integration/test_adapters_system.py tests/integration/test_adapters_own_tools.py
 
 system-deps-bench: ## what only the peers of `make bench` need (Debian)
 	@{ command -v npm && ls /usr/lib/postgresql/*/bin/postgres; } >/dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq npm postgresql; }

@@ -31,7 +31,7 @@ PATIENCE_S = 120.0
 VICTIMS = (None, "executor-0", None, "ledger-0", None, "planner-0", None, "gateway-0", None, "executor-0", "prober-0")
 """What is killed beside the agent, in turn."""
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aetheris" / "adapters"
-_SOURCES = [str(REPOSITORY / "libs" / one / "src") for one in ("sdk", "protocol")]
+SOURCES = [str(REPOSITORY / "libs" / one / "src") for one in ("sdk", "protocol")]
 _ORDER = re.compile(r"Refund order ([\w-]+)")
 
 
@@ -122,7 +122,7 @@ def running_framework_rig(folder: Path) -> Generator[FrameworkRig]:
                 "OPENAI_AGENTS_DISABLE_TRACING": "1",
                 "MODEL": "apigee/openai/gpt-5",  # by which ADK speaks OpenAI's protocol without one more library
                 "APIGEE_PROXY_URL": url,
-                "PYTHONPATH": os.pathsep.join(_SOURCES),
+                "PYTHONPATH": os.pathsep.join(SOURCES),
             },
         )
 
@@ -195,7 +195,7 @@ def type_errors(name: str, folder: Path) -> str:
     ]
     config = {
         "include": [os.path.relpath(one, folder) for one in files],  # others it would pass over
-        "extraPaths": _SOURCES,
+        "extraPaths": SOURCES,
         "typeCheckingMode": "strict",
         "pythonVersion": "3.11",
         **dict.fromkeys(("reportMissingTypeStubs", "reportUnknownMemberType", "reportUnknownVariableType"), False),
