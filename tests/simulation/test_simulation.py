@@ -15,8 +15,9 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.events import JobCreated, PlanGenerated, ToolInvocationStarted
 from aetheris.testkit.simulation.__main__ import explained, main
 from aetheris.testkit.simulation.ablations import ABLATIONS, Ablation
-from aetheris.testkit.simulation.checks import Broken, histories
+from aetheris.testkit.simulation.checks import Broken
 from aetheris.testkit.simulation.forged_records import WAYS
+from aetheris.testkit.simulation.proof_checks import histories
 from aetheris.testkit.simulation.run import (
     ACTIVATED,
     ACTIVATES,

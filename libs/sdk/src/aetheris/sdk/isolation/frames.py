@@ -42,7 +42,7 @@ def packed(message: dict[str, Any]) -> bytes:
     return len(data).to_bytes(_LENGTH, "big") + data
 
 
-class Listener(asyncio.Protocol):
+class FrameProtocol(asyncio.Protocol):
     """Hears what a module's process says, frame by frame, as soon as each is there."""
 
     def __init__(self, heard: Callable[[dict[str, Any]], None], over: Callable[[BadFrame | None], None]) -> None:

@@ -150,7 +150,7 @@ class _Life(KeptProcess):
 
     async def open(self, orders: socket.socket) -> None:
         orders.setblocking(False)
-        listener = frames.Listener(self._take, self._hung_up)
+        listener = frames.FrameProtocol(self._take, self._hung_up)
         self._writer, _ = await self._loop.create_unix_connection(lambda: listener, sock=orders)
         self._writer.write(frames.packed({"silent_s": self._silent_s}))
         self._watch()

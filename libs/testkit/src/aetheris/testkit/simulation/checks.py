@@ -4,13 +4,10 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 from dataclasses import dataclass
 from typing import Any
 
-from aetheris.proofs import ProofReport, RawRecord, verify
-from aetheris.proofs.authorship import since_birth
 from aetheris.protocol.base.ids import execution_id
-from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, Settled, create_job
-from aetheris.protocol.messages.commands import ContentRecord, PartitionBarrier
+from aetheris.protocol.messages.commands import ContentRecord
 from aetheris.protocol.messages.event_values import Decision, Outcome
 from aetheris.protocol.messages.events import (
     TERMINAL,
@@ -22,7 +19,6 @@ from aetheris.protocol.messages.events import (
     JobFailed,
     JobPaused,
     JobResumed,
-    JobSealed,
     JobStopping,
     PlanGenerated,
     PolicyAllowed,
@@ -39,8 +35,8 @@ from aetheris.testkit.simulation.body_watch import BodyWatch
 from aetheris.testkit.simulation.external_system import ExternalCall, ExternalEffect, SimulatedExternalSystem
 from aetheris.testkit.simulation.forged_records import needs_signature
 from aetheris.testkit.simulation.frozen import FreezeWatch
-from aetheris.testkit.simulation.installation import SimRecords, installation
-from aetheris.testkit.simulation.log import Entry, SimLog
+from aetheris.testkit.simulation.installation import SimRecords
+from aetheris.testkit.simulation.log import Entry
 from aetheris.testkit.simulation.ordered_rules import RulesWatch
 from aetheris.testkit.simulation.quarantines import ToolReport, report_of
 from aetheris.testkit.simulation.questions import QuestionWatch
@@ -48,10 +44,6 @@ from aetheris.views.standing import job_view
 
 Life = tuple[str, str]
 """worker_id, incarnation"""
-
-
-TRUTHS = frozenset({"second_success", "contradicts_settlement", "truth_differs"})
-"""What the proofs find where what really happened differs from what a human or the ledger recorded."""
 
 
 class Broken(Exception):
@@ -328,50 +320,6 @@ def check_folds(observer: SimulationObserver, folds: Iterable[tuple[str, Mapping
                 raise Broken("folds_agree", f"{name} folds {job_id}, which nobody has created")
             if job.creation_offset == known.creation_offset and _essence(job) != _essence(known):
                 raise Broken("folds_agree", f"{name} folds {job_id} otherwise")
-
-
-def histories(logs: Iterable[SimLog], observer: SimulationObserver) -> dict[str, Sequence[RawRecord]]:
-    """By job: its records, as they would lie in Kafka."""
-    found: dict[str, list[RawRecord]] = {}
-    for log, entry in ((one, entry) for one in logs for entry in one.topics[Topic.JOBS_EVENTS]):
-        job_id, is_forged = entry.body.job_id, entry.record.offset in log.forged
-        known = observer.jobs.get(job_id)
-        if (
-            known is None
-            or entry.record.offset < known.creation_offset
-            or (isinstance(entry.body, JobSealed | PartitionBarrier) and not is_forged)
-        ):
-            continue  # a made-up job has no history; what seals say no key of the run has signed
-        record = log.written(entry)
-        raw = RawRecord(record.offset, record.key, record.headers, record.value)
-        found.setdefault(job_id, []).append(raw)
-    return {job_id: since_birth(held, {installation()}) for job_id, held in found.items()}
-
-
-def check_proofs(logs: Iterable[SimLog], observer: SimulationObserver, external: SimulatedExternalSystem) -> None:
-    """The proofs over the final history find nothing but what really happened."""
-    for job_id, records in histories(logs, observer).items():
-        report = verify(records)
-        _check_report(observer.jobs[job_id], report, external)
-        late = [one.offset for one in report.notes if one.rule == "activation_decreases"]
-        if late != observer.activations.went_back.get(job_id, []):
-            raise Broken("proofs.activation_decreases", f"{job_id}: they name {late}")
-        named = {one.offset for one in report.unproven}
-        void = {one.offset for one in records} & observer.void.get(job_id, set())
-        if named != void:
-            raise Broken("proofs.unproven", f"{job_id}: they name {sorted(named)}, and void are {sorted(void)}")
-
-
-def _check_report(job: JobState, report: ProofReport, external: SimulatedExternalSystem) -> None:
-    for found in report.violations:
-        if found.rule in TRUTHS and _is_true(job, found.rule, external):
-            continue
-        raise Broken(f"proofs.{found.rule}", f"{job.job_id}, offset {found.offset}: {found.message}")
-
-
-def _is_true(job: JobState, rule: str, external: SimulatedExternalSystem) -> bool:
-    least = 2 if rule == "second_success" else 1
-    return any(len(external.results.get((job.job_id, node_id), ())) >= least for node_id in job.entries)
 
 
 def _check_same(call: ExternalCall, external: SimulatedExternalSystem, retried: int) -> None:

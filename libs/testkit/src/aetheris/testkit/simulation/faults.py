@@ -13,7 +13,6 @@ from aetheris.protocol.planning.policy import PolicyEffect
 from aetheris.testkit.simulation.actors.human import Human
 from aetheris.testkit.simulation.checks import SimulationObserver
 from aetheris.testkit.simulation.external_system import BAD_FATES, CallFate, ExternalCall
-from aetheris.testkit.simulation.flows import EDITS, PAID
 from aetheris.testkit.simulation.forged_grants import grant_behind_questions
 from aetheris.testkit.simulation.forged_lines import another_host, forged_line
 from aetheris.testkit.simulation.forged_records import altered_paths, forged_records
@@ -448,28 +447,6 @@ class SimulatedFaults:
         verdicts = (one.verdict(entry.node.tool_name, entry.irreversible, dict) for one in policies)
         return any(verdict.effect is PolicyEffect.APPROVAL for verdict in verdicts)
 
-    def code_is_deployed(self) -> str | None:
-        """Who starts from now on has it; of one executor it is at once."""
-        edit = self.around.tape.pick(tuple(EDITS))
-        self.around.deployed.append(edit)
-        found = [one for one in self.processes.executors if one.owner and not one.paused]
-        if found:
-            self.processes.crash(self.around.tape.pick(found))
-        return f"code is deployed: {edit}"
-
-    def bodies_are_lost(self) -> str | None:
-        """Their process dies, and their executor does not."""
-        found = [one for one in self.processes.executors if not one.paused and one.bodies.lose()]
-        return f"{', '.join(one.name for one in found)}: its bodies are lost" if found else None
-
-    def workflow_is_signalled(self) -> str | None:
-        """Early, late, or again."""
-        submission = self.around.tape.pick(self.around.scenario.submissions)
-        if submission.job_id not in self.observer.jobs:
-            return None
-        self.human.signal(submission.job_id, PAID)
-        return f"{submission.job_id} is told {PAID}"
-
 
 Kind = Callable[[SimulatedFaults], str | None]
 
@@ -492,8 +469,7 @@ _KINDS: tuple[Kind, ...] = (
     SimulatedFaults.executor_is_revoked,
     SimulatedFaults.partition_moves,
     SimulatedFaults.birth_comes_again,
-    SimulatedFaults.executor_starts_late,
-    SimulatedFaults.executor_starts_late,
+    *(SimulatedFaults.executor_starts_late,) * 2,
     SimulatedFaults.redis_falls_silent,
     SimulatedFaults.verifier_crashes,
     SimulatedFaults.job_is_cancelled,
@@ -512,8 +488,7 @@ _KINDS: tuple[Kind, ...] = (
     SimulatedFaults.executor_is_lost,
     SimulatedFaults.human_errs_about_a_worker,
     SimulatedFaults.name_is_taken_again,
-    SimulatedFaults.job_is_paused,
-    SimulatedFaults.job_is_paused,
+    *(SimulatedFaults.job_is_paused,) * 2,
 )
 
 _FREEZES: tuple[Kind, ...] = (
@@ -523,16 +498,3 @@ _FREEZES: tuple[Kind, ...] = (
     SimulatedFaults.something_is_frozen,
 )
 """In seeds that have freezes."""
-
-BODIES: tuple[Kind, ...] = (
-    *(SimulatedFaults.executor_crashes for _ in range(8)),
-    *(SimulatedFaults.executor_is_taken_over for _ in range(5)),
-    *(SimulatedFaults.executor_is_paused for _ in range(5)),
-    *(SimulatedFaults.executor_is_revoked for _ in range(3)),
-    *(SimulatedFaults.bodies_are_lost for _ in range(6)),
-    *(SimulatedFaults.workflow_is_signalled for _ in range(3)),
-    *(SimulatedFaults.step_is_called_off for _ in range(4)),
-)
-"""In seeds that have workflows, beside all others."""
-EDITS_OF_CODE: tuple[Kind, ...] = (SimulatedFaults.code_is_deployed,) * 20
-"""In those in which their code changes."""

@@ -203,3 +203,31 @@ def record_of(topic: Topic, offset: int, id_: str, body: Body, number: int = 0) 
     job_id = str(getattr(body, "job_id", "-"))
     made = draft(topic, body, key=job_id, id=id_, source="aetheris/simulation", time=TIME)
     return Record(topic, number, offset, 0, made.key, made.headers, made.value)
+
+
+def history_text(entry: Entry) -> str:
+    """A record in short."""
+    body = entry.body
+    kind = getattr(body, "event_type", None) or getattr(body, "type_name", "")
+    parts = [str(value) for name in _SHOWN if (value := getattr(body, name, None)) is not None]
+    return f"{kind} {' '.join(parts)}"
+
+
+_SHOWN = (
+    "job_id",
+    "node_id",
+    "nodes",
+    "invocation_id",
+    "token",
+    "external_key",
+    "outcome",
+    "via",
+    "answer",
+    "by",
+    "worker_id",
+    "live",
+    "verdict",
+    "reason",
+    "activation",
+    "number",
+)

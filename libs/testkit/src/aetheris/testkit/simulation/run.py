@@ -23,6 +23,8 @@ from aetheris.runtime.keys.records import UNSIGNED
 from aetheris.testkit.simulation.ablations import NONE, Ablation, Replace, replaced
 from aetheris.testkit.simulation.actors.administrator import Administrator
 from aetheris.testkit.simulation.actors.human import Human
+from aetheris.testkit.simulation.body_faults import BODIES as FLOW_FAULTS
+from aetheris.testkit.simulation.body_faults import EDITS_OF_CODE
 from aetheris.testkit.simulation.body_watch import BodyWatch
 from aetheris.testkit.simulation.checks import (
     Broken,
@@ -32,16 +34,15 @@ from aetheris.testkit.simulation.checks import (
     check_end,
     check_folds,
     check_lines,
-    check_proofs,
 )
 from aetheris.testkit.simulation.external_system import EARLY, RAISES, ExternalCall, SimulatedExternalSystem
-from aetheris.testkit.simulation.faults import BODIES as FLOW_FAULTS
-from aetheris.testkit.simulation.faults import EDITS_OF_CODE, SimulatedFaults
+from aetheris.testkit.simulation.faults import SimulatedFaults
 from aetheris.testkit.simulation.flows import AS_IT_WAS
 from aetheris.testkit.simulation.installation import SimRecords, keys_of
-from aetheris.testkit.simulation.log import Entry, SimLog
+from aetheris.testkit.simulation.log import Entry, SimLog, history_text
 from aetheris.testkit.simulation.outcome import RunOutcome
 from aetheris.testkit.simulation.processes import Processes
+from aetheris.testkit.simulation.proof_checks import check_proofs
 from aetheris.testkit.simulation.quarantines import may_hold
 from aetheris.testkit.simulation.relayer import lay_again
 from aetheris.testkit.simulation.restarts import check_restarts
@@ -489,31 +490,3 @@ def simulate(
         tape=tuple(tape.taken),
         history=tuple(run.around.progress.trace or ()),
     )
-
-
-def history_text(entry: Entry) -> str:
-    """A record in short."""
-    body = entry.body
-    kind = getattr(body, "event_type", None) or getattr(body, "type_name", "")
-    parts = [str(value) for name in _SHOWN if (value := getattr(body, name, None)) is not None]
-    return f"{kind} {' '.join(parts)}"
-
-
-_SHOWN = (
-    "job_id",
-    "node_id",
-    "nodes",
-    "invocation_id",
-    "token",
-    "external_key",
-    "outcome",
-    "via",
-    "answer",
-    "by",
-    "worker_id",
-    "live",
-    "verdict",
-    "reason",
-    "activation",
-    "number",
-)
