@@ -250,10 +250,10 @@ def test_frames_are_heard_one_by_one_however_they_come_and_nothing_behind_a_bad_
     ends: list[BadFrame | None] = []
     good = frames.packed({"a": 1}) + frames.packed({"b": "x" * 20})
 
-    def hear(data: bytes) -> frames.Listener:
+    def hear(data: bytes) -> frames.FrameProtocol:
         heard.clear()
         ends.clear()
-        listener = frames.Listener(heard.append, ends.append)
+        listener = frames.FrameProtocol(heard.append, ends.append)
         for at in range(0, len(data), piece):
             listener.data_received(data[at : at + piece])
         return listener

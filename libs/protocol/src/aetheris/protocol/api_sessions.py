@@ -4,8 +4,9 @@ from typing import Any
 
 from pydantic import Field
 
-from aetheris.protocol.api import NamePattern, Options, RequestModel, ResponseModel
+from aetheris.protocol.api import Options, RequestModel, ResponseModel
 from aetheris.protocol.base.ids import NAME
+from aetheris.protocol.plan.forms import NamePattern
 from aetheris.protocol.plan.graph import Name, ToolName
 from aetheris.protocol.planning.sessions import LONGEST_IDLE_S, MOST_ASKS
 
