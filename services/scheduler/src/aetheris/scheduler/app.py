@@ -9,7 +9,6 @@ from aiokafka import ConsumerRecord
 from faststream import AckPolicy
 from faststream.kafka import KafkaBroker, KafkaMessage, Topic
 
-from aetheris.http_server.server import HttpServer
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.kafka.tls import tls_context
 from aetheris.runtime.process.health import Health
@@ -21,7 +20,6 @@ from aetheris.scheduler.handlers import TopicMessage, TriggerHandler
 from aetheris.scheduler.job_writer import JobWriter
 from aetheris.scheduler.loaded_starts import TopicTrigger, WebhookTrigger, load
 from aetheris.scheduler.settings import SchedulerSettings
-from aetheris.scheduler.webhooks import webhooks
 from aetheris.sdk.faststream import broker_at, readable
 from aetheris.sdk.keyed_jobs import KeyedJobs, NotTaken
 from aetheris.sdk.received import GROUPS
@@ -65,6 +63,9 @@ async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
 async def _listening(
     settings: SchedulerSettings, triggers: Sequence[WebhookTrigger], writer: JobWriter
 ) -> AsyncGenerator[None]:
+    from aetheris.http_server.server import HttpServer  # noqa: PLC0415  a web server, where something is delivered
+    from aetheris.scheduler.webhooks import webhooks  # noqa: PLC0415
+
     named = {one.entry.name: one for one in triggers}
     server = HttpServer.of(settings, webhooks(named, writer, SystemClock()))
     serving = asyncio.create_task(server.run())
