@@ -109,6 +109,8 @@ REQUESTS: Mapping[str, Asked] = {
     "POST /api/jobs/{job_id}/resume": REASON,
     "POST /api/jobs/{job_id}/signal": ({"correlation_key": "k", "payload": 1}, "done", {}),
     "POST /api/jobs/{job_id}/reconcile": READ,
+    "POST /api/sessions/{job_id}/calls": ({"body": "b", "tool": "t", "args": {}}, "done", {}),
+    "POST /api/sessions/{job_id}/complete": ({"body": "b", "result": 1}, "done", {}),
     "POST /api/jobs/{job_id}/contracts/{execution_id}/cancel": REASON,
     "POST /api/jobs/{job_id}/contracts/{execution_id}/resolve": (VERDICT, "approver", {}),
     "POST /api/jobs/{job_id}/continue": (None, "failed", {}),
@@ -117,7 +119,9 @@ REQUESTS: Mapping[str, Asked] = {
 """Every route that names a job, or a request of one."""
 
 _OTHERS = "seals|tools|freezes|policies|models|limits|audit|workers|approvals|undo|subjects|rules|caller|search"
-OF_NO_JOB = frozenset(route for route in ROUTES if re.search(rf" /(livez|readyz|api/(jobs$|{_OTHERS}))", route))
+OF_NO_JOB = frozenset(
+    route for route in ROUTES if re.search(rf" /(livez|readyz|api/(jobs$|sessions$|{_OTHERS}))", route)
+)
 
 BEGINS_A_JOB = frozenset({"POST /api/jobs/{job_id}/continue", "POST /api/jobs/{job_id}/undo"})
 """Asked once: afterwards."""
