@@ -86,6 +86,9 @@ def test_what_is_receipted_is_found_through_kills(rig: Rig, tmp_path: Path) -> N
         for name in ("gateway-0", "planner-0", "verifier-0", "gateway-0", "verifier-0", "planner-0"):
             time.sleep(chance.uniform(0.5, 2.0))
             rig.system.kill(name)
+        rig.system.wait_ready()
+        # one at least that a gateway takes which has followed a killed one
+        until(lambda: submitted(rig, folder, poke("a", "last"), key="last") is not None, PATIENCE_S)
         over.set()
         for one in at_work:
             one.result()
