@@ -13,8 +13,7 @@ from joserfc.jwk import RSAKey
 from playwright.sync_api import Browser, Page, expect
 
 from aetheris.cli.embedded.ports import free_port
-from tests.testkit.browser import running_chromium
-from tests.testkit.consoles import RunningConsole, StandInGateway, console_at, serious, stand_in_gateway
+from tests.testkit.consoles import RunningConsole, StandInGateway, console_at, serious
 from tests.testkit.system import REPOSITORY
 
 pytestmark = [
@@ -38,12 +37,6 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def browser() -> Generator[Browser]:
-    with running_chromium() as running:
-        yield running
-
-
 @contextmanager
 def provider(folder: Path, port: int, redirect: str) -> Generator[None]:
     keys = folder / "keys.json"
@@ -60,12 +53,6 @@ def provider(folder: Path, port: int, redirect: str) -> Generator[None]:
             yield
         finally:
             process.terminate()
-
-
-@pytest.fixture
-def gateway() -> Generator[StandInGateway]:
-    with stand_in_gateway() as running:
-        yield running
 
 
 @pytest.fixture

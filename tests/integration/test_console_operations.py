@@ -2,23 +2,15 @@
 
 import json
 from collections.abc import Generator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.testkit.browser import running_chromium
-from tests.testkit.consoles import TIME, RunningConsole, StandInGateway, console_at, serious, stand_in_gateway
+from tests.testkit.consoles import TIME, RunningConsole, StandInGateway, serious, stand_in_gateway
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
 expect.set_options(timeout=30_000)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Generator[Browser]:
-    with running_chromium() as running:
-        yield running
 
 
 @pytest.fixture
@@ -26,14 +18,6 @@ def gateway() -> Generator[StandInGateway]:
     with stand_in_gateway() as running:
         running.say_operations()
         yield running
-
-
-@pytest.fixture
-def console(gateway: StandInGateway, tmp_path: Path) -> Generator[RunningConsole]:
-    running = console_at(tmp_path, gateway.url)
-    with running.up():
-        yield running
-    assert running.trouble == []
 
 
 def test_every_part_is_shown_and_one_that_may_not_be_seen_says_so(

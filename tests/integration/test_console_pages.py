@@ -1,7 +1,6 @@
 """The console in a real browser, before a stand-in for the gateway: what is shown is what is sent."""
 
 import json
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.testkit.browser import running_chromium
-from tests.testkit.consoles import RunningConsole, StandInGateway, console_at, serious, stand_in_gateway
+from tests.testkit.consoles import RunningConsole, StandInGateway, console_at, serious
 from tests.testkit.tokens import token_of
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
@@ -23,26 +21,6 @@ HOSTILE = {
     "html": "</pre><script>window.pwned = 1</script><img src=x onerror='window.pwned = 2'>",
     "attribute": '"\' onfocus="window.pwned = 3" autofocus \u200b {{ 7 * 7 }}',
 }
-
-
-@pytest.fixture(scope="module")
-def browser() -> Generator[Browser]:
-    with running_chromium() as running:
-        yield running
-
-
-@pytest.fixture
-def gateway() -> Generator[StandInGateway]:
-    with stand_in_gateway() as running:
-        yield running
-
-
-@pytest.fixture
-def console(gateway: StandInGateway, tmp_path: Path) -> Generator[RunningConsole]:
-    running = console_at(tmp_path, gateway.url)
-    with running.up():
-        yield running
-    assert running.trouble == [], "no script failed, and no policy kept anything from happening"
 
 
 def opened(console: RunningConsole, browser: Browser, id_: str, who: str = "bob", **options: Any) -> Page:

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 from tests.integration.test_passkeys import PasskeyRig, made
 from tests.testkit.approvers import TENANTS
 from tests.testkit.attempts import fresh
-from tests.testkit.browser import page_with_authenticator, running_chromium
+from tests.testkit.browser import page_with_authenticator
 from tests.testkit.consoles import RunningConsole, console_at, serious
 from tests.testkit.signing_rig import running_signing_rig
 from tests.testkit.tokens import write_tokens
@@ -18,12 +18,6 @@ from tests.testkit.tokens import write_tokens
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
 expect.set_options(timeout=60_000)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Generator[Browser]:
-    with running_chromium() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -1,46 +1,16 @@
 """How a job came to its steps, and two jobs compared, in a real browser."""
 
 import json
-from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
-from tests.testkit.browser import running_chromium
-from tests.testkit.consoles import JOB, RunningConsole, StandInGateway, console_at, serious, stand_in_gateway
+from tests.testkit.consoles import JOB, RunningConsole, StandInGateway, serious
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
 expect.set_options(timeout=30_000)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Generator[Browser]:
-    with running_chromium() as running:
-        yield running
-
-
-@pytest.fixture
-def gateway() -> Generator[StandInGateway]:
-    with stand_in_gateway() as running:
-        yield running
-        running.away = True
-
-
-@pytest.fixture
-def console(gateway: StandInGateway, tmp_path: Path) -> Generator[RunningConsole]:
-    running = console_at(tmp_path, gateway.url)
-    with running.up():
-        yield running
-    assert running.trouble == []
-
-
-def opened(console: RunningConsole, browser: Browser, path: str) -> Page:
-    page = console.signed_in(browser, "bob")
-    page.goto(f"{console.url}{path}")
-    return page
 
 
 def step(node_id: str, args: dict[str, Any], state: str = "completed", tool: str = "bank.payout") -> dict[str, Any]:
@@ -71,7 +41,7 @@ def test_decisions_revisions_and_what_depends_on_what_are_shown(
 ) -> None:
     gateway.hold("completed")
     gateway.raw[f"/jobs/{JOB}/trace"] = trace(step("find", {}), step("pay", {"amount": 1}))
-    page = opened(console, browser, f"/jobs/{JOB}")
+    page = console.opened(browser, f"/jobs/{JOB}")
     page.get_by_role("link", name="How it came to its steps").focus()
     page.keyboard.press("Enter")
     page.wait_for_url(f"**/jobs/{JOB}/plan")
@@ -89,7 +59,7 @@ def test_two_jobs_are_compared_step_by_step_exactly(
     gateway.raw[f"/jobs/{JOB}/trace"] = trace(step("find", {}), step("pay", {"amount": 9007199254740993, "to": "a"}))
     other = trace(step("find", {}), step("pay", {"amount": 9007199254740992, "to": "a"}, "failed"), step("x", {}))
     gateway.raw["/jobs/job-2/trace"] = other
-    page = opened(console, browser, f"/jobs/{JOB}/compare")
+    page = console.opened(browser, f"/jobs/{JOB}/compare")
     page.get_by_label("The other job's id").fill("job-2")
     page.keyboard.press("Enter")
     page.wait_for_url("**compare?with=job-2")

@@ -1,46 +1,16 @@
 """Jobs are searched in the console, in a real browser: what is asked is in the URL, and can be kept under a name."""
 
-from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
-from tests.testkit.browser import running_chromium
-from tests.testkit.consoles import JOB, TIME, RunningConsole, StandInGateway, console_at, serious, stand_in_gateway
+from tests.testkit.consoles import JOB, TIME, RunningConsole, StandInGateway, serious
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
 expect.set_options(timeout=30_000)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Generator[Browser]:
-    with running_chromium() as running:
-        yield running
-
-
-@pytest.fixture
-def gateway() -> Generator[StandInGateway]:
-    with stand_in_gateway() as running:
-        yield running
-        running.away = True
-
-
-@pytest.fixture
-def console(gateway: StandInGateway, tmp_path: Path) -> Generator[RunningConsole]:
-    running = console_at(tmp_path, gateway.url)
-    with running.up():
-        yield running
-    assert running.trouble == []
-
-
-def opened(console: RunningConsole, browser: Browser, path: str) -> Page:
-    page = console.signed_in(browser, "bob")
-    page.goto(f"{console.url}{path}")
-    return page
 
 
 def listed(*ids: str) -> list[dict[str, Any]]:
@@ -56,7 +26,7 @@ def test_words_and_what_is_in_a_job_are_searched_by_keyboard_and_the_url_says_th
     gateway: StandInGateway, console: RunningConsole, browser: Browser
 ) -> None:
     gateway.listed = listed(JOB)
-    page = opened(console, browser, "/jobs")
+    page = console.opened(browser, "/jobs")
     assert serious(page) == []
     assert not [one for one in gateway.queries if one.startswith("/search?")], "the list alone is no search"
     page.keyboard.press("/")
@@ -84,7 +54,7 @@ def test_words_and_what_is_in_a_job_are_searched_by_keyboard_and_the_url_says_th
 
 
 def test_a_search_follows_by_itself(gateway: StandInGateway, console: RunningConsole, browser: Browser) -> None:
-    page = opened(console, browser, "/jobs?q=invoice")
+    page = console.opened(browser, "/jobs?q=invoice")
     assert "No such job" in page.locator("#rows").inner_text()
     gateway.listed = listed("job-9")
     expect(page.locator("#rows")).to_contain_text("job-9")
@@ -94,14 +64,14 @@ def test_a_search_that_is_refused_says_why_and_keeps_what_was_asked(
     gateway: StandInGateway, console: RunningConsole, browser: Browser
 ) -> None:
     gateway.refused["/search"] = "must be PATH=VALUE"
-    page = opened(console, browser, "/jobs?argument=nonsense&label=a")
+    page = console.opened(browser, "/jobs?argument=nonsense&label=a")
     assert page.get_by_label("Argument").input_value() == "nonsense"
     assert page.get_by_role("alert").inner_text() == "must be PATH=VALUE"
     assert "No such job" not in page.locator("#rows").inner_text()
 
 
 def test_a_view_is_kept_under_its_name_opened_and_forgotten(console: RunningConsole, browser: Browser) -> None:
-    page = opened(console, browser, "/jobs")
+    page = console.opened(browser, "/jobs")
     assert page.locator("#views").is_hidden(), "nothing is asked, and nothing kept"
     page.goto(f"{console.url}/jobs?q=invoice&status=failed&agent=")
     page.get_by_label("Name of this view").fill("<b>failed</b> invoices")
@@ -120,7 +90,7 @@ def test_a_view_is_kept_under_its_name_opened_and_forgotten(console: RunningCons
 def test_what_another_page_put_among_the_views_opens_nothing_but_the_list(
     console: RunningConsole, browser: Browser
 ) -> None:
-    page = opened(console, browser, "/jobs")
+    page = console.opened(browser, "/jobs")
     page.evaluate("""() => localStorage.setItem("aetheris-views", JSON.stringify([
         {name: "x", query: "javascript:alert(1)"}, {name: 1}, null, {name: "y", query: "//evil.example"},
     ]))""")

@@ -13,7 +13,6 @@ from playwright.sync_api import Browser, expect
 
 from tests.testkit.approvers import running_approvers
 from tests.testkit.attempts import fresh
-from tests.testkit.browser import running_chromium
 from tests.testkit.consoles import RunningConsole, console_at, serious
 from tests.testkit.external_server import ExternalServer
 from tests.testkit.policies import ALLOW_REST
@@ -32,12 +31,6 @@ effect = "approval"
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 expect.set_options(timeout=60_000)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Generator[Browser]:
-    with running_chromium() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

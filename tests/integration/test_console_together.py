@@ -1,39 +1,16 @@
 """The console's inbox, in a real browser: several requests at once, and what was done before that bears on one."""
 
 import json
-from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.testkit.browser import running_chromium
-from tests.testkit.consoles import JOB, TIME, RunningConsole, StandInGateway, console_at, serious, stand_in_gateway
+from tests.testkit.consoles import JOB, TIME, RunningConsole, StandInGateway, serious
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
 expect.set_options(timeout=30_000)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Generator[Browser]:
-    with running_chromium() as running:
-        yield running
-
-
-@pytest.fixture
-def gateway() -> Generator[StandInGateway]:
-    with stand_in_gateway() as running:
-        yield running
-
-
-@pytest.fixture
-def console(gateway: StandInGateway, tmp_path: Path) -> Generator[RunningConsole]:
-    running = console_at(tmp_path, gateway.url)
-    with running.up():
-        yield running
-    assert running.trouble == [], "no script failed, and no policy kept anything from happening"
 
 
 def opened(console: RunningConsole, browser: Browser, path: str = "/inbox/together", **options: Any) -> Page:

@@ -1,7 +1,6 @@
 """The page that asks a passkey, in a real browser: what is signed is shown as it is, and nothing of it is markup."""
 
 import json
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from aetheris.cli.page import passkey_page
 from aetheris.cli.page_server import PersonalPage, served
 from aetheris.cli.passkey_signatures import KnownPasskey
 from aetheris.protocol.base.sshsig import read_key
-from tests.testkit.browser import running_chromium
 from tests.testkit.passkeys import Passkey
 
 KEY = Passkey(1)
@@ -22,12 +20,6 @@ HOSTILE = (
 )
 SEEN = "\u202eevil\u2066\u200b\x00\x07\x7f\x85\u2028\ufeff\U000e0041\r\n\t"
 RIGHT_TO_LEFT = "\u05d0\u05d1 1000 \u05d2\u05d3 2"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Generator[Browser]:
-    with running_chromium() as running:
-        yield running
 
 
 def opened(browser: Browser, arguments: Any, asked: list[str]) -> Page:

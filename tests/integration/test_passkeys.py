@@ -11,17 +11,11 @@ from playwright.sync_api import Browser, Page
 
 from tests.testkit.approvers import TENANTS
 from tests.testkit.attempts import fresh
-from tests.testkit.browser import PageCommand, page_with_authenticator, running_chromium
+from tests.testkit.browser import PageCommand, page_with_authenticator
 from tests.testkit.signing_rig import SigningRig, running_signing_rig
 from tests.testkit.tokens import write_tokens
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Generator[Browser]:
-    with running_chromium() as running:
-        yield running
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """The trace as a page, in a real browser: what tools returned, and models said, stays text."""
 
 import re
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from aetheris.protocol.messages import events as ev
 from aetheris.views.job_history import job_history
 from aetheris.views.trace import trace_of
 from tests.testkit import histories as h
-from tests.testkit.browser import running_chromium
 from tests.testkit.job_histories import records, refunded
 
 HOSTILE = (
@@ -21,12 +19,6 @@ HOSTILE = (
     "<img src=x onerror='window.pwned = 2'><svg onload='window.pwned = 3'>"
     '"\' onmouseover="window.pwned = 4" javascript:alert(5) {{ 7 * 7 }} &lt;b&gt; \u202e\x00'
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Generator[Browser]:
-    with running_chromium() as running:
-        yield running
 
 
 def hostile_job() -> list[Record]:

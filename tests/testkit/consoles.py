@@ -322,6 +322,12 @@ class RunningConsole:
         page.wait_for_url("**/inbox")
         return page
 
+    def opened(self, browser: Browser, path: str) -> Page:
+        """A page of Bob's."""
+        page = self.signed_in(browser, "bob")
+        page.goto(f"{self.url}{path}")
+        return page
+
     def watched(self, context: BrowserContext) -> Page:
         page = context.new_page()
         page.on("console", lambda said: self._heard(said.type, said.text))

@@ -3,16 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from mcp_types import CallToolResult
 from mcp_types import Tool as ListedTool
 from pydantic import ValidationError
 
 from aetheris.sdk.call_port import CallableTool, CallRefused, callable_tools
 from aetheris.sdk.client import AsyncClient
-from aetheris.sdk.context import ToolContext
 from aetheris.sdk.equal_calls import PersonalTool
 from aetheris.sdk.schema import DeclarationError
-from aetheris.sdk.toolkits.mcp.mapping import tool_of
+from aetheris.sdk.toolkits.mcp.mapping import registered_schema
 from aetheris.sdk.toolkits.mcp.pins import NONE, Pins, fingerprint
 from aetheris.sdk.toolkits.mcp.servers import McpServer
 
@@ -97,11 +95,11 @@ class ProxiedTools:
             raise DeclarationError(_NOT_PINNED)
         if known != fingerprint(listed):
             raise DeclarationError(_CHANGED)
-        would_be = tool_of(self._name, self._server, listed, _by_executors_only)
-        entry = entries.get(f"{self._name}.{listed.name}")
+        name = f"{self._name}.{listed.name}"
+        schema, entry = registered_schema(name, self._server, listed).schema, entries.get(name)
         if entry is None:
             raise DeclarationError(_NOT_REGISTERED)
-        if entry["schema"] != would_be.schema:
+        if entry["schema"] != schema:
             raise DeclarationError(_OTHER)
         (one,) = callable_tools([entry])
         return one
@@ -111,7 +109,3 @@ class ProxiedTools:
         if self._left_out.get(name) != why:
             self._tell(f"{self._name}.{name}"[: 2 * _SHOWN], why)
         self._left_out[name] = why
-
-
-async def _by_executors_only(ctx: ToolContext, name: str, pinned: str, arguments: dict[str, Any]) -> CallToolResult:
-    raise NotImplementedError

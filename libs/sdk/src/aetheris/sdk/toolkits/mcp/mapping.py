@@ -10,7 +10,7 @@ from mcp_types import Tool as ListedTool
 from aetheris.protocol.base.keys import external_key
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import Failed, Partial, Result
-from aetheris.sdk.schema import BadArguments, DeclarationError, given_schema
+from aetheris.sdk.schema import BadArguments, DeclarationError, GivenSchema, given_schema
 from aetheris.sdk.toolkits.mcp.pins import fingerprint
 from aetheris.sdk.toolkits.mcp.servers import Declared, McpServer
 from aetheris.sdk.tools import AnyTool, EffectClass, Tool
@@ -38,6 +38,19 @@ def is_irreversible(annotations: ToolAnnotations | None) -> bool:
     return not annotations.read_only_hint and annotations.destructive_hint is not False
 
 
+def registered_schema(name: str, server: McpServer, listed: ListedTool) -> GivenSchema:
+    """What a tool of a server takes from who calls it: all but the external key.
+
+    Raises:
+        DeclarationError: it can't be registered, can only be called as a task, or has no such argument for the key.
+    """
+    if listed.execution is not None and listed.execution.task_support == "required":
+        raise DeclarationError("is called as a task only, which newer versions of the protocol don't have")
+    whole = given_schema(listed.input_schema, name)
+    keyed = server.tools.get(listed.name, _NOTHING_DECLARED).external_key
+    return whole if keyed is None else given_schema(without_key(whole.schema, keyed, name), name)
+
+
 def tool_of(server_name: str, server: McpServer, listed: ListedTool, call: Call) -> AnyTool:
     """A tool of a server, as it is registered: `server.tool`.
 
@@ -45,16 +58,12 @@ def tool_of(server_name: str, server: McpServer, listed: ListedTool, call: Call)
         DeclarationError: its name or its schema can't be registered, it can only be called as a task, or it has no
             such argument for the external key as is declared.
     """
-    if listed.execution is not None and listed.execution.task_support == "required":
-        raise DeclarationError("is called as a task only, which newer versions of the protocol don't have")
     declared = server.tools.get(listed.name, _NOTHING_DECLARED)
     hints = listed.annotations if server.annotations == "trusted" else None
     effect_class = declared.effect_class or effect_class_of(hints)
     irreversible = is_irreversible(hints) if declared.irreversible is None else declared.irreversible
     name = f"{server_name}.{listed.name}"
-    whole = given_schema(listed.input_schema, name)
-    keyed = declared.external_key
-    schema = whole if keyed is None else given_schema(without_key(whole.schema, keyed, name), name)
+    schema, keyed = registered_schema(name, server, listed), declared.external_key
     pure = effect_class == "pure"
     pinned = fingerprint(listed)
     on_error = declared.on_error or server.on_error
