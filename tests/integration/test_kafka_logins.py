@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import structlog
 from aiokafka.abc import AbstractTokenProvider
 
 from aetheris.cli.embedded.kafka import SMALL, Broker, Tuning, install, running_broker
@@ -21,7 +22,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.kafka import bootstrap
 from aetheris.runtime.kafka.admin import check_broker, ensure_topics
 from aetheris.runtime.kafka.bootstrap import LoginUnusable, login_of, with_login
-from aetheris.runtime.kafka.connection import Disconnected, connect
+from aetheris.runtime.kafka.connection import Disconnected, KafkaConnection, connect
 from aetheris.runtime.kafka.log import KafkaLog
 from aetheris.runtime.kafka.tls import tls_context
 from aetheris.runtime.log.interface import LogUnreachable
@@ -42,6 +43,8 @@ JAAS = {
     "oauthbearer": f'{_SECURITY}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";',
 }
 EVENTS = (str(Topic.JOBS_EVENTS), 0)
+LOGGED_IN_MS = 2_000
+"""In the clear a token is good for so long: the broker drops a connection over which anything is asked behind it."""
 
 
 class Tokens(AbstractTokenProvider):
@@ -100,6 +103,7 @@ def asking(tmp_path_factory: pytest.TempPathFactory) -> Generator[AskingBroker]:
         "sasl.enabled.mechanisms": ",".join(WAYS),
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(store),
+        "listener.name.clear.oauthbearer.connections.max.reauth.ms": str(LOGGED_IN_MS),
     } | {
         f"listener.name.{listener}.{way}.sasl.jaas.config": jaas
         for listener in ("clear", "encrypted")
@@ -171,6 +175,48 @@ async def test_each_kind_of_connection_is_let_in(
     if tls:
         monkeypatch.setenv("AETHERIS_KAFKA_CA", str(asking.authority.ca))
     assert await asyncio.to_thread(brokers_answer, address)
+
+
+async def test_a_login_that_ends_is_made_again_and_nothing_is_lost_twice_or_in_doubt(asking: AskingBroker) -> None:
+    address = asking.address("OAUTHBEARER")
+    await ensure_topics(address, 1)
+    log = KafkaLog(address)
+    await log.start()
+    appender, reader = log.appender(), log.reader()
+    member = log.membership(fresh("group"), "one", (EVENTS[0],))
+    assignments: list[frozenset[int]] = []
+    owned = asyncio.Event()
+
+    async def assigned(numbers: frozenset[int]) -> None:
+        assignments.append(numbers)
+        owned.set()
+
+    try:
+        end = (await log.end_offsets([EVENTS]))[EVENTS]
+        await appender.start()
+        await reader.start()
+        reader.assign({EVENTS: end})
+        await member.start(assigned, assigned)
+        await asyncio.wait_for(owned.wait(), 30)
+        sent, read, used = list[bytes](), list[bytes](), set[KafkaConnection]()
+        with structlog.testing.capture_logs() as said:
+            while len(used) < 5:
+                sent.append(f"{len(sent)}".encode())
+                await appender.append([(Draft(EVENTS[0], b"k", sent[-1], partition=0),)])
+                if appender._producer is not None:
+                    used.update(appender._producer.connections.values())
+                while len(read) < len(sent):
+                    read += [one.value for one in (await reader.poll(10.0)).get(EVENTS, [])]
+                await asyncio.sleep(0.01)
+            await member.commit({EVENTS: end + len(sent)})
+        assert read == sent
+        assert [one["event"] for one in said if one["log_level"] != "info"] == []
+        assert assignments == [frozenset({0})]
+    finally:
+        await member.stop(leave=True)
+        await reader.stop()
+        await appender.stop()
+        await log.stop()
 
 
 @pytest.mark.parametrize("way", ["PLAIN", *SCRAM, "ended", "away"])

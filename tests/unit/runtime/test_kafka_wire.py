@@ -4,6 +4,7 @@ import io
 from typing import Any
 
 import pytest
+from aiokafka.protocol import admin as theirs_admin
 from aiokafka.protocol import fetch as theirs_fetch
 from aiokafka.protocol import produce as theirs_produce
 from aiokafka.protocol import transaction as theirs_transaction
@@ -92,3 +93,22 @@ def test_a_damaged_batch_is_never_read() -> None:
 def test_a_batch_that_is_too_small_says_so() -> None:
     with pytest.raises(ValueError, match="full"):
         pack([Draft("a", b"k", b"x" * 500_000)] * 2, 0, 1, 0, 0)
+
+
+def _versions(*ranges: tuple[int, int, int], code: int = 0) -> bytes:
+    return theirs_admin.ApiVersionResponse_v0(code, list(ranges)).encode()
+
+
+def test_what_a_broker_does_not_take_is_named() -> None:
+    all_taken = [(0, 3, 13), (1, 4, 17), (22, 0, 5), (17, 0, 1), (36, 0, 2)]
+    assert wire.unspoken(_versions(*all_taken), login=True) == []
+    assert wire.unspoken(_versions(*all_taken[:3]), login=False) == []
+    assert wire.unspoken(_versions((0, 9, 13), (1, 4, 10)), login=False) == [
+        "Produce 7 (it has 9 to 13)",
+        "Fetch 11 (it has 4 to 10)",
+        "InitProducerId 1 (it has none)",
+    ]
+    assert wire.unspoken(_versions(*all_taken[:4]), login=True) == ["SaslAuthenticate 1 (it has none)"]
+    for refused in (_versions(code=35), b"", _versions(*all_taken)[:-1]):
+        with pytest.raises(wire.Malformed):
+            wire.unspoken(refused, login=True)

@@ -1,14 +1,18 @@
 """The events in a FastStream application, in its own test broker."""
 
+import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from aiokafka.abc import AbstractTokenProvider
 from faststream.kafka import KafkaBroker, TestKafkaBroker
 
 from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.events import Event, JobCancelled, JobCompleted
+from aetheris.runtime.kafka import bootstrap
 from aetheris.runtime.kafka.bootstrap import LoginUnusable
 from aetheris.sdk.faststream import broker_at, job_events, kafka_broker
 from aetheris.sdk.received import Received
@@ -90,3 +94,14 @@ def test_an_address_says_how_one_logs_in(tmp_path: Path) -> None:
     assert (asked["sasl_mechanism"], asked["sasl_plain_username"]) == ("SCRAM-SHA-512", "ann")
     with pytest.raises(LoginUnusable, match="no package"):
         broker_at("a:1?tokens=missing")
+
+
+def test_tokens_are_asked_of_the_provider_that_an_address_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tokens(AbstractTokenProvider):
+        async def token(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]  it has no type there
+            return WORD
+
+    monkeypatch.setattr(bootstrap, "entry_points", lambda **_named: [SimpleNamespace(load=lambda: Tokens)])
+    asked = broker_at("a:1?tokens=cloud").config.broker_config.builder.keywords  # pyright: ignore
+    assert (asked["security_protocol"], asked["sasl_mechanism"]) == ("SASL_PLAINTEXT", "OAUTHBEARER")
+    assert asyncio.run(asked["sasl_oauth_token_provider"].token()) == WORD

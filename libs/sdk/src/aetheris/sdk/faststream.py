@@ -8,16 +8,17 @@ from ssl import SSLContext
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import IllegalStateError, KafkaError
 from faststream import AckPolicy
 from faststream.kafka import KafkaBroker, KafkaMessage, Topic
 from faststream.kafka.subscriber.usecase import DefaultSubscriber
-from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256, SASLScram512
+from faststream.security import BaseSecurity, SASLOAuthBearer, SASLPlaintext, SASLScram256, SASLScram512
 
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic as Topics
 from aetheris.runtime.base.prefix import in_kafka
-from aetheris.runtime.kafka.bootstrap import LoginUnusable, login_of, servers_of
+from aetheris.runtime.kafka.bootstrap import login_of, servers_of
 from aetheris.sdk.received import GROUPS, Received, received
 
 _Raw = ConsumerRecord[bytes, bytes]
@@ -38,6 +39,7 @@ def kafka_broker(
     user: str | None = None,
     password: str = "",
     mechanism: str = "PLAIN",
+    tokens: AbstractTokenProvider | None = None,
     tls: SSLContext | None = None,
 ) -> KafkaBroker:
     """A broker that logs nothing by itself: what it would log may hold a payload.
@@ -46,32 +48,36 @@ def kafka_broker(
         servers: host:port[,host:port]; FastStream takes one text for one server.
         user, password: where the brokers ask who one is.
         mechanism: how they ask: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+        tokens: where they ask for one (OAUTHBEARER).
         tls: who the brokers are, and who we are.
 
     Raises:
         KeyError: it is none of these mechanisms.
     """
     security: BaseSecurity | None = None
-    if user is not None:
+    if tokens is not None:
+        security = SASLOAuthBearer(ssl_context=tls, use_ssl=tls is not None)
+    elif user is not None:
         security = _ASKED[mechanism](user, password, ssl_context=tls, use_ssl=tls is not None)
     elif tls is not None:
         security = BaseSecurity(ssl_context=tls, use_ssl=True)
-    return KafkaBroker(servers.split(","), security=security, logger=None)
+    return KafkaBroker(servers.split(","), security=security, sasl_oauth_token_provider=tokens, logger=None)
 
 
 def broker_at(bootstrap: str, tls: SSLContext | None = None) -> KafkaBroker:
     """As `kafka_broker`, for an address as AETHERIS_KAFKA has it, with what it says of a login.
 
     Raises:
-        LoginUnusable: it can't be used, or is by tokens.
+        LoginUnusable: it can't be used.
     """
     login = login_of(bootstrap)
     if login is None:
         return kafka_broker(servers_of(bootstrap), tls=tls)
     if login.tokens is not None:
-        raise LoginUnusable("AETHERIS_KAFKA: this service logs in by ?login=, not by tokens")
-    named = {"user": login.user, "password": login.password, "mechanism": login.mechanism}
-    return kafka_broker(servers_of(bootstrap), tls=tls, **named)
+        return kafka_broker(servers_of(bootstrap), tokens=login.tokens, tls=tls)
+    return kafka_broker(
+        servers_of(bootstrap), user=login.user, password=login.password, mechanism=login.mechanism, tls=tls
+    )
 
 
 def job_events(

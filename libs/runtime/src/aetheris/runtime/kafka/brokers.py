@@ -138,6 +138,8 @@ class Brokers:
                 for topic in topics:
                     client.add_topic(self.prefix + topic)
                 answered = await client.force_metadata_update()
+                if not answered:  # a connection whose login has ended is lost when it is used, and is made again then
+                    answered = await client.force_metadata_update()
         except (KafkaError, TimeoutError) as error:
             raise LogUnreachable(f"no broker at {self._bootstrap}: {type(error).__name__}") from None
         if not answered:

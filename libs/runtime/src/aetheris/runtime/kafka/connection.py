@@ -7,15 +7,18 @@ from typing import cast
 
 from aetheris.runtime.kafka.bootstrap import Login
 from aetheris.runtime.kafka.wire import (
+    API_VERSIONS,
     NO_ERROR,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
     Api,
+    Malformed,
     error_of,
     framed,
     sasl_answer,
     sasl_handshake,
     sasl_token,
+    unspoken,
 )
 
 Address = tuple[str, int]
@@ -28,6 +31,10 @@ _CONNECT_S = 5.0
 
 class Disconnected(Exception):
     """The connection can't be had, or broke: whether a request under way took effect is unknown."""
+
+
+class Unspoken(Disconnected):
+    """The broker doesn't take requests in the versions in which they are made here; the message names them."""
 
 
 class KafkaConnection(asyncio.Protocol):
@@ -109,20 +116,37 @@ class KafkaConnection(asyncio.Protocol):
 
 
 async def connect(address: Address, tls: SSLContext | None, login: Login | None = None) -> KafkaConnection:
-    """A new connection, logged in where the brokers ask who one is.
+    """A new connection, logged in where the brokers ask who one is; its broker takes what is asked over it.
 
     Raises:
+        Unspoken: it doesn't.
         Disconnected.
     """
     host, port = address
     try:
         async with asyncio.timeout(_CONNECT_S):
             _, connection = await asyncio.get_running_loop().create_connection(KafkaConnection, host, port, ssl=tls)
+            await _check_versions(connection, address, login)
             if login is not None:
                 await _log_in(connection, login)
     except (OSError, TimeoutError) as error:
         raise Disconnected(f"no connection to {host}:{port}: {type(error).__name__}") from None
     return connection
+
+
+async def _check_versions(connection: KafkaConnection, address: Address, login: Login | None) -> None:
+    """Raises Disconnected, and what ends a wait: the connection is closed then."""
+    done = False
+    try:
+        lacking = unspoken(await connection.call(API_VERSIONS, b""), login=login is not None)
+        if lacking:
+            raise Unspoken(f"the broker at {address[0]}:{address[1]} takes no {', no '.join(lacking)}")
+        done = True
+    except Malformed:
+        raise Disconnected("the broker says no versions") from None
+    finally:
+        if not done:
+            connection.close()
 
 
 async def _log_in(connection: KafkaConnection, login: Login) -> None:

@@ -5,13 +5,11 @@ from contextlib import suppress
 
 from aetheris.runtime.kafka.brokers import Brokers
 from aetheris.runtime.kafka.connection import Address, Disconnected, KafkaConnection
-from aetheris.runtime.kafka.wire import Api
+from aetheris.runtime.kafka.wire import API_VERSIONS
 
 EVERY_S = 1.0
 WITHIN_S = 3.0
 """A broker that takes longer does not answer: readiness turns `EVERY_S` + `WITHIN_S` after it hangs, at the latest."""
-
-_API_VERSIONS = Api(18, 0)
 
 
 class Pulse:
@@ -51,7 +49,7 @@ class Pulse:
                 connection = self._connections.get(address)
                 if connection is None or connection.lost:
                     connection = self._connections[address] = await self._brokers.connect(address)
-                await connection.call(_API_VERSIONS, b"")
+                await connection.call(API_VERSIONS, b"")
                 return True
         connection = self._connections.pop(address, None)
         if connection is not None:

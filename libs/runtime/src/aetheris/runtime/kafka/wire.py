@@ -40,6 +40,7 @@ _READ_UNCOMMITTED = 0
 _HEADER = Struct(f">ihhih{len(_CLIENT)}s")
 _SHORT = Struct(">h")
 _INT = Struct(">i")
+_API_RANGE = Struct(">hhh")
 _TWO_INTS = Struct(">ii")
 _INIT = Struct(">hi")
 _INITED = Struct(">ihqh")
@@ -66,6 +67,10 @@ FETCH = Api(1, 11)
 INIT_PRODUCER_ID = Api(22, 1)
 SASL_HANDSHAKE = Api(17, 1)
 SASL_AUTHENTICATE = Api(36, 1)
+API_VERSIONS = Api(18, 0)
+
+_NEEDED = {"Produce": PRODUCE, "Fetch": FETCH, "InitProducerId": INIT_PRODUCER_ID}
+_NEEDED_TO_LOG_IN = {"SaslHandshake": SASL_HANDSHAKE, "SaslAuthenticate": SASL_AUTHENTICATE}
 
 
 def framed(api: Api, correlation: int, body: bytes) -> bytes:
@@ -88,6 +93,30 @@ def error_of(answer: bytes) -> int:
     """The code that an answer to either begins with."""
     (code,) = _SHORT.unpack_from(answer)
     return code
+
+
+def unspoken(answer: bytes, *, login: bool) -> list[str]:
+    """Requests of ours in whose version a broker takes none, in words, by its answer to ApiVersions.
+
+    Raises:
+        Malformed: it gives no list.
+    """
+    (code,) = _SHORT.unpack_from(answer)
+    (count,) = _INT.unpack_from(answer, _SHORT.size)
+    if code or count < 0:
+        raise Malformed("no list of versions")
+    at = _SHORT.size + _INT.size
+    ranges = [_API_RANGE.unpack_from(answer, at + number * _API_RANGE.size) for number in range(count)]
+    spoken = {key: (least, most) for key, least, most in ranges}
+    return [
+        f"{name} {api.version} (it has {_range(spoken.get(api.key))})"
+        for name, api in (_NEEDED | (_NEEDED_TO_LOG_IN if login else {})).items()
+        if not (had := spoken.get(api.key)) or not had[0] <= api.version <= had[1]
+    ]
+
+
+def _range(spoken: tuple[int, int] | None) -> str:
+    return "none" if spoken is None else f"{spoken[0]} to {spoken[1]}"
 
 
 def sasl_answer(answer: bytes) -> tuple[int, bytes]:
