@@ -30,6 +30,10 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 """Of a prefix here: Kubernetes' names know neither capitals nor underscores."""
 
 
+EXECUTORS = "aetheris.tool_executor"
+"""The group of the default pool of executors; those of other pools have names that begin with it."""
+
+
 @dataclass(frozen=True)
 class Rights:
     """What one service reads and writes, and which of its topics' records it puts aside."""
@@ -61,7 +65,7 @@ RIGHTS: Mapping[str, Rights] = {
             Topic.ACCESS_RECORDS,
         ),
         (Topic.JOBS_COMMANDS, Topic.WORKERS, Topic.TOOLS_REGISTRY, Topic.FREEZES, Topic.POLICIES, Topic.ACCESS_RECORDS),
-        describes=tuple(f"aetheris.{service}" for service in SERVICES if service != GATEWAY),
+        describes=(*(f"aetheris.{service}" for service in SERVICES if service != GATEWAY), EXECUTORS),
     ),
     "planner": Rights(
         "aetheris.planner",
@@ -103,10 +107,11 @@ RIGHTS: Mapping[str, Rights] = {
         (Topic.TOOLS_REQUESTS,),
     ),
     "tool-executor": Rights(
-        "aetheris.tool_executor",
+        EXECUTORS,
         (Topic.TOOLS_GRANTS, Topic.JOBS_EVENTS, Topic.LEDGER_CHECKPOINTS, Topic.WORKERS, Topic.FREEZES, Topic.POLICIES),
         (Topic.JOBS_EVENTS, Topic.WORKERS, Topic.TOOLS_REGISTRY),
         (Topic.TOOLS_GRANTS,),
+        prefixed_group=True,
     ),
     "prober": Rights("aetheris.prober", (Topic.VERIFICATIONS,), (Topic.JOBS_EVENTS,), (Topic.VERIFICATIONS,)),
     "verifier": Rights(
@@ -218,7 +223,7 @@ def _acls(rights: Rights, before: str) -> Iterator[Mapping[str, Any]]:
     if rights.group is not None:
         yield _acl("group", before + rights.group, "prefix" if rights.prefixed_group else "literal", "Read")
     for group in rights.describes:
-        yield _acl("group", before + group, "literal", "Describe")
+        yield _acl("group", before + group, "prefix" if group == EXECUTORS else "literal", "Describe")
 
 
 def _acl(kind: str, name: str, pattern: str, *operations: str) -> Mapping[str, Any]:

@@ -52,6 +52,7 @@ from aetheris.protocol.messages.event_values import Answer, Change
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.policy import Policy
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
+from aetheris.protocol.tables.tool_placement import ToolPlacement
 from aetheris.runtime.process.policy_file import load
 from tests.testkit.body_histories import with_bodies, worded
 from tests.testkit.histories import JOB, TENANT, about, created, finished, graph, key_of, planned, started
@@ -105,6 +106,7 @@ class Surroundings:
     redis_answers: bool = True
     raises: bool = True
     """Whether what the core could not judge is raised here, or stands in its list."""
+    placement: ToolPlacement | None = None
     lost_s: float | None = None
     now_s: float = 1000.0
     clock_off_s: float = 0.0
@@ -155,6 +157,7 @@ class Ledger:
             freezes=self.freezes,
             revocations=surroundings.revocations,
             policies=self.policies,
+            placement=surroundings.placement,
         )
         self.core = Partition(self.context, surroundings.ended)
         for order in surroundings.orders:

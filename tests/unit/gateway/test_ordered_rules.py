@@ -19,6 +19,7 @@ from aetheris.protocol.base.records import Group
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import RulesAnswer, RulesOrder
 from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.registry_lines import DEFAULT_POOL
 from aetheris.protocol.tables.rules_orders import RulesOrders
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.log.order_table import OrderTable
@@ -30,11 +31,14 @@ OLGA = Principal("olga", "acme", PrincipalKind.PERSON, frozenset({Role.ADMINISTE
 BOTH = frozenset({1, 2})
 
 
+GROUPS = (*SERVICES, "tool_executor", "tool_executor.gpu")
+
+
 class RulesGroups:
     """Which processes live, and what each knows."""
 
     def __init__(self) -> None:
-        self.known = {f"aetheris.{service}": {f"{service}-0": BOTH} for service in SERVICES}
+        self.known = {f"aetheris.{service}": {f"{service}-0": BOTH} for service in GROUPS}
 
     async def ask(self, group: str) -> Mapping[str, frozenset[int]]:
         return self.known[group]
@@ -70,7 +74,7 @@ async def gateway() -> AsyncGenerator[tuple[OrderedRules, AnsweringLedgers, Rule
         clock=SystemClock(),
         answer_s=20.0,
     )
-    rules = OrderedRules(OrderTable(table, RulesOrders()), writer, groups.ask)
+    rules = OrderedRules(OrderTable(table, RulesOrders()), writer, groups.ask, lambda: (DEFAULT_POOL, "gpu"))
     await table.load()
     following = asyncio.create_task(table.run())
     try:
@@ -100,7 +104,7 @@ async def test_it_is_written_and_answered_and_again_it_is_the_same_order() -> No
         assert (await rules.view()).version == 2
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", GROUPS)
 @pytest.mark.parametrize("known", [frozenset({1}), frozenset[int]()])
 async def test_who_lives_and_does_not_know_them_is_named_and_nothing_is_written(
     service: str, known: frozenset[int]

@@ -209,6 +209,14 @@ def test_a_refused_call_is_never_declared_as_one_to_run() -> None:
     assert made.core.jobs[JOB].keys[key_of("a")].external_attempt == 2
 
 
+def test_a_call_that_another_may_serve_is_passed_over_and_nothing_is_recorded() -> None:
+    made = bench()
+    made.refusal = CallRefusal(Outcome.RETRYABLE, "NotExecuted: tool version missing", is_missing=True)
+    assert made.judge("a") == Drop("NotExecuted: tool version missing")
+    made.refusal = None
+    assert isinstance(made.judge("a"), DeclaredInvocation), "it was not claimed"
+
+
 def test_references_are_resolved_from_the_fold() -> None:
     made = bench({"id": "a"}, {"id": "b", "args": REF})
     assert isinstance(made.judge("b", key=key_of("b", {"x": 1})), Drop)

@@ -98,6 +98,7 @@ class Steps:
             "human": f"for an answer: `aetheris approvals`, then `aetheris approve {job} --answer …`",
             "timer": f"until {until}",
             "duplicate": f"for an equal call that is under way: {key}",
+            "executor": f"for an executor that serves {key.partition('#')[0]}: none does",
             "resolve": f"for a word: failed and not sure: `aetheris cancel {job}`, with or without --compensate",
             "confirmation": f"for a word: what it did is not confirmed: `aetheris signal {job} {key}`",
         }.get(_text(data, "wait_type"))

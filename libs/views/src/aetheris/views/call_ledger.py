@@ -22,6 +22,9 @@ _NOT_DONE = {
     ContractStatus.CANCELLED: "cancelled",
 }
 
+_HELD = ("duplicate", "executor")
+"""What a call that has not started waits for."""
+
 
 @dataclass(slots=True)
 class _Line:
@@ -111,7 +114,7 @@ def _status(job: JobState, state: KeyState, line: _Line) -> str:
         case KeyStatus.NONE if job.terminal is not None and step_status(state, over=True) is ContractStatus.CANCELLED:
             return "cancelled"
         case KeyStatus.NONE:
-            held = state.is_asking or state.is_waiting or ("duplicate", state.node_id) in job.open_waits
+            held = state.is_asking or state.is_waiting or any((kind, state.node_id) in job.open_waits for kind in _HELD)
             return "waiting" if held else "new"
         case KeyStatus.STARTED:
             return "in_doubt" if state.in_doubt is not None else "started"

@@ -210,11 +210,26 @@ def _why(job: JobState) -> str | None:
         return _frozen_in_words(held)
     if job.waiting is not None and job.waiting.wait_type == "duplicate":
         return f"{job.waiting.node_id} waits for an equal call that is under way: {job.waiting.correlation_key}"
+    if job.waiting is not None and job.waiting.wait_type == "executor":
+        return _for_executor(job.waiting)
     if job.waiting is not None:
         node = f"{job.waiting.node_id} waits" if job.waiting.node_id else "waits"
         until = f" until {job.waiting.due_at}" if job.waiting.due_at is not None else ""
         return f"{node} for {job.waiting.wait_type}{until}"
     return f"stopping: {job.stopping.reason}" if job.stopping is not None else None
+
+
+def _for_executor(waiting: ev.JobWaiting) -> str:
+    """What to do about a call that no executor serves."""
+    needed = (waiting.correlation_key or "").partition("#")[0]
+    if needed.startswith("model:"):
+        return (
+            f"{waiting.node_id} waits: no executor asks {needed}. Start one whose AETHERIS_MODELS names it, or cancel"
+        )
+    return (
+        f"{waiting.node_id} waits: no executor serves {needed}. "
+        "Start one whose AETHERIS_TOOLS names the module that has it in just this version, or cancel the job"
+    )
 
 
 def _parted_in_words(parked: KeyState) -> str | None:

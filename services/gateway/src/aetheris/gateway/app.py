@@ -393,7 +393,10 @@ def _services(
         policies=ActivatedPolicies(activated, orders, callers.signers, registry),
         subjects=Subjects(hiding, orders, verifier),
         rules=OrderedRules(
-            OrderTable(sources.policies, RulesOrders(), heard.line_counts), orders, parts.log.known_rules
+            OrderTable(sources.policies, RulesOrders(), heard.line_counts),
+            orders,
+            parts.log.known_rules,
+            registry.pools,
         ),
         openings=JobOpenings(hiding, reader, deadlines),
         health=parts.health,

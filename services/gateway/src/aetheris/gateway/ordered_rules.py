@@ -1,7 +1,7 @@
 """A person's word that jobs are created under later rules: into `policies`, which every partition's ledger answers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from aetheris.gateway.awaited import Awaited
 from aetheris.gateway.command_writer import SOURCE
@@ -14,12 +14,15 @@ from aetheris.protocol.api_operations import RulesBody, RulesOrderView, RulesVie
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import RULES_KEY
 from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.registry_lines import DEFAULT_POOL
 from aetheris.protocol.tables.rules_orders import RulesOrders
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.log.order_table import OrderTable
 
-SERVICES = ("planner", "ledger", "tool_executor", "prober", "verifier", rules_versions.GATEWAY)
-"""Whose processes say which rules they know, each when it joins the group of its service."""
+SERVICES = ("planner", "ledger", "prober", "verifier", rules_versions.GATEWAY)
+"""Beside executors, whose processes say which rules they know, each when it joins the group of its service."""
+
+EXECUTORS = "tool_executor"
 
 KnownRules = Callable[[str], Awaitable[Mapping[str, frozenset[int]]]]
 
@@ -27,12 +30,18 @@ KnownRules = Callable[[str], Awaitable[Mapping[str, frozenset[int]]]]
 class OrderedRules:
     """What is ordered, as far as this gateway has read."""
 
-    def __init__(self, table: OrderTable[RulesOrders], writer: OrderWriter, known: KnownRules) -> None:
-        """`known`: the live members of a consumer group, and the versions that each knows; raises LogUnreachable."""
+    def __init__(
+        self, table: OrderTable[RulesOrders], writer: OrderWriter, known: KnownRules, pools: Callable[[], Iterable[str]]
+    ) -> None:
+        """`known`: the live members of a consumer group, and the versions that each knows; raises LogUnreachable.
+
+        `pools`: of executors, each a group of its own.
+        """
         self._table = table
         self._orders = table.orders
         self._writer = writer
         self._ask = known
+        self._pools = pools
         self._awaited = Awaited()
         table.listen(self._awaited.changed)
 
@@ -63,9 +72,11 @@ class OrderedRules:
             await self._table.caught_up()
 
     async def _known(self) -> rules_versions.Known:
+        executors = (EXECUTORS if pool == DEFAULT_POOL else f"{EXECUTORS}.{pool}" for pool in self._pools())
+        services = (*SERVICES, *executors)
         async with self._writer.deadlines.deadline():
-            found = await asyncio.gather(*(self._ask(f"aetheris.{service}") for service in SERVICES))
-        return dict(zip(SERVICES, found, strict=True))
+            found = await asyncio.gather(*(self._ask(f"aetheris.{service}") for service in services))
+        return dict(zip(services, found, strict=True))
 
     async def _answered(self, version: int) -> Reply[RulesOrderView]:
         count = await self._writer.count()

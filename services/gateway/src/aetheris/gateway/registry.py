@@ -1,11 +1,12 @@
 """The tools that plans may name, the newest registered version of each; and the models."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import structlog
 
-from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, ToolRelease
+from aetheris.protocol.messages.commands import ExecutorTools, ModelEntry, RegistryEntry, ToolRelease
+from aetheris.protocol.messages.registry_lines import DEFAULT_POOL
 from aetheris.protocol.planning.schemas import Schema
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
@@ -25,6 +26,8 @@ class Registry:
         self._entries: dict[str, RegistryEntry] = {}
         """By their keys."""
         self._models: dict[str, ModelEntry] = {}
+        self._pools: dict[str, str] = {}
+        """Key of an executor's line → its pool."""
         self._newest: dict[str, RegistryEntry] | None = None
         table.on_change(self._changed)
 
@@ -37,6 +40,10 @@ class Registry:
     def models(self) -> Mapping[str, ModelEntry]:
         """Model name → its entry."""
         return {one.name: one for _, one in sorted(self._models.items())}
+
+    def pools(self) -> Collection[str]:
+        """The pools of which executors have ever said that they are of one."""
+        return sorted({DEFAULT_POOL, *self._pools.values()})
 
     def schema(self, name: str, version: str, schema_hash: str | None = None) -> Schema | None:
         """The schema of this very version; None where it is not registered, or is another by now."""
@@ -52,11 +59,14 @@ class Registry:
         self._newest = None
         self._entries.pop(key, None)
         self._models.pop(key, None)
+        self._pools.pop(key, None)
         tool, model = RegistryEntry.read(key, value), ModelEntry.read(key, value)
         if tool is not None:
             self._entries[key] = tool
         elif model is not None:
             self._models[key] = model
+        elif (line := ExecutorTools.read(key, value)) is not None:
+            self._pools[key] = line.pool
         elif value is not None and ToolRelease.read(key, value) is None:
             _log.warning("a line of tools.registry describes no tool and no model: passed over", key=key[:_SHOWN])
             self._metrics.count(Metric.TOOL_LINES_REFUSED)

@@ -11,6 +11,7 @@ from aetheris.ledger.core.policy_in_force import PolicyInForce
 from aetheris.ledger.duplicate_table import DuplicateTable
 from aetheris.ledger.ended_workers import EndedWorkers
 from aetheris.ledger.handlers import LedgerDependencies, LedgerHandler
+from aetheris.ledger.placements import Placements
 from aetheris.ledger.quarantines import ProcessQuarantines
 from aetheris.ledger.releases import Releases
 from aetheris.ledger.settings import LedgerSettings
@@ -118,6 +119,7 @@ def ledger(
                     freezes.orders,
                     keys.revocations,
                     in_force,
+                    placement=placements.placement,
                 )
             )
             edges.append(
@@ -125,6 +127,7 @@ def ledger(
                     parts.withheld,
                     stores,
                     workers,
+                    placements,
                     duplicates,
                     quarantines,
                     Releases(worker.tables[Topic.TOOLS_REGISTRY], heard.line_counts),
@@ -145,6 +148,7 @@ def ledger(
     inputs = replace(INPUTS, checkpoint_every=settings.checkpoint_every)
     worker = PartitionWorker.of(parts, inputs, handler, group=GROUP, tenure=tenure, keys=keys)
     workers = EndedWorkers(worker.tables[Topic.WORKERS], heard.line_counts)
+    placements = Placements(worker.tables[Topic.TOOLS_REGISTRY], workers)
     freezes = OrderTable(worker.tables[Topic.FREEZES], FreezeOrders(), heard.line_counts)
     heard.follow(worker.tables[Topic.FREEZES], worker.tables[Topic.POLICIES])
     parts.health.report("other_roots", heard.other_roots)

@@ -28,6 +28,7 @@ from aetheris.ledger.duplicate_table import DuplicateTable
 from aetheris.ledger.ended_workers import EndedWorkers
 from aetheris.ledger.operator_log import OperatorLog, report_activation
 from aetheris.ledger.outbox import Outbox
+from aetheris.ledger.placements import Placements
 from aetheris.ledger.quarantines import ProcessQuarantines
 from aetheris.ledger.reconciler import Reconciler
 from aetheris.ledger.releases import Releases
@@ -120,6 +121,7 @@ class LedgerDependencies:
     writer: Writer
     stores: Stores
     workers: EndedWorkers
+    placements: Placements
     duplicates: DuplicateTable
     quarantines: ProcessQuarantines
     releases: Releases
@@ -151,6 +153,7 @@ class LedgerHandler(PartitionHandler):
         """What waits for the store of blobs."""
         self._asking: asyncio.Task[None] | None = None
         deps.workers.listen(self._worker_ended)
+        deps.placements.listen(self._executors_changed)
         deps.duplicates.listen(self._duplicates_changed)
         deps.releases.listen(self._tool_released)
         for release in deps.releases:
@@ -226,6 +229,7 @@ class LedgerHandler(PartitionHandler):
     async def close(self) -> None:
         """The next owner makes everything again from the log."""
         self._deps.workers.leave(self._worker_ended)
+        self._deps.placements.leave(self._executors_changed)
         self._deps.duplicates.leave(self._duplicates_changed)
         self._deps.releases.leave(self._tool_released)
         self._deps.freezes.leave(self._freeze_ordered)
@@ -320,6 +324,10 @@ class LedgerHandler(PartitionHandler):
     def _worker_ended(self, life: WorkerLife) -> None:
         if self._partition.worker_ended(life):
             self._deps.wake_ups.call_at(self._number, self._deps.clock.monotonic())
+
+    def _executors_changed(self) -> None:
+        if self._partition.executors_changed(self._now()):
+            self._wake_up()
 
     def _duplicates_changed(self, line: ContentRecord) -> None:
         is_awaited = self._partition.contents_changed(line.scope_key, self._now())

@@ -36,6 +36,9 @@ class LedgerSettings(SigningSettings):
     quarantine_jobs: int = Field(3, ge=1, description="How many jobs of a tenant those failures must come from")
     quarantine_s: float = Field(5.0, gt=0, description="How long a failing tool's calls wait at first; doubles")
     quarantine_max_s: float = Field(300.0, gt=0, description="How long they wait at most, then one is tried")
+    unserved_s: float = Field(
+        10.0, ge=0, description="How long a tool has no executor before the log says that its calls wait for one"
+    )
 
     def limits(self) -> LedgerLimits:
         """The numbers that the core decides by."""
@@ -51,4 +54,5 @@ class LedgerSettings(SigningSettings):
             quarantine=QuarantineLimits(
                 self.quarantine_after, self.quarantine_jobs, self.quarantine_s, self.quarantine_max_s
             ),
+            unserved_s=self.unserved_s,
         )

@@ -12,6 +12,8 @@ import structlog
 from aetheris.protocol.base.sealed import REACH
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.revocations import Revocations
+from aetheris.protocol.messages.commands import ExecutorTools, ModelEntry, RegistryEntry
+from aetheris.protocol.messages.registry_lines import DEFAULT_POOL
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.protocol.tables.policy_activations import PolicyActivations
 from aetheris.protocol.tables.rules_orders import RulesOrders
@@ -52,7 +54,7 @@ from aetheris.tool_executor.life_secrets import LifeSecrets
 from aetheris.tool_executor.mcp_servers import mcp_tools
 from aetheris.tool_executor.outdated_grants import OutdatedGrants
 from aetheris.tool_executor.performer import Performer, Scribe
-from aetheris.tool_executor.registration import register
+from aetheris.tool_executor.registration import register, tell_served
 from aetheris.tool_executor.secret_store import redact_output, secrets_of
 from aetheris.tool_executor.settings import ExecutorSettings
 from aetheris.tool_executor.slots import Slots
@@ -144,7 +146,9 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             is_theirs=heard.line_counts,
         )
         me = await closing.enter_async_context(alive)
-        await register(on.appender, clock, [*calls.registry(), *workflows.registry()])
+        entries = [*calls.registry(), *workflows.registry()]
+        await register(on.appender, clock, entries)
+        await tell_served(on.appender, clock, _served(me, settings.pool, entries))
         heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock, settings.lease_patience_s)
         async with invocations(settings.tool_drain_s, heartbeat.run(settings.redis, settings.prefix)) as spawn:
             if models is not None:
@@ -170,6 +174,11 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
 def _report_refused(metrics: Metrics, tool: str, left: Mapping[str, int]) -> None:
     _log.error("a call is refused: threads of calls that timed out still run", tool=tool, running=dict(left))
     metrics.count(Metric.TOOL_REFUSED, tool=tool)
+
+
+def _served(me: Worker, pool: str, entries: Sequence[RegistryEntry | ModelEntry]) -> ExecutorTools:
+    hashes = {one.key: one.schema_hash if isinstance(one, RegistryEntry) else "" for one in entries}
+    return ExecutorTools(worker_id=me.worker_id, incarnation=me.incarnation, pool=pool, serves=hashes)
 
 
 def _unready(health: Health, why: str) -> None:
@@ -251,12 +260,14 @@ def executor(
                 installation=settings.installation,
                 revocations=revocations,
                 workflows=workflows,
+                pool=settings.pool,
             ),
             partition,
         )
 
+    group = GROUP if settings.pool == DEFAULT_POOL else f"{GROUP}.{settings.pool}"
     keys = RecordKeys(frozenset(settings.installation), revocations=revocations)
-    worker = PartitionWorker.of(on, INPUTS, handler, group=GROUP, keys=keys)
+    worker = PartitionWorker.of(on, INPUTS, handler, group=group, keys=keys)
     heard = HeardMessages(SignedMessages(settings.installation), on.metrics)
     heard.follow(worker.tables[Topic.FREEZES], worker.tables[Topic.POLICIES])
     on.health.report("other_roots", heard.other_roots)

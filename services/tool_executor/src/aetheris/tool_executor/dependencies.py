@@ -7,6 +7,7 @@ from typing import Any
 
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
+from aetheris.protocol.messages.registry_lines import DEFAULT_POOL
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.protocol.tables.policy_activations import PolicyActivations
 from aetheris.protocol.tables.rules_orders import RulesOrders
@@ -62,3 +63,5 @@ class ExecutorDependencies:
     """Ends this process: the log says that its incarnation has ended."""
     workflows: Workflows = field(default_factory=Workflows)
     """Those whose bodies run here."""
+    pool: str = DEFAULT_POOL
+    """Which executors it is one of: what is granted to others is passed over."""

@@ -220,6 +220,8 @@ class ExecutorHandler(PartitionHandler):
             return
         if not isinstance(decoded, Envelope) or not isinstance(decoded.body, ToolGrant):
             return
+        if decoded.body.pool not in (None, self._deps.pool):
+            return
         taken = ReceivedGrant(decoded.body, decoded.id, record.offset, record.header("traceparent"))
         self._deps.heartbeat.hold(taken.grant.idempotency_key, taken.grant.lease_id, self)
         self._core.receive(taken)

@@ -46,9 +46,9 @@ class ModelCaller:
             first = error.errors(include_input=False, include_url=False, include_context=False)[0]
             return CallRefusal(Outcome.PERMANENT, f"invalid_args: /{'/'.join(map(str, first['loc']))}: {first['type']}")
         if prompt.model not in self._models:
-            return CallRefusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: model missing")
+            return CallRefusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: model missing", is_missing=True)
         if any(self._pinned(name, offer) is None for name, offer in prompt.tools.items()):
-            return CallRefusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: tool version missing")
+            return CallRefusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: tool version missing", is_missing=True)
         return None
 
     async def answer(self, args: Mapping[str, Any]) -> Said:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, WorkerEntry
+from aetheris.protocol.messages.commands import ExecutorTools, ModelEntry, RegistryEntry, WorkerEntry
 from aetheris.protocol.messages.envelope import draft
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.fresh_ids import fresh_id
@@ -38,11 +38,20 @@ async def register(appender: Appender, clock: Clock, entries: Sequence[RegistryE
     await _write(appender, clock, Topic.TOOLS_REGISTRY, {one.key: one for one in entries})
 
 
+async def tell_served(appender: Appender, clock: Clock, line: ExecutorTools) -> None:
+    """Say what this life serves; its calls are granted from then on.
+
+    Raises:
+        AnnouncementRefused: it is larger than its topic allows.
+    """
+    await _write(appender, clock, Topic.TOOLS_REGISTRY, {line.key: line})
+
+
 async def _write(
     appender: Appender,
     clock: Clock,
     topic: Topic,
-    entries: Mapping[str, WorkerEntry | RegistryEntry | ModelEntry],
+    entries: Mapping[str, WorkerEntry | RegistryEntry | ModelEntry | ExecutorTools],
 ) -> None:
     time = clock.now().isoformat()
     drafts = [draft(topic, one, key=key, id=fresh_id(), source=SOURCE, time=time) for key, one in entries.items()]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 LONGEST_ERROR = 500  # characters
-_MISSING = CallRefusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: tool version missing")
+_MISSING = CallRefusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: tool version missing", is_missing=True)
 _OTHERWISE = CallRefusal(
     Outcome.RETRYABLE,
     f"{NOT_EXECUTED}: the plan's pin makes less of the tool than it is (its class, what can't be undone, how long"
@@ -43,7 +43,9 @@ _OTHERWISE = CallRefusal(
 )
 _SCOPES: Sequence[DuplicateScope] = ("job", "session", "tenant")
 """The widest last."""
-_NO_MODEL = CallRefusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: no model is configured here (AETHERIS_MODELS)")
+_NO_MODEL = CallRefusal(
+    Outcome.RETRYABLE, f"{NOT_EXECUTED}: no model is configured here (AETHERIS_MODELS)", is_missing=True
+)
 
 
 def report_tool_output(level: int, event: str, fields: Mapping[str, Any]) -> None:

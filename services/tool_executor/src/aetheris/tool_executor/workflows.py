@@ -23,7 +23,7 @@ from aetheris.tool_executor.core.reports import NOT_EXECUTED
 from aetheris.tool_executor.core.tries import CallRefusal
 from aetheris.tool_executor.session_bodies import SessionBodies
 
-_MISSING = CallRefusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: workflow version missing")
+_MISSING = CallRefusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: workflow version missing", is_missing=True)
 
 Heard = Callable[[BodySaid], None]
 _ASKED_WITHIN_S = 30.0

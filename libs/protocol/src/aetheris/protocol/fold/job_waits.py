@@ -63,5 +63,5 @@ def _is_its_end(waiting: ev.JobWaiting, e: ev.WaitCompleted) -> bool:
 
 def waits_are_over(job: JobState, node_id: str) -> None:
     """Nothing is waited for any more at a node that is settled."""
-    for wait_type in ("approval", "duplicate", "verifier", *NODE_WAITS):
+    for wait_type in ("approval", "duplicate", "executor", "verifier", *NODE_WAITS):
         job.open_waits.pop((wait_type, node_id), None)

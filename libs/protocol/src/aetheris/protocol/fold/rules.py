@@ -53,6 +53,8 @@ def _started(job: JobState, e: ev.ToolInvocationStarted, offset: int) -> bool:
     state.invocations[e.invocation_id] = StartedInvocation(e.external_key, e.worker_id, e.incarnation, offset)
     state.in_doubt = state.parked = state.retry_due = None
     job.invocation_keys[e.invocation_id] = e.idempotency_key
+    if job.open_waits:
+        job.open_waits.pop(("executor", e.node_id), None)
     if job.bodies is not None and entry is not None:
         note_start(job, entry, e)
     if entry is not None and entry.irreversible:

@@ -32,7 +32,7 @@ from aetheris.protocol.messages.partition_orders import (
     RulesBarrier,
     RulesOrder,
 )
-from aetheris.protocol.messages.registry_lines import ModelEntry, RegistryEntry, ToolRelease
+from aetheris.protocol.messages.registry_lines import ExecutorTools, ModelEntry, RegistryEntry, ToolRelease
 from aetheris.protocol.messages.seal_lines import AnsweredSubmissions, InterimSeals
 from aetheris.protocol.messages.self_named import by_name
 from aetheris.protocol.messages.submission_numbers import SubmissionNumber
@@ -47,6 +47,7 @@ __all__ = [
     "RULES_KEY",
     "ActingCall",
     "AnsweredSubmissions",
+    "ExecutorTools",
     "FreezeAnswer",
     "FreezeBarrier",
     "FreezeOrder",
@@ -199,6 +200,8 @@ class ToolGrant(Message):
     deadline_s: float
     incarnation: str | None = None
     """The only life of a worker that may take it: another may have come when all was gone, and things have changed."""
+    pool: str | None = None
+    """The executors that may take it; None: any."""
     licence: dict[str, str] | None = None
     """Of a workflow: the tools, and kinds without one, whose calls its body may start without asking → the rule that
     allows each of them, whatever its arguments are."""

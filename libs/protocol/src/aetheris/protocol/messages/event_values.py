@@ -117,7 +117,7 @@ class After(RecordStruct):
 
 
 WaitType = Literal[
-    "signal", "human", "timer", "approval", "resolve", "upgrade", "confirmation", "duplicate", "verifier"
+    "signal", "human", "timer", "approval", "resolve", "upgrade", "confirmation", "duplicate", "verifier", "executor"
 ]
 
 

@@ -84,6 +84,29 @@ class ModelEntry(TableLine):
         return f"model:{self.name}"
 
 
+DEFAULT_POOL = "default"
+"""Of executors to which nobody has given another."""
+
+
+class ExecutorTools(TableLine):
+    """tools.registry: what one life of an executor can call; it counts for as long as that life is the name's.
+
+    A lie about it decides nothing: it only has calls wait, or be granted where nobody takes them up.
+    """
+
+    type_name: ClassVar[str] = "executor_tools"
+    worker_id: Name
+    incarnation: str
+    pool: Name = DEFAULT_POOL
+    serves: dict[str, str] = Field(default_factory=dict)
+    """Key of a tool, a workflow or a model → the hash of its schema; of a model, which has none, the empty text."""
+
+    @property
+    def key(self) -> str:
+        """The record key; no tool, model or release has one like it."""
+        return f"executor:{self.worker_id}"
+
+
 class ToolRelease(TableLine):
     """tools.registry: a person's word that a tool's calls wait no longer in a tenant's jobs, whatever it failed before.
 

@@ -17,6 +17,7 @@ from aetheris.ledger.core.live_jobs import (
 )
 from aetheris.ledger.core.node_requests import NodeRequests
 from aetheris.ledger.core.offers import Offers
+from aetheris.ledger.core.placement import CallPlacement
 from aetheris.ledger.core.settlement import JobKey
 from aetheris.ledger.core.timer_queue import Item
 from aetheris.ledger.core.tool_failures import ToolFailures
@@ -29,13 +30,21 @@ class Judgement:
     """Of one partition: what was due at the last `to_fetch` is what the next `decided` judges."""
 
     def __init__(
-        self, live_jobs: LiveJobs, due: DueTimes, requests: NodeRequests, offers: Offers, failures: ToolFailures
+        self,
+        live_jobs: LiveJobs,
+        due: DueTimes,
+        requests: NodeRequests,
+        *,
+        offers: Offers,
+        failures: ToolFailures,
+        placement: CallPlacement,
     ) -> None:
         self._live_jobs = live_jobs
         self._due = due
         self._requests = requests
         self._offers = offers
         self._failures = failures
+        self._placement = placement
         self._open: list[Item] = []
         self._guarded: dict[str, dict[Item, None]] = {}
         """Scope → the nodes that look at its lines."""
@@ -121,8 +130,9 @@ class Judgement:
     def _let_out(
         self, job: LiveJob, held: Pending | Reopened, item: Item, step: TimedDecision, now: Now
     ) -> TimedDecision:
-        """A grant, as far as its tool may be called, and for whom."""
-        return self._offers.offer(job, held, self._failures.sift(job, held, item, step, now))
+        """A grant, as far as its tool is served and may be called, and for whom."""
+        placed = self._placement.place(job, held, item, step, now)
+        return self._offers.offer(job, held, self._failures.sift(job, held, item, placed, now))
 
     def _judge_request(self, job: LiveJob, item: Item, now: Now) -> TimedDecision:
         """Nobody has answered in time, or nobody has to any more."""

@@ -31,3 +31,5 @@ class LedgerLimits:
     on_in_doubt: OnInDoubt
     runs: bool
     quarantine: QuarantineLimits
+    unserved_s: float = 10.0
+    """How long no executor has served a call's tool before the log says that the call waits for one."""

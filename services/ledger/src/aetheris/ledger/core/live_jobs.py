@@ -23,6 +23,7 @@ from aetheris.protocol.planning.gate import Deciders
 from aetheris.protocol.planning.invocation import key_in_force
 from aetheris.protocol.planning.policy import Policy
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
+from aetheris.protocol.tables.tool_placement import ToolPlacement
 
 WorkerLife = tuple[str, str]
 """worker_id, incarnation"""
@@ -50,6 +51,8 @@ class DecisionContext:
     """What is activated, as far as this process has read it."""
     barriers: UnknownBarriers = field(default_factory=UnknownBarriers)
     """Of a policy, in the partition."""
+    placement: ToolPlacement | None = None
+    """Which executors serve what; None: whoever takes a grant serves it."""
 
     @property
     def rules(self) -> Policy:

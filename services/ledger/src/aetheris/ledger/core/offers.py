@@ -8,6 +8,7 @@ from aetheris.ledger.core.due_times import DueTimes
 from aetheris.ledger.core.live_jobs import LiveJob, LiveJobs, Offered, Pending, Reopened, TimedDecision, WorkerLife
 from aetheris.ledger.core.presence import Presence
 from aetheris.ledger.core.timer_queue import Item
+from aetheris.protocol.messages.registry_lines import DEFAULT_POOL
 
 
 class Offers:
@@ -16,28 +17,33 @@ class Offers:
     def __init__(self, live_jobs: LiveJobs, due: DueTimes) -> None:
         self._live_jobs = live_jobs
         self._due = due
-        self._presence = Presence(live_jobs.ended)
+        self._presence: dict[str, Presence] = {}
+        """Of each pool of executors."""
         self.left: list[WorkerLife] = []
 
     def restored(self) -> None:
         """History was read."""
-        if self._presence.restored():
+        found = [one.restored() for one in self._presence.values()]
+        if any(found):
             self._doubt_all_workers()
 
     def started(self, life: WorkerLife) -> None:
         """A worker has started a call."""
-        if self._presence.started(life) and self._live_jobs.is_restored:
+        pool = self._pool_of(life)
+        presence = self._presence.setdefault(pool, Presence(self._live_jobs.ended))
+        if presence.started(life) and self._live_jobs.is_restored:
             self._doubt_all_workers()
 
     def ended(self, life: WorkerLife) -> None:
         """A worker has ended."""
-        if life == self._presence.serving:
+        if any(life == one.serving for one in self._presence.values()):
             self.left.append(life)
 
     def offer(self, job: LiveJob, held: Pending | Reopened, step: TimedDecision) -> TimedDecision:
         """A grant that builds on what can be compared is for the worker that is known to be there, and no other."""
-        life = self._presence.serving
         granted = step.grant()
+        presence = self._presence.get(granted.message.pool or DEFAULT_POOL) if granted is not None else None
+        life = presence.serving if presence is not None else None
         if granted is None or life is None or step.due_s is None:
             return step
         if not confirmations.builds_on(job.state, granted.message.nodes, self._live_jobs.context):
@@ -70,8 +76,12 @@ class Offers:
                 self._due.put_off(free, now.mono_s, Item("key", job.state.job_id, key))
 
     def _gone(self, life: WorkerLife) -> None:
-        if self._presence.gone(life):
+        if any(one.gone(life) for one in self._presence.values()):
             self._doubt_all_workers()
+
+    def _pool_of(self, life: WorkerLife) -> str:
+        placement = self._live_jobs.context.placement
+        return placement.pool_of_worker(life[0]) if placement is not None else DEFAULT_POOL
 
     def _doubt_all_workers(self) -> None:
         """Ledger and executor were gone together: what was read from the log is confirmed before it is built on."""

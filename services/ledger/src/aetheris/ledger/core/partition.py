@@ -19,6 +19,7 @@ from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob, LiveJobs, W
 from aetheris.ledger.core.node_requests import NodeRequests
 from aetheris.ledger.core.offers import Offers
 from aetheris.ledger.core.outdated_lines import OutdatedLines
+from aetheris.ledger.core.placement import CallPlacement
 from aetheris.ledger.core.policy_answers import PolicyAnswers
 from aetheris.ledger.core.quarantine import Quarantine, TenantTool
 from aetheris.ledger.core.reactions import Reactions
@@ -78,7 +79,15 @@ class Partition:
         self._rules = rules or PartitionRules(partition=number)
         self._rules_answers = RulesAnswers(live_jobs, self._rules)
         self._commands = HumanCommands(live_jobs)
-        self._judgement = Judgement(live_jobs, self._due, self._requests, self._offers, self._failures)
+        self._placement = CallPlacement(live_jobs, self._due)
+        self._judgement = Judgement(
+            live_jobs,
+            self._due,
+            self._requests,
+            offers=self._offers,
+            failures=self._failures,
+            placement=self._placement,
+        )
         self._forgotten = SealedNames()
         self._unread = UnreadCreations()
         self._outdated = OutdatedLines(live_jobs, self._unread)
@@ -180,6 +189,10 @@ class Partition:
         self._ends.take(life)
         self._offers.ended(life)
         return bool(self._ends.unrecorded or self._offers.left)
+
+    def executors_changed(self, now: Now) -> bool:
+        """Other executors live, or serve something else; whether a call here waits for one."""
+        return self._placement.changed(now)
 
     def tool_released(self, tool: TenantTool, below: int, now: Now) -> bool:
         """A person says that a tool's calls wait no longer, whatever failed below an offset; whether any did here."""

@@ -1,6 +1,6 @@
 """What an event brings about beside the fold: by its kind, which part of the memory it changes, and what is due."""
 
-from aetheris.ledger.core import confirmations
+from aetheris.ledger.core import confirmations, waits
 from aetheris.ledger.core.asked_humans import AskedHumans
 from aetheris.ledger.core.decisions import Now
 from aetheris.ledger.core.due_times import DueTimes
@@ -113,6 +113,9 @@ class Reactions:
     def _begin_wait(self, job: LiveJob, event: ev.JobWaiting, now: Now) -> None:
         if event.wait_type == confirmations.WAIT:
             confirmations.asked(job, event)
+        if event.wait_type == waits.EXECUTOR and event.node_id is not None:
+            self._requests.discharge(job, event.node_id)  # from here on the log asks for it
+            self._due.judge(job, event.node_id, now)
         if event.node_id is None or event.idempotency_key is None or event.wait_type not in NODE_WAITS:
             return
         self._requests.discharge(job, event.node_id)
@@ -127,7 +130,9 @@ class Reactions:
             self._due.hurry_all(job, now)
             return
         confirmations.resumed(job, self._live_jobs.folded, self._live_jobs.context)
-        if event.node_id is not None:
+        if event.wait_type == waits.EXECUTOR:
+            self._due.hurry_all(job, now)
+        elif event.node_id is not None:
             self._due.hurry(job, event.node_id, now)
         self._waits.end(job, event)
         if event.node_id is not None and job.state.settled_key(event.node_id) is not None:

@@ -134,6 +134,28 @@ def another_ended(job_key: JobKey, node_id: str, waiting: ev.JobWaiting) -> Iden
     return written(event, job_key.key, ANOTHER, named or "")
 
 
+EXECUTOR: WaitType = "executor"
+"""The wait for an executor that serves a call's tool."""
+
+AGAIN = "#"
+"""Between what a call waits for, and how often it has."""
+
+
+def for_executor(job_key: JobKey, node_id: str, needed: str) -> IdentifiedEvent:
+    """No executor serves what the call needs; each of a node's waits has a name of its own."""
+    before = sum((kind, node) == (EXECUTOR, node_id) for kind, node, _ in job_key.job.waits)
+    named = f"{needed}{AGAIN}{before + 1}" if before else needed
+    event = ev.JobWaiting(job_id=job_key.job.job_id, wait_type=EXECUTOR, node_id=node_id, correlation_key=named)
+    return written(event, job_key.key, EXECUTOR, named)
+
+
+def executor_found(job_key: JobKey, node_id: str, waiting: ev.JobWaiting) -> IdentifiedEvent:
+    """An executor serves it."""
+    named = waiting.correlation_key
+    event = ev.WaitCompleted(job_id=job_key.job.job_id, wait_type=EXECUTOR, node_id=node_id, correlation_key=named)
+    return written(event, job_key.key, EXECUTOR, named or "")
+
+
 def kept(job: JobState, command: Signal, command_id: str) -> IdentifiedEvent:
     """A signal in the inbox of its job; it stays there until its node waits for it."""
     event = ev.SignalReceived(

@@ -103,7 +103,7 @@ def unstarted(progress: JobProgress) -> list[str]:
     if progress.is_stopping:
         return []
     asking = {progress.job.keys[key].node_id for key in progress.asking}
-    asked = progress.sent.requests - progress.ended - asking
+    asked = progress.sent.requests - progress.ended - asking - _without_executor(progress)
     return sorted(node_id for node_id in asked if is_untouched(progress, node_id))
 
 
@@ -128,7 +128,25 @@ def _rests(progress: JobProgress) -> bool:
     if not progress.waits:
         return False
     as_a_whole = any(node_id is None for _, node_id in job.open_waits)
-    return as_a_whole or (not progress.at_work and not unstarted(progress))
+    return as_a_whole or (not _at_work(progress) and not unstarted(progress))
+
+
+def _without_executor(progress: JobProgress) -> set[str]:
+    """The nodes whose calls wait for an executor that serves them: the log says so, and asks for them."""
+    open_waits = progress.job.open_waits
+    return (
+        {node_id for kind, node_id in open_waits if kind == "executor" and node_id is not None} if open_waits else set()
+    )
+
+
+def _at_work(progress: JobProgress) -> set[str]:
+    """The keys of calls, but for those that wait for an executor to be tried again."""
+    held, keys = _without_executor(progress), progress.job.keys
+    if not held:
+        return progress.at_work
+    return {
+        key for key in progress.at_work if not (keys[key].status is KeyStatus.REOPENED and keys[key].node_id in held)
+    }
 
 
 def _silence_s(progress: JobProgress, key: str) -> float:

@@ -383,6 +383,8 @@ class Partition:
         if void is not None:
             return Drop(void)
         refusal = self._refuses(invocation.call)
+        if refusal is not None and refusal.is_missing:
+            return Drop(refusal.error)  # it is granted again
         if refusal is not None:
             return replace(invocation, refusal=refusal)
         self.claim(invocation)

@@ -30,6 +30,8 @@ class CallRefusal:
 
     outcome: Outcome
     error: str
+    is_missing: bool = False
+    """This process lacks what is called: another may have it, so the grant is passed over and nothing is recorded."""
 
 
 Refuses = Callable[[Invocation], CallRefusal | None]
