@@ -47,6 +47,7 @@ class PlannerOnLog:
         self.log = log
         self.read_again: list[tuple[int, int]] = []
         self.wake_ups = 0
+        self.calls: list[float] = []
         self.taken = -1
         self.seen = {Topic.JOBS_EVENTS: 0, Topic.JOBS_COMMANDS: seen}
         self.appender = log.appender()
@@ -68,6 +69,7 @@ class PlannerOnLog:
             keys=keys,
             rules=rules,
             wake_up=self._wake_up,
+            call_at=self.calls.append,
         )
 
     async def start(self) -> None:

@@ -199,6 +199,7 @@ async def test_it_waits_for_the_log_and_holds_its_place(tmp_path: Path) -> None:
         clock=clock,
         again=lambda _start, _end: pytest.fail("nothing waits"),
         look_up=look_up,
+        call_at=list[float]().append,
     )
     command = submission(continues(ended))
     await appender.append([(draft(Topic.JOBS_COMMANDS, command, key="job-2", id="1", source="test", time=""),)])

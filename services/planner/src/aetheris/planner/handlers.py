@@ -8,6 +8,7 @@ from aetheris.planner.core.backlog import JOBS_IN_FLIGHT, Backlog
 from aetheris.planner.core.behind import Behinds
 from aetheris.planner.core.decisions import (
     Append,
+    IndexUpdate,
     LoadArguments,
     Look,
     NewEvent,
@@ -20,6 +21,7 @@ from aetheris.planner.core.partition import Partition
 from aetheris.planner.core.watch import STUCK_AFTER_S, StuckJobWatch
 from aetheris.planner.drafts import PlannerDrafts, Written
 from aetheris.planner.lookup import LookUp, LookUps, ReadEnded
+from aetheris.planner.waiting_lines import WITHIN_S, WaitingLines
 from aetheris.protocol.base.records import Group, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.provenance import Standing
@@ -104,12 +106,12 @@ class PlannerHandler(PartitionHandler):
         partition: int,
         taken: Callable[[], int],
         look_up: ReadEnded,
+        call_at: Callable[[float], None],
         crash: CrashPoints = NOWHERE,
         runs: bool = True,
         rules: OrderTable[RulesOrders] | None = None,
         stuck_after_s: float = STUCK_AFTER_S,
         jobs_in_flight: int = JOBS_IN_FLIGHT,
-        call_at: Callable[[float], None] | None = None,
         catch_up: Callable[[], None] = lambda: None,
         wake_up: Callable[[], None] = lambda: None,
     ) -> None:
@@ -135,6 +137,7 @@ class PlannerHandler(PartitionHandler):
         self._catch_up = catch_up
         self._wake_up = wake_up
         self._live = False
+        self._lines = WaitingLines()
         self._partition = Partition(
             indexed,
             runs,
@@ -180,7 +183,7 @@ class PlannerHandler(PartitionHandler):
         self._watch()
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
-        """Fold the events, take up the commands, append what follows at once, then the lines of the index."""
+        """Fold the events, take up the commands, append what follows at once; lines of the index may wait for it."""
         if self._rules is not None:
             await orders_read(batch.get(Topic.JOBS_EVENTS, ()), self._rules)
         self.fold(batch.get(Topic.JOBS_EVENTS, ()))
@@ -192,25 +195,24 @@ class PlannerHandler(PartitionHandler):
         outputs = await self._loaded(decided)
         if self._crash.armed:
             self._reach(outputs)
-        groups.extend(self._drafts.groups(outputs))
+        self._lines.put(output for output in outputs if isinstance(output, IndexUpdate))
+        groups.extend(self._drafts.groups([output for output in outputs if not isinstance(output, IndexUpdate)]))
         self._drafts.trace_joined(self._partition.joined())
         ends = any(_ends_job(output) for output in outputs)
         if ends and self._partition.watch.moving <= _FEW:
             self._wake_up()  # a client waits for this; with more jobs it is read together with others soon enough
-        lines = [group for group in groups if group[0].topic == Topic.JOBS_INDEX]
-        await self._append([group for group in groups if group[0].topic != Topic.JOBS_INDEX])
+        await self._append_with_lines(groups)
         if ends or Topic.JOBS_COMMANDS in batch or self._partition.has_planned():
             self._catch_up()  # a birth, a plan, an end go on when they are folded like any other event: that is awaited
-        await self._append(lines)  # behind what jobs wait for
         await self._take_up_backlog(self._partition.make_room())
         self._watch()
 
     async def tick(self) -> None:
         """Go on with what waited for large results; say which jobs are stuck, and ask again for what they wait for."""
-        await self._append(self._looked_up())
+        await self._append([*self._looked_up(), *self._drafts.groups(self._lines.take())])
         if self._unloaded:
             await self._append(self._drafts.groups(await self._loaded(self._still_unloaded())))
-            if self._unloaded and self._call_at is not None:
+            if self._unloaded:
                 self._call_at(self._clock.monotonic() + UNLOADED_AGAIN_S)
         for stuck in self._partition.stuck(self._clock.monotonic()):
             _log.warning("job stuck", job_id=stuck.job_id, waits_for=stuck.waits_for, quiet_s=round(stuck.quiet_s, 1))
@@ -223,8 +225,9 @@ class PlannerHandler(PartitionHandler):
         await self._look_ups.close()
 
     def live(self) -> Iterable[tuple[str, int]]:
-        """The live jobs."""
+        """The live jobs, and those whose lines wait."""
         yield from self._partition.live()
+        yield from self._lines.live()
         yield from self._records.rules.needed()
 
     def checkpointed(self, job_id: str, state_hash: str, as_of: int) -> Group:
@@ -241,7 +244,7 @@ class PlannerHandler(PartitionHandler):
 
     def _watch(self) -> None:
         due_s = self._partition.watch.next_due()
-        if due_s is not None and self._call_at is not None:
+        if due_s is not None:
             self._call_at(due_s)
 
     def _fold(self, record: Record) -> None:
@@ -363,8 +366,7 @@ class PlannerHandler(PartitionHandler):
 
     def _wake(self) -> None:
         """A large result has come."""
-        if self._call_at is not None:
-            self._call_at(self._clock.monotonic())
+        self._call_at(self._clock.monotonic())
 
     def _still_unloaded(self) -> list[LoadArguments]:
         waiting, self._unloaded = self._unloaded, {}
@@ -377,6 +379,13 @@ class PlannerHandler(PartitionHandler):
                 self._crash.reach("before_plan", fact.event.planner)
             elif isinstance(fact.event, StepCompensated):
                 self._crash.reach("before_compensated")
+
+    async def _append_with_lines(self, groups: Sequence[Group]) -> None:
+        """The lines that wait go in the same request; where there is none, they wait for the next, for a moment."""
+        lines = self._lines.take() if groups else ()
+        await self._append([*groups, *self._drafts.groups(lines)])
+        if self._lines:
+            self._call_at(self._clock.monotonic() + WITHIN_S)
 
     async def _append(self, groups: Sequence[Group]) -> None:
         """What is refused stops its own job only; a submission whose birth can't be written is quarantined.
