@@ -79,6 +79,22 @@ def command(rig: Rig, *argv: str) -> tuple[int, dict[str, Any]]:
     return ran.exit_code, json.loads(ran.stdout) if ran.stdout.startswith("{") else {"out": ran.output}
 
 
+def told_since(rig: Rig, kept: Path, newer: Path) -> None:
+    """What was amended since a bundle was kept: by the gateway, by a file, and by Kafka's own lines."""
+    seen: list[list[str]] = []
+    for options in ((), ("--newer", str(newer)), ("--from-log",)):
+        code, told = command(rig, "amendments", str(kept), *options)
+        assert (code, told["violations"]) == (1, []), (options, told)
+        seen.append([one["line"] for one in told["amendments"]])
+        facts = told["amendments"][0]["facts"]
+        assert (facts is None) == ("--from-log" in options)
+        assert facts is None or "tool_invocation_finished" in {one["type"] for one in facts}
+    assert seen[0] == seen[1] == seen[2]
+    assert len(seen[0]) == 1
+    code, told = command(rig, "amendments", str(newer), "--from-log")
+    assert (code, told["amendments"], told["violations"]) == (0, [], []), told
+
+
 def assert_shown_nowhere(rig: Rig, job: str, bundle: Path) -> None:
     """No view shows the made-up yes, of the job by its id or of its bundle."""
     for name in ("trace", "ledger", "effects", "why"):
@@ -92,6 +108,9 @@ def test_a_late_success_behind_a_seal_is_amended_through_kills_of_the_auditor(ri
     tag = fresh("late")
     job, asleep = given_up(rig, tag)
     before = rig.system.verified(job)
+    kept = tmp_path / "kept.zip"
+    assert command(rig, "export", job, "--out", str(kept))[0] == 0
+    assert command(rig, "amendments", str(kept))[1]["ok"]
     junk(rig, job)
     rig.system.kill(AUDITOR)
     wake(asleep)
@@ -111,6 +130,7 @@ def test_a_late_success_behind_a_seal_is_amended_through_kills_of_the_auditor(ri
     assert (code, verified["amended"]["event_count"]) == (1, before["event_count"])
     left = sorted(one["message"].split(":")[0] for one in verified["after_seal"])
     assert left == ["a record that can't be read", "approval_decided", "state_changed"], "all but late facts"
+    told_since(rig, kept, bundle)
     code, audited = command(rig, "seals", "audit")
     assert (code, audited["ok"]) == (0, True), audited
     assert audited["unsigned"] >= 1

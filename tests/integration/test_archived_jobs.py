@@ -53,6 +53,14 @@ class ArchivedRig(Rig):
         return path
 
     @property
+    def kept(self) -> Path:
+        """A bundle of it that somebody has."""
+        path = self.folder / "kept.zip"
+        if not path.exists():
+            path.write_bytes(self.path(self.done).read_bytes())
+        return path
+
+    @property
     def shown(self) -> tuple[str, ...]:
         """What of the call is disclosed."""
         return "--external-id", self.effect, "--disclose", "tool,result"
@@ -138,6 +146,7 @@ COMMANDS: Mapping[str, Callable[[ArchivedRig], tuple[str, ...]]] = {
     "why": lambda rig: (rig.done, "--json"),
     "verify": lambda rig: (rig.done, "--json"),
     "export": lambda rig: (rig.done, "--stream", "--out", "-"),
+    "amendments": lambda rig: (str(rig.kept), "--json"),
     "receipt": lambda rig: (rig.done, *rig.shown, "--out", str(rig.folder / "call.json"), "--json"),
     "seals": lambda _rig: ("audit", "--json"),
     "approvals": lambda rig: (rig.request, "--json"),

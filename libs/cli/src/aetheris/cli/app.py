@@ -68,6 +68,7 @@ PLACES = {
     "trace": "histories",
     "why": "histories",
     "verify": "proofs",
+    "amendments": "amendments",
     "export": "exports",
     "receipt": "call_receipts",
     "archive": "archive",

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import httpx
 
+from aetheris.proofs import RawRecord
 from aetheris.proofs.claims import log_entry
 from aetheris.proofs.evidence import BadEvidence, Evidence
 from aetheris.proofs.merkle import inclusion_holds, leaf_hash
@@ -21,6 +22,7 @@ from aetheris.proofs.notes import (
     parse_inclusion,
     read_checkpoint,
 )
+from aetheris.proofs.redacted_evidence import RedactedJob
 from aetheris.proofs.tiles import CHECKPOINT, HASH_BYTES, MAX_FILE_BYTES, BadTile, TiledTree, TileEdge
 from aetheris.runtime.base.whole_file import write_whole
 
@@ -204,7 +206,7 @@ def read_seal_log(where: str) -> ReadSealLog:
     return ReadSealLog(from_url(where) if where.startswith(("http://", "https://")) else from_folder(Path(where)))
 
 
-def sealed_line(evidence: Evidence) -> tuple[int, bytes]:
+def sealed_line(evidence: Evidence | RedactedJob) -> tuple[int, bytes]:
     """(index, line) of the seal that a bundle's own proof is about.
 
     Raises:
@@ -213,7 +215,7 @@ def sealed_line(evidence: Evidence) -> tuple[int, bytes]:
     """
     proof = parse_inclusion(evidence.inclusion)
     checkpoint = read_checkpoint(proof.checkpoint)
-    for record in reversed(evidence.records):
+    for record in reversed([one for one in evidence.records if isinstance(one, RawRecord)]):
         leaf = leaf_hash(log_entry(record.value))
         if inclusion_holds(leaf, proof.index, checkpoint.size, proof.path, checkpoint.root):
             return proof.index, record.value

@@ -26,6 +26,7 @@ from aetheris.proofs.evidence import (
 from aetheris.proofs.redacted_evidence import PREDICATE_TYPE as REDACTED_TYPE
 from aetheris.proofs.redacted_evidence import (
     RedactedEvidence,
+    RedactedJob,
     judge_redacted,
     read_redacted,
     redacted_statement,
@@ -121,6 +122,16 @@ def contents(data: bytes, keys: Sequence[TrustedKey] | None = None, now: datetim
     found = _opened(data, keys, now, whole=True)[1]
     assert isinstance(found, Evidence)  # noqa: S101  asked for whole
     return found
+
+
+def shown_job(data: bytes, keys: Sequence[TrustedKey] | None = None, now: datetime = NEVER) -> Evidence | RedactedJob:
+    """The job that a bundle is of, as far as it is shown: also of a redacted one; as `contents`.
+
+    Raises:
+        BadEvidence.
+    """
+    found = _opened(data, keys, now, whole=False)[1]
+    return found.jobs[0] if isinstance(found, RedactedEvidence) else found
 
 
 def script() -> bytes:

@@ -50,6 +50,18 @@ def read_entries(read: ReadFile, index: int, size: int) -> list[bytes]:
     return [one[len(_LENGTH) :] for one in found]
 
 
+def entries_of(read: ReadFile, size: int, root: bytes) -> list[bytes]:
+    """All entries (32 bytes) of a log of that size and root.
+
+    Raises:
+        BadTile: also where they give another root.
+    """
+    entries = [one for at in range(0, size, WIDTH) for one in read_entries(read, at // WIDTH, size)]
+    if tree_root([leaf_hash(one) for one in entries]) != root:
+        raise BadTile("the entries are not those of the checkpoint")
+    return entries
+
+
 class TileEdge:
     """A tree that grows, as tiles: it keeps those that are not full, one of each level."""
 
