@@ -17,13 +17,10 @@ from aetheris.protocol.base.principals import PrincipalKind, Role
 from aetheris.runtime.subjects.kms import FileKms
 from aetheris.runtime.subjects.subject_keys import SubjectKeys
 from tests.testkit.canary import forms_of
-from tests.testkit.collector import running_collector
 from tests.testkit.consoles import RunningConsole, console_at
 from tests.testkit.external_server import until
-from tests.testkit.hidden_rig import HiddenRig, aetheris, call, fresh, judged, leaks, opened
-from tests.testkit.notice_receivers import web_receiver
+from tests.testkit.hidden_rig import HiddenRig, aetheris, call, fresh, judged, leaks, opened, running_hidden_rig
 from tests.testkit.services import running_service
-from tests.testkit.system import running_system
 from tests.testkit.tokens import entry_of, headers_of, token_of
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -31,17 +28,8 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[HiddenRig]:
-    folder = tmp_path_factory.mktemp("hidden")
-    (folder / "seen").touch()
-    with running_collector() as collector, web_receiver() as web:
-        env = {
-            "AETHERIS_TOOLS": "tests.testkit.personal_tools,aetheris.notifier.notice_tools",
-            "PERSONAL_SEEN": str(folder / "seen"),
-            "NOTICES_FILE": str(folder / "notices.toml"),
-            **collector.env,
-        }
-        with running_system(folder / "data", env) as system:
-            yield HiddenRig(system, folder, collector, web)
+    with running_hidden_rig(tmp_path_factory.mktemp("hidden")) as rig:
+        yield rig
 
 
 def test_a_personal_value_is_nowhere_but_in_the_tools_hands_and_erased_for_ever(rig: HiddenRig) -> None:

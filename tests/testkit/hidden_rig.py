@@ -6,7 +6,8 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ from typing import Any
 from aiokafka.record.memory_records import MemoryRecords
 
 from tests.testkit.canary import CONTROL, forms_of, kept_and_told
-from tests.testkit.collector import Collector
-from tests.testkit.notice_receivers import WebReceiver
-from tests.testkit.system import System
+from tests.testkit.collector import Collector, running_collector
+from tests.testkit.notice_receivers import WebReceiver, web_receiver
+from tests.testkit.system import System, running_system
 
 
 def fresh() -> str:
@@ -49,6 +50,21 @@ class HiddenRig:
         return self.system.data_of(job, "tool_invocation_finished")
 
 
+@contextmanager
+def running_hidden_rig(folder: Path) -> Generator[HiddenRig]:
+    """A system of its own in this folder."""
+    (folder / "seen").touch()
+    with running_collector() as collector, web_receiver() as web:
+        env = {
+            "AETHERIS_TOOLS": "tests.testkit.personal_tools,aetheris.notifier.notice_tools",
+            "PERSONAL_SEEN": str(folder / "seen"),
+            "NOTICES_FILE": str(folder / "notices.toml"),
+            **collector.env,
+        }
+        with running_system(folder / "data", env) as system:
+            yield HiddenRig(system, folder, collector, web)
+
+
 def call(node: str, tool: str, subject: str, value: Any, **more: Any) -> dict[str, Any]:
     return {
         "id": node,
@@ -71,12 +87,17 @@ def segments(data: Path) -> Iterator[tuple[str, bytes]]:
                 yield f"segment {path.parent.name}", b"\0".join(texts)
 
 
-def leaks(rig: HiddenRig, *jobs: str) -> set[str]:
-    """The places in which a value is; checks that each kind of place was looked at."""
+def leaks(rig: HiddenRig, *jobs: str, beside: Iterable[Path] = ()) -> set[str]:
+    """The places in which a value is, also in files below `beside`; checks that each kind of place was looked at."""
     found: set[str] = set()
     controls: set[str] = set()
     sought = [form for value in rig.said for form in forms_of(value)]
-    places = [*kept_and_told(rig.system, rig.collector, rig.folder, *jobs), *segments(rig.system.data)]
+    files = [path for folder in beside for path in folder.rglob("*") if path.is_file()]
+    places = [
+        *kept_and_told(rig.system, rig.collector, rig.folder, *jobs),
+        *segments(rig.system.data),
+        *((str(path), path.read_bytes()) for path in files),
+    ]
     for place, content in places:
         if any(form in content for form in sought):
             found.add(place)
