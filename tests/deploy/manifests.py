@@ -22,6 +22,8 @@ ADDED = (
         "archive-deletion",
         "hidden-values",
         "relay",
+        "tiles",
+        "timestamps",
         "witness",
         "console",
         "notices",

@@ -1,6 +1,7 @@
 """What the components add, where they are asked for: files, keys, the relay, a witness."""
 
 import re
+import tomllib
 
 import pytest
 import yaml
@@ -10,7 +11,18 @@ from aetheris.cli.app import app
 from aetheris.cli.given import SETTINGS
 from aetheris.notifier.settings import NotifierSettings
 from aetheris.scheduler.settings import SchedulerSettings
-from tests.deploy.manifests import DEPLOY, WHOLE, env, kubectl_needed, ours, settings_of, workloads
+from tests.deploy.manifests import (
+    DEPLOY,
+    REPOSITORY,
+    WHOLE,
+    env,
+    kubectl_needed,
+    name,
+    of_kind,
+    ours,
+    settings_of,
+    workloads,
+)
 
 pytestmark = kubectl_needed
 
@@ -80,6 +92,47 @@ def test_the_verifier_reads_what_the_relay_writes_by_one_policy() -> None:
         [volume] = [one for one in pods[service]["volumes"] if one["name"] == "witnesses"]
         assert volume["configMap"] == {"name": "aetheris-witnesses"}
     assert "AETHERIS_SEAL_POLICY" not in env(next(pod for one, pod, _ in ours("production") if one == "verifier"))
+
+
+def test_the_relay_publishes_the_log_on_a_volume_that_others_may_read() -> None:
+    [pod] = [pod for service, pod, _ in workloads(WHOLE) if service == "relay"]
+    [container] = pod["containers"]
+    args = container["args"]
+    [mount] = [one for one in container["volumeMounts"] if one["name"] == "tiles"]
+    [volume] = [one for one in pod["volumes"] if one["name"] == "tiles"]
+    assert args[args.index("--tiles") + 1] == f"{mount['mountPath']}/log"
+    assert not mount.get("readOnly", False)
+    [claim] = [one for one in of_kind(WHOLE, "PersistentVolumeClaim") if name(one) == "tiles"]
+    assert volume["persistentVolumeClaim"] == {"claimName": name(claim)}
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    mounted = {service for service, pod, _ in workloads(WHOLE) if "tiles" in {one["name"] for one in pod["volumes"]}}
+    assert mounted == {"relay"}, "no service of ours shows it"
+
+
+def test_the_relay_asks_the_authority_that_a_map_names_by_its_roots() -> None:
+    [pod] = [pod for service, pod, _ in workloads(WHOLE) if service == "relay"]
+    [container] = pod["containers"]
+    args = container["args"]
+    assert args[args.index("--tsa") + 1] == "$(TSA_URL)"
+    assert env(pod)["TSA_URL"]["valueFrom"] == {"configMapKeyRef": {"name": "aetheris-timestamps", "key": "url"}}
+    [mount] = [one for one in container["volumeMounts"] if one["name"] == "timestamps"]
+    [volume] = [one for one in pod["volumes"] if one["name"] == "timestamps"]
+    assert (mount["readOnly"], volume["configMap"]) == (True, {"name": "aetheris-timestamps"})
+    assert args[args.index("--tsa-roots") + 1] == f"{mount['mountPath']}/roots.pem"
+    dockerfile = (REPOSITORY / "Dockerfile").read_text()
+    assert "ARG EXTRAS" in dockerfile
+    assert "--build-arg EXTRAS=timestamps" in (DEPLOY / "components/timestamps/kustomization.yaml").read_text()
+    extras = tomllib.loads((REPOSITORY / "libs/cli/pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert "timestamps" in extras
+
+
+@pytest.mark.parametrize("component", ["tiles", "timestamps"])
+def test_what_the_relay_does_beside_is_done_where_it_is_asked_for(component: str) -> None:
+    [pod] = [pod for service, pod, _ in workloads("production + relay") if service == "relay"]
+    [more] = [pod for service, pod, _ in workloads(f"production + relay + {component}") if service == "relay"]
+    assert {one["name"] for one in more["volumes"]} - {one["name"] for one in pod["volumes"]} == {component}
+    args = pod["containers"][0]["args"]
+    assert more["containers"][0]["args"][: len(args)] == args
 
 
 def test_the_notifier_routes_by_the_file_that_executors_tell_by_and_has_a_token_and_no_key() -> None:

@@ -29,7 +29,7 @@ def test_the_network_is_closed_but_for_what_is_named(overlay: str) -> None:
         if any("ipBlock" in to for e in spec.get("egress", []) for to in e.get("to", []))
     ]
     whole = overlay in {WHOLE, WHOLE_S3}
-    more = {"s3": overlay in ON_S3, "relay": whole, "openid": whole, "console": whole}
+    more = {"s3": overlay in ON_S3, "relay": whole, "relay-timestamps": whole, "openid": whole, "console": whole}
     assert set(open_to_all) == {"world", *(found for found, is_there in more.items() if is_there)}
     assert policies["world"]["podSelector"]["matchExpressions"][0]["values"] == ["tool-executor", "prober"]
 
@@ -85,8 +85,10 @@ def test_the_relay_alone_reaches_witnesses_and_nobody_reaches_it() -> None:
     ways = egress_of(WHOLE, "relay")
     ports = {port["port"]: egress.get("to", []) for egress in ways for port in egress["ports"]}
     gateway = [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "gateway"}}}]
-    assert ports.keys() == {53, 443, 8080}
-    assert (ports[8080], ports[443][0]["ipBlock"]["except"]) == (gateway, ["169.254.0.0/16"])
+    assert ports.keys() == {53, 443, 8080, 80}, "authorities of time stamps answer by plain HTTP"
+    for port in (443, 80):
+        assert ports[port][0]["ipBlock"]["except"] == ["169.254.0.0/16"]
+    assert ports[8080] == gateway
     assert not any("ipBlock" in to for egress in egress_of(WHOLE, "verifier") for to in egress.get("to", []))
     assert egress_of(WHOLE, "witness") == []
     entries = {name(one): one["spec"].get("ingress", []) for one in of_kind(WHOLE, "NetworkPolicy")}
@@ -96,4 +98,4 @@ def test_the_relay_alone_reaches_witnesses_and_nobody_reaches_it() -> None:
     assert asker["from"] == [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "relay"}}}]
     assert "envFrom" not in pod["containers"][0]
     assert not any("secret" in volume for volume in pod["volumes"]), "it has a token, and no key"
-    assert env(pod).keys() == {"AETHERIS_URL", "AETHERIS_TOKEN", "AETHERIS_CA"}
+    assert env(pod).keys() == {"AETHERIS_URL", "AETHERIS_TOKEN", "AETHERIS_CA", "TSA_URL"}
