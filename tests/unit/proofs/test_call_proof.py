@@ -188,6 +188,19 @@ def test_what_is_not_shown_is_not_found_by_trying() -> None:
     assert any(one.digest().hex() in parsed["hidden"] for one in parts_of(proof("customer", log=log)))
 
 
+ALL = ("tool", "version", "output_hash", "evidence", "by", "principal", "args")
+
+
+def test_a_call_that_nobody_signed_the_end_of_is_shown_whole_or_not_at_all() -> None:
+    """Its salts would follow from the invocation id alone, which views and redacted bundles name."""
+    settled = {"via": "human", "by": "ann", "principal": "person", "evidence": ["a receipt on paper"]}
+    assert refused(lambda: proof("tool", "amount", log=history(**settled))) == "guessable_salts"
+    found = check(proof(*ALL, log=history(**settled)), TRUSTED)
+    assert (found["via"], found["args"], found["not_shown"]) == ("human", ARGS, 0)
+    signed = {**settled, "sig": {"key": "0" * 64, "value": "x"}}
+    assert check(proof("tool", log=history(**signed)), TRUSTED)["not_shown"] > 0, "who has not its record lacks it"
+
+
 def test_no_two_salts_are_the_same() -> None:
     """Neither in a call nor where two calls have the same parts."""
     log = Log(node("a", args={"amount": 1}), node("b", args={"amount": 1}))

@@ -88,6 +88,9 @@ def make(
         tree.append(call.leaf())
     names = {CALL, *(part for name in asked.disclose for part in _parts_of(name, one))}
     parts = list(one.disclosures())
+    if not (one.has_secret or {part.name for _, part in parts} <= names):
+        rule = "nobody signed the record of its end: what is not shown could be found by trying. Disclose all of it"
+        raise BadRecordProof("guessable_salts", rule)
     data = _file(
         {
             "seal": base64_of(seal.value),

@@ -77,6 +77,11 @@ class DisclosableCall:
             except ValueError:
                 continue
 
+    @property
+    def has_secret(self) -> bool:
+        """Whether its salts follow from what only the record of its end has: the word of its try, or a signature."""
+        return any(self.end.body.get(name) is not None for name in ("word", "sig"))
+
     def leaf(self) -> bytes:
         """Its leaf."""
         return leaf_of(digest for digest, _ in self.disclosures())
