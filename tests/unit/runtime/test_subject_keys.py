@@ -1,7 +1,10 @@
 """Keys of subjects: made once, found by name or pseudonym, destroyed for ever."""
 
 import asyncio
+import errno
 import json
+import os
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -322,3 +325,38 @@ def test_a_bucket_is_no_folder_of_keys_and_none_is_made_of_its_name(
     assert [path.name for path in tmp_path.iterdir()] == ["kms"]
     settings = SubjectSettings.model_construct(subject_keys=Path("kept:here/keys"), subject_kms=str(tmp_path / "kms"))
     assert hiding_of(settings, FolderBlobs(tmp_path / "blobs"), SystemClock()) is not None
+
+
+def lacking(*_args: object) -> None:
+    raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+
+@pytest.mark.parametrize("lacks", ["pathlib.Path.hardlink_to", "fcntl.flock"])
+def test_a_file_system_on_which_two_could_not_agree_is_refused_at_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str
+) -> None:
+    """As a bucket that is mounted, or a share of files, may be: there two would make two keys of one person."""
+    make_file_key(tmp_path / "kms")
+    folder = tmp_path / "subjects"
+    settings = SubjectSettings.model_construct(subject_keys=folder, subject_kms=str(tmp_path / "kms"))
+    assert hiding_of(settings, FolderBlobs(tmp_path / "blobs"), SystemClock()) is not None
+    before = sorted(path.name for path in folder.iterdir())
+    monkeypatch.setattr(lacks, lacking)
+    with pytest.raises(KmsRefused, match=r"AETHERIS_SUBJECT_KEYS: .*hard links or locks"):
+        hiding_of(settings, FolderBlobs(tmp_path / "blobs"), SystemClock())
+    assert sorted(path.name for path in folder.iterdir()) == before, "nothing is left behind"
+
+
+async def test_two_hosts_with_folders_of_their_own_make_two_keys_of_one_person(tmp_path: Path) -> None:
+    """Why they must share one: erasing reaches one of them, and nobody notices but who opens."""
+    make_file_key(tmp_path / "wrapping")
+    for host in ("one", "two"):
+        (tmp_path / host).mkdir()
+        shutil.copy(tmp_path / "wrapping", tmp_path / host)
+    one, two = (keys_in(tmp_path / host) for host in ("one", "two"))
+    found = (await two.enrolled("acme", ["ann"]))["ann"]
+    assert (await one.enrolled("acme", ["ann"]))["ann"].k != found.k
+    await one.erase("acme", "ann")
+    assert await two.known([found.k]) == {found.k: found.key}
+    with pytest.raises(SubjectKeyMissing):
+        await one.known([found.k])

@@ -10,7 +10,7 @@ from aetheris.runtime.process.installation import claim
 from aetheris.runtime.process.settings import SubjectSettings
 from aetheris.runtime.subjects.hidden_store import HiddenStore
 from aetheris.runtime.subjects.kms import FileKms, Kms, KmsRefused
-from aetheris.runtime.subjects.subject_keys import SubjectKeys
+from aetheris.runtime.subjects.subject_keys import SubjectKeys, refusal_of
 from aetheris.runtime.subjects.vault_kms import VaultKms
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
@@ -32,6 +32,8 @@ def hiding_of(settings: SubjectSettings, blobs: Blobs, clock: Clock) -> HiddenSt
     if settings.subject_kms is None:
         raise KmsRefused("AETHERIS_SUBJECT_KEYS is set, and AETHERIS_SUBJECT_KMS names nothing that wraps its keys")
     claim(settings.subject_keys, settings.prefix)
+    if (why_not := refusal_of(settings.subject_keys)) is not None:
+        raise KmsRefused(f"AETHERIS_SUBJECT_KEYS: no folder in which keys can be kept: {why_not}")
     return HiddenStore(SubjectKeys(settings.subject_keys, _kms(settings.subject_kms), clock.now), blobs)
 
 

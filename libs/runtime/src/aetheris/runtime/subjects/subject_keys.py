@@ -313,6 +313,26 @@ class SubjectKeys:
         return self._names / name
 
 
+def refusal_of(folder: Path) -> str | None:
+    """Why keys can't be kept in a folder: its file system lacks what makes two processes agree. None where they can.
+
+    Whether other hosts see the links and the locks nobody can tell from here.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    probe = folder / f".probe.{secrets.token_hex(8)}"
+    other = probe.with_suffix(".linked")
+    try:
+        with probe.open("xb") as file:
+            other.hardlink_to(probe)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return None if probe.stat().st_nlink == 2 else "its file system has no hard links"
+    except OSError as error:
+        return f"its file system has no hard links or locks, or may not be written: {error.strerror}"
+    finally:
+        other.unlink(missing_ok=True)
+        probe.unlink(missing_ok=True)
+
+
 async def _in_thread(work: Callable[[], T]) -> T:
     try:
         return await asyncio.to_thread(work)
