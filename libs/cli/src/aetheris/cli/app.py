@@ -72,6 +72,8 @@ PLACES = {
     "export": "exports",
     "receipt": "call_receipts",
     "archive": "archive",
+    "backup": "backups",
+    "restore": "backups",
     "seals": "seals",
     "witness": "witness",
     "root": "root",

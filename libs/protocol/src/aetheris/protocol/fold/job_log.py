@@ -10,7 +10,7 @@ from typing import Any
 from aetheris.protocol.base.record_tree import tree_over
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.signing import payload_said
-from aetheris.protocol.fold.provenance import Provenance, Standing
+from aetheris.protocol.fold.provenance import JobSigners, Provenance, Standing
 from aetheris.protocol.fold.reports import is_proved_doubt, is_proved_end
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, create_job
@@ -59,6 +59,10 @@ class Sequence:
                 return is_proved_doubt(event)
             case _:
                 return True
+
+    def signers_of(self, job_id: str) -> JobSigners | None:
+        """By what the job's records are known, as far as they were asked about; None where they are not signed."""
+        return self._provenance.signers_of(job_id)
 
 
 def text_of(header: bytes | None) -> str:

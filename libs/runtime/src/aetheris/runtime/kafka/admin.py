@@ -49,6 +49,11 @@ _KINDS: Mapping[Topic, Mapping[str, str]] = {
 }
 _ONE_PARTITION = frozenset({Topic.FREEZES, Topic.POLICIES, Topic.JOBS_SEALS, Topic.ACCESS_RECORDS})
 _TOPIC_ALREADY_EXISTS = 36
+_RETENTION = "retention.ms"
+RESTORING_RETENTION_MS = str(2**62)
+"""Of jobs.events while a backup is laid into it: as long as for ever, and not what services start on."""
+_OF_TOPIC = 1
+"""Where describe_configs says that a setting comes from: the topic itself."""
 _MIN_IN_SYNC = 2
 
 _KNOWN_WITHIN_S = 10.0
@@ -103,6 +108,35 @@ async def ensure_topics(
         elif code != _TOPIC_ALREADY_EXISTS:
             raise LogUnreachable(f"{name} can't be created: {for_code(code).__name__}")
     return created
+
+
+async def set_restoring(
+    bootstrap: str, *, restoring: bool, tls: SSLContext | None = None, prefix: str = "", clock: Clock | None = None
+) -> None:
+    """Let services refuse jobs.events until a backup is whole in it, or start on it again; the brokers say so by then.
+
+    Raises:
+        LogUnreachable: no broker answers, or one refuses, or none has taken it over in ten seconds.
+    """
+    name, clock = in_kafka(prefix) + Topic.JOBS_EVENTS, clock or SystemClock()
+    wanted = RESTORING_RETENTION_MS if restoring else _FOREVER[_RETENTION]
+    async with Admin(bootstrap, tls) as admin:
+        own = {**await _own_settings(admin, name), _RETENTION: wanted}
+        altered: Any = await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, own)])
+        for code, *_ in (one for answer in altered for one in answer.resources):
+            if code:
+                raise LogUnreachable(f"{name} can't be altered: {for_code(code).__name__}")
+        until_s = clock.monotonic() + _KNOWN_WITHIN_S
+        while (await _own_settings(admin, name)).get(_RETENTION) != wanted:  # a broker answers before it has it
+            if clock.monotonic() >= until_s:
+                raise LogUnreachable(f"{name} was altered, and is not yet")
+            await clock.sleep(_LOOK_AGAIN_S)
+
+
+async def _own_settings(admin: AIOKafkaAdminClient, name: str) -> dict[str, str]:
+    """Those of a topic that are not its brokers'."""
+    answers: Any = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])
+    return {entry[0]: entry[1] for answer in answers for entry in answer.resources[0][4] if entry[3] == _OF_TOPIC}
 
 
 async def check_broker(
@@ -218,7 +252,9 @@ def _faults(spec: TopicSpec, looked: _Looked) -> Iterator[str]:
         return
     configs = looked.configs.get(spec.name, {})
     for key, value in spec.configs.items():
-        if configs.get(key) != value:
+        if key == _RETENTION and configs.get(key) == RESTORING_RETENTION_MS:
+            yield f"{spec.name}: a backup is being laid into it: `aetheris restore` has not come to its end"
+        elif configs.get(key) != value:
             yield f"{spec.name}: {key} must be {value}"
 
 
