@@ -26,6 +26,7 @@ from aetheris.testkit.simulation.run import (
     FORGES,
     ORDERS_RULES,
     SIGNS,
+    UNSERVED,
     JobsOutcome,
     SimulationRun,
     simulate,
@@ -141,6 +142,17 @@ def test_seeds_have_tools_in_quarantine_that_work_again_or_are_released(monkeypa
         simulate(seed)
     assert ends.count("ended") > 5
     assert ends.count("released") > 20
+
+
+def test_seeds_have_calls_that_wait_for_an_executor_and_go_on() -> None:
+    waits: list[str] = []
+    for seed in (place for place in range(400) if place % ACTIVATED in UNSERVED):
+        run = SimulationRun(Tape(seed), unserved=True)
+        run.go()
+        bodies = [entry.body for entry in run.events()]
+        waits += [one.event_type for one in bodies if getattr(one, "wait_type", "") == "executor"]
+    assert waits.count("job_waiting") >= 5
+    assert waits.count("wait_completed") >= 5
 
 
 def test_seeds_have_policies_activated_by_several_and_while_a_partition_changes_hands() -> None:

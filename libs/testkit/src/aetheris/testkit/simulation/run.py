@@ -69,6 +69,8 @@ OFTEN = 3
 """In those, how much likelier than any other fault what concerns activations is."""
 ORDERS_RULES, LATER_RULES = 7, 2
 """Of as many seeds, those that leave this have later rules ordered, so often."""
+UNSERVED = (3, 11)
+"""Of as many seeds, those that leave one of these have executors that serve nothing for a while."""
 FORGED, FORGES, SIGNS = 7, (1, 4, 6), (1, 4)
 """Of so many seeds, those that leave one of the first when divided have a forger, and those of the others a root."""
 
@@ -111,6 +113,7 @@ class SimulationRun:
         activates: bool = False,
         orders_rules: bool = False,
         bodies: bool = False,
+        unserved: bool = False,
         longest: int = LONGEST,
         compared: bool = True,
     ) -> None:
@@ -118,6 +121,7 @@ class SimulationRun:
         reports of tries alone where nobody signs; `activates`: somebody activates policies;
         `grants`: he forges grants, and humans are asked about more;
         `orders_rules`: somebody orders later rules; `bodies`: the jobs are workflows;
+        `unserved`: calls wait for executors;
         `compared`: whether folds are, before all has come to rest.
         """
         self.steps = 0
@@ -135,6 +139,7 @@ class SimulationRun:
         self.around = SimulationSurroundings(
             tape, scenario, log, redis, self.external, self._sent, gate, locks, rooted=rooted, activates=activates
         )
+        self.around.unserved = unserved
         records = SimRecords(keys_of(Party.PLANNER)) if rooted else SimRecords()
         watch = BodyWatch(self.around.asked, self.around.deployed)
         self.observer = SimulationObserver(
@@ -459,6 +464,7 @@ def simulate(
         activates=activates,
         orders_rules=seed % ACTIVATED == ORDERS_RULES,
         bodies=bodies,
+        unserved=seed % ACTIVATED in UNSERVED,
         longest=longest,
         compared=ablation.compared,
     )

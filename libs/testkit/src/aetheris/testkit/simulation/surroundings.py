@@ -91,6 +91,8 @@ class SimulationSurroundings:
     """Whether the installation has a root, and its services sign."""
     activates: bool = False
     """Whether somebody activates policies."""
+    unserved: bool = False
+    """Whether executors serve nothing for a while, or lack a tool."""
     number: int = 0
     """The partition's."""
     activations: ActivationWatch = field(init=False)

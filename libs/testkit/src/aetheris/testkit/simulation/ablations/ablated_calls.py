@@ -109,4 +109,10 @@ CALLS: tuple[Ablation, ...] = (
         600,
         {"aetheris.ledger.core.outdated_lines.OutdatedLines._corrected": always(None)},
     ),
+    Ablation(
+        "with an executor that nobody hears of",
+        "a call that waits for an executor goes on when one comes that serves it",
+        300,
+        {"aetheris.ledger.core.placement.CallPlacement.changed": always(value=False)},
+    ),
 )

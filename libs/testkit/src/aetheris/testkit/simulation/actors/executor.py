@@ -37,7 +37,9 @@ ROLE = "executor"
 UNREAD = (ev.CommandCommitted, ev.StateChanged, ev.NodeFinished)
 """As the real edge, it passes over what decides nothing about who may run."""
 
-REFUSAL = CallRefusal(Outcome.RETRYABLE, "NotExecuted: tool version missing")
+REFUSAL = CallRefusal(Outcome.RETRYABLE, "NotExecuted: a credential that can't be read")
+MISSING = CallRefusal(Outcome.RETRYABLE, "NotExecuted: tool version missing", is_missing=True)
+"""The grant is passed over, and comes again."""
 
 
 class Stage(Enum):
@@ -113,7 +115,7 @@ class SimulatedExecutor:
         self._read_orders()
         self.core = Partition(
             worker,
-            lambda _: REFUSAL if self._refuses() else None,
+            lambda _: self._refusal(),
             lambda call: EffectKind(call.entry.node.kind),
             self.memory.unread_tries,
             freezes=self._freezes,
@@ -199,8 +201,10 @@ class SimulatedExecutor:
         """Whether it has nothing left to say."""
         return not self.running and not self.bodies.keys and self.writer.unacknowledged == 0
 
-    def _refuses(self) -> bool:
-        return not self.around.calm and self.around.tape.chance(0.03)
+    def _refusal(self) -> CallRefusal | None:
+        if self.around.calm or not self.around.tape.chance(0.03):
+            return None
+        return MISSING if self.around.unserved else REFUSAL
 
     def _fold(self, entries: Sequence[Entry]) -> list[ReadBack]:
         returned: list[ReadBack] = []

@@ -43,6 +43,7 @@ from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.testkit.simulation.actors.policy_lines import PolicyLines
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
 from aetheris.testkit.simulation.checks import Broken
+from aetheris.testkit.simulation.executor_tools import SimulatedExecutorTools
 from aetheris.testkit.simulation.installation import keys_of, line
 from aetheris.testkit.simulation.log import Entry, WholeBatch
 from aetheris.testkit.simulation.scenario import TENANT, TOOLS
@@ -83,6 +84,7 @@ class SimulatedLedger:
         self._facts: Facts | None = None
         self._freezes = FreezeOrders()
         self.policies = PolicyInForce()
+        self._executors = SimulatedExecutorTools()
         self._answered = around.activations.answered.get(around.number, 0)
         """The activation that its partition had answered when it took over, or that it has answered since."""
         scenario = around.scenario
@@ -96,6 +98,7 @@ class SimulatedLedger:
                 self._duplicates,
                 freezes=self._freezes,
                 policies=self.policies,
+                placement=self._executors.placement,
             ),
             self._ended,
             around.number,
@@ -122,6 +125,7 @@ class SimulatedLedger:
         self._cancels: dict[int, CancelContract] = {}
         """Offset → a step's cancel that was read, and has something to hold back."""
         self._decides = (ScheduledAction(f"{name} decides", self._decide),)
+        self._hears_of_executor = (ScheduledAction(f"{name} hears of an executor", self._serve_again),)
         self._takes_a_round = (ScheduledAction(f"{name} takes a round", self._round),)
         self._finds_due = (ScheduledAction(f"{name} finds something due", self._look),)
         self._notice_loss()
@@ -134,6 +138,8 @@ class SimulatedLedger:
             return ()
         if self._facts is not None:
             return self._decides
+        if self.around.calm and not self._executors.serve:
+            return self._hears_of_executor
         if self.reader.has_more or self._tables.has_more or self.policy_lines.has_more:
             return self._takes_a_round
         due_s = self.due_s()
@@ -144,8 +150,16 @@ class SimulatedLedger:
         due_s = self.core.next_due()
         return None if due_s is None or due_s == float("inf") else self.clock.true_s(due_s)
 
+    def _serve_again(self) -> None:
+        self._executors.toggle()
+        self.core.executors_changed(self._now())
+        self._look()
+
     def _round(self) -> None:
         now = self._now()
+        if self.around.unserved and not self.around.calm and self.around.tape.chance(0.1):
+            self._executors.toggle()
+            self.core.executors_changed(now)
         if not self.around.tape.chance(0.3):
             self._read_tables(announce=True)
             self._read_policies()
