@@ -77,7 +77,7 @@ RIGHTS: Mapping[str, Rights] = {
             Topic.PLANNER_CHECKPOINTS,
             Topic.POLICIES,
         ),
-        (Topic.JOBS_EVENTS, Topic.TOOLS_REQUESTS, Topic.JOBS_INDEX, Topic.PLANNER_CHECKPOINTS),
+        (Topic.JOBS_EVENTS, Topic.JOBS_COMMANDS, Topic.TOOLS_REQUESTS, Topic.JOBS_INDEX, Topic.PLANNER_CHECKPOINTS),
         (Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS),
     ),
     "ledger": Rights(

@@ -44,6 +44,7 @@ from tests.deploy.secured_brokers import (
     signing,
 )
 from tests.testkit.attempts import fresh
+from tests.testkit.external_flows import flow_node
 from tests.testkit.external_server import until
 from tests.testkit.rig import Rig
 from tests.testkit.services import SERVICES, running_service
@@ -121,7 +122,7 @@ def rig(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Generator
     make_file_key(later / "kms.key")
     (later / "seen").touch()
     shared = {
-        "AETHERIS_TOOLS": "tests.testkit.external_tools,tests.testkit.personal_tools",
+        "AETHERIS_TOOLS": "tests.testkit.external_tools,tests.testkit.personal_tools,tests.testkit.child_flows",
         "AETHERIS_SUBJECT_KEYS": str(later / "subjects"),
         "AETHERIS_SUBJECT_KMS": str(later / "kms.key"),
         "PERSONAL_SEEN": str(later / "seen"),
@@ -200,6 +201,14 @@ async def test_what_no_service_can_read_is_put_aside(secured: Secured) -> None:
             await producer.send_and_wait(topic, b"nonsense", key=b"garbage", headers=headers)
     wanted = {Right(f"aetheris-{reader}", "WRITE", "TOPIC", dead_letters(str(topic))) for topic, _, reader, _ in whose}
     await asyncio.to_thread(until, lambda: not wanted - secured.said("Allowed"), PATIENCE_S)
+
+
+def test_a_job_begins_another_and_is_told_how_it_ended(rig: AclRig) -> None:
+    tag = fresh("begins")
+    job = rig.system.submit(flow_node("w", "several", tag=tag, children=1))
+    rig.system.wait_ended([job], PATIENCE_S)
+    assert rig.system.job(job)["result"] == {"w": [f"did {tag}-0"]}
+    assert rig.external.count(f"{tag}-0") == 1
 
 
 def test_what_was_submitted_is_found_by_its_receipt(rig: AclRig) -> None:

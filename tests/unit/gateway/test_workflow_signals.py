@@ -28,7 +28,7 @@ def test_what_nothing_waits_for_yet_may_be_sent_until_the_workflow_has_ended() -
 
 
 def test_said_again_it_is_the_same_and_there_is_room_for_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aetheris.gateway.core.answers.MAX_SIGNALS", 1)
+    monkeypatch.setattr("aetheris.protocol.fold.bodies.MAX_SIGNALS", 1)
     job = fold_bodies(FLOW, received("paid"))
     assert sent(job, "paid") == received("paid")
     with pytest.raises(ConflictProblem) as refused:

@@ -335,7 +335,7 @@ def test_code_is_accepted_by_a_person_and_what_it_does_not_ask_for_is_waived_for
 def test_a_signal_that_came_before_its_wait_is_kept_for_it_and_no_more_than_there_is_room_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("aetheris.ledger.core.waits.MAX_SIGNALS", 2)
+    monkeypatch.setattr("aetheris.protocol.fold.bodies.MAX_SIGNALS", 2)
     ledger = workflow()
     for number, name in enumerate(("paid", "sent", "much")):
         ledger.core.hear(signalled(name, number, ledger.job.last_offset), f"cmd-{number}", number)

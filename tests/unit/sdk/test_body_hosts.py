@@ -101,7 +101,8 @@ async def test_what_a_module_has_is_told_as_it_is_registered(tmp_path: Path) -> 
     (tmp_path / "flows.py").write_text(HEAD)
     host = BodyHost("flows", tmp_path, HostSetup(), lambda _: None)
     (entry,) = await host.start()
-    assert (entry["name"], entry["kind"], entry["calls"]) == ("handle", "workflow", ["local.act", "local.read", "note"])
+    built_in = ["jobs.continue", "jobs.start", "local.act", "local.read"]
+    assert (entry["name"], entry["kind"], entry["calls"]) == ("handle", "workflow", [*built_in, "note"])
     assert entry["ref"] == "flows:handle"
     await host.close()
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
 
+from aetheris.proofs.begun import is_of_its_call
 from aetheris.proofs.canonical import canonical, hash_or_empty
 from aetheris.proofs.compensation import succeeded
 from aetheris.proofs.execution import LoadBlob, UnreadableResult, read_result
@@ -71,7 +72,9 @@ class RecomputedCalls:
         yield from self._references()
 
     def _plan(self) -> Iterator[Violation]:
-        """The first plan is what was submitted; of a goal, that its model is asked for just that."""
+        """The first plan is what was submitted, by whoever or by the call of another job; of a goal, that its model is
+        asked for just that.
+        """
         history = self._validity.history
         if not history.plans.effective:
             return
@@ -81,7 +84,7 @@ class RecomputedCalls:
             same = _is_same(submitted, planned) or hash_or_empty(submitted) == history.hash_of(plan, "task_graph")
         else:
             same = not isinstance(goal, str) or _asks(_mapping(planned), goal, self._created)
-        if not same:
+        if not same or not is_of_its_call(self._created, planned):
             yield violation("plan_differs", plan, "the first plan is not the one that was submitted, or asked for")
 
     def _start(self, start: Fact) -> Iterator[Violation]:

@@ -46,7 +46,7 @@ PLAIN = frozenset(
         *("revision", "token", "attempt_id", "external_key", "kind", "tool_name", "tool_version", "args_hash"),
         *("content_key", "occurrence", "rule", "after", "worker_id", "incarnation", "outcome", "via"),
         *("output_hash", "result_ref", "uncalled", "votes", "word", "tenant", "submitted_by", "agent"),
-        *("session", "request_hash", "parent_job_id", "options", "rules", "installation", "partition", "as_of"),
+        *("session", "request_hash", "begun", "options", "rules", "installation", "partition", "as_of"),
         *("receipt", "plan_hash", "planner", "planner_version", "command_id", "step_index", "attempt"),
         *("result_type", "duplicate_of", "duration_ms", "state_hash", "input_hash", "observed", "approvers"),
         *("approver_roles", "approver_kinds", "approvals", "self_approval", "signed", "cost", "policy_hash"),

@@ -32,6 +32,7 @@ from aetheris.sdk.context import ToolContext
 from aetheris.sdk.loader import Toolbox
 from aetheris.sdk.outcomes import NotExecuted
 from aetheris.sdk.tools import AnyTool, Tool
+from aetheris.sdk.workflows.child_jobs import job_tools
 from aetheris.sdk.workflows.declaration import AnyWorkflow, Workflow
 from aetheris.sdk.workflows.local_calls import called, local_tools
 from aetheris.testing.faults import Armed, InjectedFault
@@ -87,7 +88,7 @@ class MemorySystem:
     def __init__(
         self, *tools: AnyTool | AnyWorkflow | ModuleType, policy: Path | str | None = None, model: Script | None = None
     ) -> None:
-        toolbox = Toolbox({one.key: one for one in (*local_tools(self._make), *_declared(tools, Tool))})
+        toolbox = Toolbox({one.key: one for one in (*local_tools(self._make), *job_tools(), *_declared(tools, Tool))})
         self._workflows: Sequence[AnyWorkflow] = list(_declared(tools, Workflow))
         self._models: dict[str, ModelEntry] = {}
         self._topics = Topics()
@@ -114,6 +115,11 @@ class MemorySystem:
         self._ledger = InMemoryLedger(self._topics, rules, self._registry, self._runs)
         self._verifier = InMemoryVerifier(self._topics, toolbox)
         self._executors = [self._executor()]
+
+    @property
+    def jobs(self) -> Sequence[JobUnderTest]:
+        """All that there are, in the order in which they were created."""
+        return tuple(self._jobs.values())
 
     def run(
         self,

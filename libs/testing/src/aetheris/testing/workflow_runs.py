@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from aetheris.protocol.messages import events as ev
 from aetheris.sdk.tools import AnyTool
-from aetheris.sdk.workflows.declaration import NODE, AnyWorkflow, plan_of
+from aetheris.sdk.workflows.declaration import NODE, AnyWorkflow, Workflow, plan_of
 from aetheris.testing.job_under_test import JobUnderTest
 from aetheris.testing.memory_system import MemorySystem
 
@@ -26,6 +26,7 @@ def run_workflow(
     args: Mapping[str, Any],
     *,
     tools: Sequence[AnyTool] = (),
+    workflows: Sequence[AnyWorkflow] = (),
     fakes: Mapping[AnyTool, Callable[..., Any]] | None = None,
     signals: Mapping[str, Any] | None = None,
     answers: Sequence[Mapping[str, Any] | None] = (),
@@ -36,7 +37,8 @@ def run_workflow(
     """Run a workflow until it has ended, or nothing is left to say to it; its result is `job.result(NODE)`.
 
     Args:
-        tools: those that it names by their names alone.
+        tools: those that it, or a workflow that it starts, names by their names alone.
+        workflows: those that are named so; all others that it starts are there.
         fakes: what is called in the place of a tool's own function.
         signals: by their keys; they are there from the beginning.
         answers: what people say when they are asked, one after another: the fields of a form, or None: no.
@@ -48,11 +50,13 @@ def run_workflow(
     Raises:
         BodyDiffers: a run in which the body died differs from that in which it did not.
     """
-    called = [one for one in workflow.tools.values() if one is not None] + list(tools)
+    started = _reached((workflow, *workflows))
+    called = list({id(one): one for flow in started for one in flow.tools.values() if one is not None}.values())
+    called += tools
     faked = [_faked(one, (fakes or {}).get(one)) for one in called]
 
     def run(chance: random.Random | None, dies: int | None) -> tuple[MemorySystem, JobUnderTest]:
-        system = MemorySystem(workflow, *faked, policy=policy)
+        system = MemorySystem(*started, *faked, policy=policy)
         if chance is not None:
             system.shuffle(chance)
         system.lose_bodies(dies)
@@ -61,12 +65,33 @@ def run_workflow(
 
     system, job = run(None, None)
     for moment in range(1, system.moments) if crash is not None else ():
-        _, other = run(_chance(moment), moment)
-        found = _differences(job, other, tools=[one.name for one in called], races=races)
+        again, other = run(_chance(moment), moment)
+        names = [one.name for one in called]
+        found = _differences(job, other, tools=names, races=races) or _others(system, again, job, names, races=races)
         if found:
             at = f"its body died at moment {moment} of {system.moments}"
             raise BodyDiffers(f"{workflow.name}: {at}: {'; '.join(found[:_MOST_WORDS])}")
     return job
+
+
+def _reached(given: Sequence[AnyWorkflow]) -> list[AnyWorkflow]:
+    """These workflows, and all that they start, as far as that is at hand."""
+    found = list(dict.fromkeys(given))
+    for one in found:
+        found += [flow for flow in one.starts.values() if isinstance(flow, Workflow) and flow not in found]
+    return found
+
+
+def _others(
+    clean: MemorySystem, again: MemorySystem, job: JobUnderTest, tools: Sequence[str], *, races: bool
+) -> list[str]:
+    """The same of the jobs that it has begun; which those are follows from its calls."""
+    before, now = ({one.job_id: one for one in system.jobs} for system in (clean, again))
+    found = [] if races else [f"job {one} is not begun" for one in before if one not in now]
+    found += [] if races else [f"job {one} is begun as well" for one in now if one not in before]
+    for job_id in before.keys() & now.keys() - {job.job_id}:
+        found += _differences(before[job_id], now[job_id], tools=tools, races=races)
+    return found
 
 
 def _chance(seed: int) -> random.Random:

@@ -68,7 +68,7 @@ def _row_of(record: Record, messages: SignedMessages) -> Row | None:
         return None
     if not isinstance(envelope, Envelope) or not isinstance(envelope.body, Submit):
         return None
-    if not messages.counts(record.topic, Submit.type_name, record.key, record.value):
+    if not messages.counts(record.topic, envelope.body.type_name, record.key, record.value):
         return None
     command = envelope.body
     if command.repeats:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC
 
-from aetheris.planner.core.decisions import Append, Behind, IndexUpdate, Joined, NewEvent, NodesRequest
+from aetheris.planner.core.decisions import Append, Behind, IndexUpdate, Joined, NewEvent, NodesRequest, Tell, tell_id
 from aetheris.protocol.base.ids import derived, event_id
 from aetheris.protocol.base.keys import job_key
 from aetheris.protocol.base.records import Draft, Group
@@ -17,7 +17,7 @@ from aetheris.runtime.telemetry.tracer import Telemetry, Traced, whole
 
 SOURCE = "aetheris/planner"
 
-Written = Append | NodesRequest | IndexUpdate | Behind
+Written = Append | NodesRequest | IndexUpdate | Behind | Tell
 
 
 class PlannerDrafts:
@@ -88,6 +88,8 @@ class PlannerDrafts:
             return (self._traced_request(output, time, again=again),)
         if isinstance(output, Behind):
             return (_behind_draft(output, time),)
+        if isinstance(output, Tell):
+            return (_told_draft(output, time),)
         return (_index_draft(output, time),)
 
     def _traceparent(self, fact: NewEvent) -> bytes | None:
@@ -151,6 +153,11 @@ def _index_draft(output: IndexUpdate, time: str) -> Draft:
         source=SOURCE,
         time=time,
     )
+
+
+def _told_draft(output: Tell, time: str) -> Draft:
+    said = output.command
+    return draft(Topic.JOBS_COMMANDS, said, key=said.job_id, id=tell_id(output), source=SOURCE, time=time)
 
 
 def _behind_draft(output: Behind, time: str) -> Draft:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 import structlog
 
+from aetheris.planner.core import child_jobs
 from aetheris.planner.core.backlog import JOBS_IN_FLIGHT, Backlog
 from aetheris.planner.core.behind import Behinds
 from aetheris.planner.core.decisions import (
@@ -15,6 +16,7 @@ from aetheris.planner.core.decisions import (
     Output,
     RefusedSubmission,
     SubmissionConflict,
+    Tell,
 )
 from aetheris.planner.core.index_lines import Indexed
 from aetheris.planner.core.partition import Partition
@@ -326,7 +328,7 @@ class PlannerHandler(PartitionHandler):
             return self._drafts.groups([decided])
         if isinstance(decided, RefusedSubmission):
             self._quarantine(record, decided.reason)
-        return ()
+        return self._drafts.groups(list(child_jobs.refusal_of(command, decided)))
 
     def _looked_up(self) -> list[Group]:
         """The births of those whose continued job has been read."""
@@ -374,6 +376,8 @@ class PlannerHandler(PartitionHandler):
 
     def _reach(self, outputs: Sequence[Written]) -> None:
         """The places to die at before a round is written."""
+        for told in (output for output in outputs if isinstance(output, Tell)):
+            self._crash.reach("before_told", told.command.type_name)
         for fact in (fact for output in outputs if isinstance(output, Append) for fact in output.facts):
             if isinstance(fact.event, PlanGenerated):
                 self._crash.reach("before_plan", fact.event.planner)
@@ -393,7 +397,7 @@ class PlannerHandler(PartitionHandler):
         Behind the births: what their repeats are answered counts on these.
         """
         self._records.appended(self._taken())
-        refusals = await write_all(self._appender, self._records.signed(groups)) if groups else ()
+        refusals = await write_all(self._appender, self._signed(groups)) if groups else ()
         creations, self._creations = self._creations, {}
         for refusal in refusals:
             job_id = refusal.group[0].key.decode()
@@ -405,7 +409,16 @@ class PlannerHandler(PartitionHandler):
                 self._partition.answers.say(command, "refused")
                 self._partition.not_created(job_id)
                 self._quarantine(record, f"plan: too large to be recorded ({refusal.why})")
+                await self._append(self._drafts.groups(list(child_jobs.refusal(command, child_jobs.UNRECORDABLE))))
         await self._answer()
+
+    def _signed(self, groups: Sequence[Group]) -> Sequence[Group]:
+        """What is said to other jobs is signed as commands are, a record of its own each."""
+        signed = self._records.signed(groups)
+        if not any(group[0].topic == Topic.JOBS_COMMANDS for group in groups):
+            return signed
+        told = Topic.JOBS_COMMANDS
+        return [tuple(self._keys.together(group)) if group[0].topic == told else group for group in signed]
 
     async def _answer(self) -> None:
         """The numbers that no birth answers."""

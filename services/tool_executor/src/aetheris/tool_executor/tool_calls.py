@@ -11,7 +11,7 @@ from aetheris.protocol.base.hidden_values import put_at
 from aetheris.protocol.base.references import UnresolvedReference, point, with_secrets
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry
 from aetheris.protocol.messages.event_values import Outcome
-from aetheris.protocol.plan.graph import LOCAL_TOOLS, DuplicateScope, EffectKind, Kind, ToolPin
+from aetheris.protocol.plan.graph import JOB_TOOLS, LOCAL_TOOLS, DuplicateScope, EffectKind, Kind, ToolPin
 from aetheris.protocol.planning.invocation import Invocation
 from aetheris.protocol.planning.personal_fields import personal_fields
 from aetheris.protocol.planning.schemas import pin_of
@@ -41,6 +41,7 @@ _OTHERWISE = CallRefusal(
     f"{NOT_EXECUTED}: the plan's pin makes less of the tool than it is (its class, what can't be undone, how long"
     " a call may settle, which calls are equal)",
 )
+_OF_BODIES = LOCAL_TOOLS | JOB_TOOLS
 _SCOPES: Sequence[DuplicateScope] = ("job", "session", "tenant")
 """The widest last."""
 _NO_MODEL = CallRefusal(
@@ -173,7 +174,7 @@ def _random() -> dict[str, Any]:
 
 
 def _entry_of(tool: AnyTool) -> RegistryEntry:
-    kind = "local" if tool.name in LOCAL_TOOLS else "tool"
+    kind = "local" if tool.name in _OF_BODIES else "tool"
     return RegistryEntry.model_validate(tool.registry_entry() | {"kind": kind})
 
 

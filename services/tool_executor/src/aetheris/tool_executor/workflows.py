@@ -16,6 +16,7 @@ from aetheris.sdk.isolation.tools import NamesTools
 from aetheris.sdk.loader import Toolbox, ToolboxError, sources_of, workflows_in
 from aetheris.sdk.outcomes import NotExecuted, Partial, Result
 from aetheris.sdk.workflows.bodies import BodySaid, BodyStart, CallSettled
+from aetheris.sdk.workflows.child_jobs import job_tools
 from aetheris.sdk.workflows.errors import StopReason
 from aetheris.sdk.workflows.hosts import BodyHost
 from aetheris.sdk.workflows.local_calls import local_tools
@@ -86,8 +87,8 @@ class Workflows:
         return [one for one in self._entries.values() if one.key != SESSION_ENTRY.key]
 
     def tools(self) -> Toolbox:
-        """What makes their own functions' calls, where there are any."""
-        return Toolbox({one.key: one for one in local_tools(self.make)} if self.registry() else {})
+        """What makes their own functions' calls, and has other jobs begin, where there are any."""
+        return Toolbox({one.key: one for one in (*local_tools(self.make), *job_tools())} if self.registry() else {})
 
     def refuses(self, call: Invocation) -> CallRefusal | None:
         """Why a workflow can't run here."""

@@ -1737,8 +1737,13 @@ class Identity:
         self.made_by_edits: dict[tuple[str, int], tuple[dict[str, Any], int]] = {}  # by key, and of how many edits
 
     def is_another_plan(self, graph: dict[str, Any]) -> bool:
-        """Than what was submitted; of a goal, than one node that asks the brief's model for just that."""
+        """Than what was submitted; of a goal, than one node that asks the brief's model for just that.
+
+        A job that a call of another has begun has its id and its plan from that.
+        """
         created = self.job.created.body if self.job.created else {}
+        if created.get("begun") is not None and not is_of_its_call(created, graph):
+            return True
         if created.get("plan") is not None:
             return json_hash(created["plan"]) != json_hash(graph)
         goal, brief, nodes = created.get("goal"), mapping(created.get("brief")), listed(graph.get("nodes"))
@@ -2040,6 +2045,24 @@ def unfit(created: Record | None, says: dict[str, Any], word: Record, who: str) 
 
 
 ROOT_ID = uuid.uuid5(uuid.NAMESPACE_URL, "urn:aetheris")
+
+
+def is_of_its_call(created: dict[str, Any], graph: dict[str, Any]) -> bool:
+    """Whether id and plan of a job are those of the call by which it says that it has begun."""
+    said, nodes = mapping(created["begun"]), listed(graph.get("nodes"))
+    by_job, node, replaces = str(said.get("job_id")), str(said.get("node_id")), said.get("replaces") is True
+    entry = mapping(nodes[0]) if len(nodes) == 1 else {}
+    args = {"workflow": entry.get("tool"), "args": entry.get("args", {})}
+    if not replaces:
+        args["detached"] = said.get("awaited_by") is None
+    try:
+        called = f"{by_job}\0{node}\0jobs.{'continue' if replaces else 'start'}\0" + canonical(args)
+    except (ValueError, RecursionError):
+        return False
+    same = created.get("job_id") == str(uuid.uuid5(ROOT_ID, f"child\0{by_job}\0{node}"))
+    return same and len(nodes) == 1 and said.get("idempotency_key") == sha256(as_bytes(called)).hex()
+
+
 ARMOR = re.compile(
     r"-----BEGIN SSH SIGNATURE-----\r?\n((?:[A-Za-z0-9+/=]{1,76}\r?\n)+)-----END SSH SIGNATURE-----(?:\r?\n)?"
 )

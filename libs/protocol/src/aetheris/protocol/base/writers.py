@@ -127,6 +127,10 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
             "reconcile",
         )
     },
+    **{
+        (Topic.JOBS_COMMANDS.value, name): WriterRule(Party.PLANNER, KnownBy.SIGNATURE)
+        for name in ("begin_job", "cancel_child", "job_ended")
+    },
     (Topic.TOOLS_REQUESTS.value, "tool_request"): WriterRule(Party.PLANNER, KnownBy.FOLLOWS),
     (Topic.TOOLS_GRANTS.value, "tool_grant"): WriterRule(Party.LEDGER, KnownBy.FOLLOWS),
     (Topic.VERIFICATIONS.value, "verification"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),

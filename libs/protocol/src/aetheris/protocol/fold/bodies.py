@@ -8,6 +8,7 @@ second path of calls beside the first.
 from aetheris.protocol.base.child_ids import frontier, weight
 from aetheris.protocol.fold.state import BodyState, JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.begun import is_end_key
 from aetheris.protocol.messages.event_base import Event
 from aetheris.protocol.messages.event_values import Outcome, Via
 from aetheris.protocol.plan.graph import EffectClass
@@ -103,6 +104,12 @@ def may_await(job: JobState) -> bool:
     """Whether a body may still ask for a signal that nothing waits for yet."""
     bodies = job.bodies
     return bodies is not None and any(job.settled_key(node_id) is None for node_id in bodies.of)
+
+
+def keeps_signal(job: JobState) -> bool:
+    """Whether one more signal that nothing waits for yet is kept; how child jobs have ended takes no room of it."""
+    few = len(job.signals) < MAX_SIGNALS
+    return few or sum(not is_end_key(key) for key in job.signals) < MAX_SIGNALS
 
 
 def workflow_accepted(job: JobState, e: ev.WorkflowAccepted, offset: int) -> bool:

@@ -11,6 +11,7 @@ from aetheris.protocol.base.principals import RecordedPrincipal
 from aetheris.protocol.base.stretches import Stretch
 from aetheris.protocol.base.words import HexDigits, WordsOfLives
 from aetheris.protocol.messages.adoption import Continues
+from aetheris.protocol.messages.begun import Begun
 from aetheris.protocol.messages.event_values import ConfirmationMode
 from aetheris.protocol.messages.job_command import JobCommand
 from aetheris.protocol.messages.message_base import Message, TableLine
@@ -82,7 +83,6 @@ class Submit(JobCommand):
     session: str | None = None
     labels: dict[str, str] | None = None
     idempotency_key: str | None = None
-    parent_job_id: str | None = None
     options: JobOptions = JobOptions()
     brief: Brief | None = None
     continues: Continues | None = None
@@ -92,10 +92,23 @@ class Submit(JobCommand):
     """It was taken before, and asks for nothing: it has its number, so that its receipt is answered too."""
 
 
+class BeginJob(Submit):
+    """Written by the planner of the job whose call this is: what that one asks for is all that it says."""
+
+    type_name: ClassVar[str] = "begin_job"
+    begun: Begun
+
+
 class Cancel(JobCommand):
     type_name: ClassVar[str] = "cancel"
     reason: str | None = None
     compensate: bool = False
+
+
+class CancelChild(Cancel):
+    """Written by the planner of the job by which it has begun, which has stopped."""
+
+    type_name: ClassVar[str] = "cancel_child"
 
 
 class Pause(JobCommand):
@@ -130,6 +143,12 @@ class Signal(StepCommand):
     type_name: ClassVar[str] = "signal"
     correlation_key: str
     payload: Any = None
+
+
+class JobEnded(Signal):
+    """Written by the planner of the job that has ended, for the one that waits for that."""
+
+    type_name: ClassVar[str] = "job_ended"
 
 
 class CancelContract(StepCommand):

@@ -15,6 +15,7 @@ from aetheris.protocol.messages.approval_events import (
     PolicyAllowed,
     ResolutionVoted,
 )
+from aetheris.protocol.messages.begun import Begun
 from aetheris.protocol.messages.child_events import CallPlanned, SessionAttached, WorkflowAccepted
 from aetheris.protocol.messages.event_base import FIRST_RULES, Event, KeyEvent, Payload, RulesVersion
 from aetheris.protocol.messages.event_values import (
@@ -70,7 +71,8 @@ class JobCreated(Event):
     labels: dict[str, str] | None = None
     """By which its submitter finds it; nothing is decided by them."""
     idempotency_key: str | None = None
-    parent_job_id: str | None = None
+    begun: Begun | None = None
+    """The call of another job by which it has begun, which submits it, too; None of one that somebody has submitted."""
     options: JobOptions | None = None
     brief: Brief | None = None
     continues: Continues | None = None

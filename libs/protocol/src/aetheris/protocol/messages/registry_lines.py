@@ -53,6 +53,8 @@ class RegistryEntry(TableLine):
     """local: what only a workflow's body can call, as its own function makes it."""
     calls: tuple[ToolName, ...] = ()
     """Of a workflow: the tools that its body may call, also to undo."""
+    starts: tuple[ToolName, ...] = ()
+    """Of a workflow: the workflows that its body may have begin as jobs of their own."""
     code_hash: str | None = None
     """Of a workflow: its code, hex SHA-256."""
 

@@ -84,6 +84,13 @@ LOCAL_READ, LOCAL_ACT = "local.read", "local.act"
 LOCAL_TOOLS = frozenset({LOCAL_READ, LOCAL_ACT})
 """Tools whose calls a workflow's own functions make, in the process of the body that asks for them."""
 
+JOB_START, JOB_CONTINUE = "jobs.start", "jobs.continue"
+JOB_TOOLS = frozenset({JOB_START, JOB_CONTINUE})
+"""Tools by whose calls a workflow has other jobs begin: beside it, and behind its end (docs/workflows.md)."""
+
+WORKFLOW_NODE = "workflow"
+"""The only node of a job that runs one workflow."""
+
 BODIES = frozenset({Kind.WORKFLOW, Kind.SESSION})
 """The kinds whose bodies plan calls themselves: code that an executor runs, or a client."""
 

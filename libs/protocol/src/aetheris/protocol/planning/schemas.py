@@ -211,20 +211,32 @@ def _pin(
 
 
 def _workflow(node: Node, name: str, at: str, registry: Mapping[str, RegistryEntry], pins: dict[str, ToolPin]) -> Node:
-    """Pin a workflow, and every tool that its body may call."""
+    """Pin a workflow, every workflow that may begin by it, and every tool that a body of them may call."""
     entry = registry.get(name)
     if entry is None or entry.kind != "workflow":
         raise InvalidPlan(f"{at}.tool", f"no workflow {name} is registered")
     if node.irreversible:
         raise InvalidPlan(f"{at}.irreversible", "a workflow does nothing but by its calls, each of which says it")
     args = _args(entry, node.args, at)
-    pins[name] = pin_of(entry)
+    reached = [entry]
+    for one in reached:
+        pins[one.name] = pin_of(one)
+        _pin_calls(one, at, registry, pins)
+        for started in one.starts:
+            found = registry.get(started)
+            if found is None or found.kind != "workflow":
+                raise InvalidPlan(f"{at}.tool", f"{one.name} starts {started}, and no such workflow is registered")
+            if found not in reached:
+                reached.append(found)
+    return node if args == node.args else node.model_copy(update={"args": args})
+
+
+def _pin_calls(entry: RegistryEntry, at: str, registry: Mapping[str, RegistryEntry], pins: dict[str, ToolPin]) -> None:
     for tool in entry.calls:
         called = registry.get(tool)
         if called is None or called.kind == "workflow":
-            raise InvalidPlan(f"{at}.tool", f"{name} calls {tool}, and no such tool is registered")
+            raise InvalidPlan(f"{at}.tool", f"{entry.name} calls {tool}, and no such tool is registered")
         pins.setdefault(tool, pin_of(called))
-    return node if args == node.args else node.model_copy(update={"args": args})
 
 
 def _args(entry: RegistryEntry, given: Mapping[str, Any], at: str) -> dict[str, Any]:

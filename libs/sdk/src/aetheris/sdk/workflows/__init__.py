@@ -4,10 +4,12 @@ from aetheris.sdk.workflows.call_arguments import own, undo
 from aetheris.sdk.workflows.declaration import Workflow, workflow
 from aetheris.sdk.workflows.errors import (
     CallEnded,
+    ChildFailed,
     Misuse,
     OutcomeUnknown,
     ToolFailed,
     WorkflowCancelled,
+    WorkflowContinues,
     WorkflowControl,
     WorkflowDiverged,
     WorkflowSuperseded,
@@ -16,12 +18,14 @@ from aetheris.sdk.workflows.workflow_context import WorkflowContext
 
 __all__ = [
     "CallEnded",
+    "ChildFailed",
     "Misuse",
     "OutcomeUnknown",
     "ToolFailed",
     "Workflow",
     "WorkflowCancelled",
     "WorkflowContext",
+    "WorkflowContinues",
     "WorkflowControl",
     "WorkflowDiverged",
     "WorkflowSuperseded",

@@ -28,6 +28,7 @@ from aetheris.sdk.workflows.errors import (
     OutcomeUnknown,
     StopReason,
     ToolFailed,
+    WorkflowContinues,
     WorkflowControl,
     stopped,
 )
@@ -175,6 +176,11 @@ class BodyRun:
             duplicate_of=settled.duplicate_of,
         )
 
+    def continues(self, job_id: str) -> WorkflowContinues:
+        """It calls nothing any more: another job goes on in its place."""
+        self._stopped = WorkflowContinues(job_id)
+        return self._stopped
+
     def content_id(self, tool: str, args: Mapping[str, Any]) -> tuple[str, int]:
         """The id of the next equal call of a tool, and its number.
 
@@ -315,6 +321,8 @@ def _end_of(task: "asyncio.Task[Any]") -> BodyEnd:
     error = task.exception()
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    if isinstance(error, WorkflowContinues):
+        return BodyEnd({"continued_as": error.job_id})
     if error is not None:
         told = isinstance(error, CallEnded | ToolError | Misuse | WorkflowControl)
         return BodyEnd(None, type(error).__name__, recordable.text(str(error)) if told else raised_at(error))

@@ -10,28 +10,28 @@ import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import update_wrapper
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from aetheris.protocol.plan.graph import LOCAL_TOOLS
+from aetheris.protocol.plan.graph import JOB_TOOLS, LOCAL_TOOLS, WORKFLOW_NODE
 from aetheris.protocol.planning.personal_fields import personal_fields
 from aetheris.sdk.results import check_returned
 from aetheris.sdk.schema import BadArguments, DeclarationError, signature_of
 from aetheris.sdk.tools import LONGEST_DESCRIPTION, AnyTool, Tool, place_of
 from aetheris.sdk.workflows.body_run import BodyRun
+from aetheris.sdk.workflows.child_jobs import AnyStartable, ChildWorkflows, Startable
 from aetheris.sdk.workflows.errors import Misuse
 from aetheris.sdk.workflows.workflow_context import WorkflowContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-NODE = "workflow"
-"""The only node of a job that runs one workflow."""
+NODE = WORKFLOW_NODE
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-class Workflow(Generic[P, R]):
+class Workflow(Startable[P, R]):
     """A declared workflow: code that calls tools, and is run again where it stopped when what runs it dies."""
 
     def __init__(
@@ -41,12 +41,16 @@ class Workflow(Generic[P, R]):
         name: str,
         version: str,
         tools: Sequence[AnyTool | str],
+        starts: Sequence[AnyStartable | str] = (),
     ) -> None:
         self.function = function
         self.name = name
         self.version = version
         self.tools: Mapping[str, AnyTool | None] = {
             one.name if isinstance(one, Tool) else one: one if isinstance(one, Tool) else None for one in tools
+        }
+        self.starts: Mapping[str, AnyStartable | None] = {
+            one if isinstance(one, str) else one.name: None if isinstance(one, str) else one for one in starts
         }
         update_wrapper(cast("Any", self), function)
         for field in (name, version):
@@ -85,13 +89,7 @@ class Workflow(Generic[P, R]):
         """
         if args:
             raise Misuse(f"{self.key}: its arguments are given by name")
-        try:
-            self.signature.bind(kwargs)
-            return plan_of(self.name, to_jsonable_python(kwargs))
-        except BadArguments as refused:
-            raise Misuse(f"{self.key}: {refused}") from None
-        except (PydanticSerializationError, ValueError):
-            raise Misuse(f"{self.key}: its arguments hold what JSON can't say") from None
+        return plan_of(self.name, self.checked(kwargs))
 
     async def main(self, run: BodyRun) -> R:
         """The body itself.
@@ -104,7 +102,26 @@ class Workflow(Generic[P, R]):
         except BadArguments as refused:
             raise Misuse(f"{self.key}: {refused}") from None
         function = cast("Callable[..., Coroutine[Any, Any, R]]", self.function)
-        return await function(WorkflowContext(run, self.tools), **arguments)
+        return await function(WorkflowContext(run, self.tools, children=ChildWorkflows(self.starts, self)), **arguments)
+
+    @property
+    def body(self) -> Callable[..., Any]:
+        """Its function."""
+        return self.function
+
+    def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments as a plan has them.
+
+        Raises:
+            Misuse: they are not what it takes.
+        """
+        try:
+            self.signature.bind(dict(given))
+            return to_jsonable_python(dict(given))
+        except BadArguments as refused:
+            raise Misuse(f"{self.key}: {refused}") from None
+        except (PydanticSerializationError, ValueError):
+            raise Misuse(f"{self.key}: its arguments hold what JSON can't say") from None
 
     def registry_entry(self) -> dict[str, Any]:
         """The workflow as tools.registry has it; code itself changes nothing, and its calls are calls."""
@@ -117,7 +134,8 @@ class Workflow(Generic[P, R]):
             "schema_hash": self.signature.schema_hash,
             "effect_class": "pure",
             "irreversible": False,
-            "calls": sorted({*self.tools, *LOCAL_TOOLS}),
+            "calls": sorted({*self.tools, *LOCAL_TOOLS, *JOB_TOOLS}),
+            "starts": sorted(self.starts),
             "code_hash": self.code_hash,
         }
 
@@ -131,7 +149,11 @@ def plan_of(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def workflow(
-    name: str | None = None, *, version: str = "1", tools: Sequence[AnyTool | str]
+    name: str | None = None,
+    *,
+    version: str = "1",
+    tools: Sequence[AnyTool | str],
+    starts: Sequence[AnyStartable | str] = (),
 ) -> Callable[[Callable[Concatenate[WorkflowContext, P], Coroutine[Any, Any, R]]], Workflow[P, R]]:
     """Declare an async function as a workflow; its first parameter is ctx: WorkflowContext, all others are arguments.
 
@@ -139,6 +161,7 @@ def workflow(
         name: the function's own name by default.
         version: of its code, for people; which calls may go on follows from what is recorded, not from this.
         tools: what it may call: tools, or names of registered ones.
+        starts: what it may begin as jobs of their own: workflows, or names of registered ones; its own name, too.
 
     Raises:
         DeclarationError: what can't be registered as it is written.
@@ -146,7 +169,7 @@ def workflow(
 
     def declare(function: Callable[Concatenate[WorkflowContext, P], Coroutine[Any, Any, R]]) -> Workflow[P, R]:
         try:
-            return Workflow(function, name=name or function.__name__, version=version, tools=tools)
+            return Workflow(function, name=name or function.__name__, version=version, tools=tools, starts=starts)
         except DeclarationError as refused:
             refused.place = place_of(function)
             raise

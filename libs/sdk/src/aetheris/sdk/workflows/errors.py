@@ -2,12 +2,14 @@
 
 CallEnded                  a call has ended, and not as a success
 ├── ToolFailed             there is no effect of it, and there never will be
-└── OutcomeUnknown         it may have taken effect, so it is no ToolFailed
+├── OutcomeUnknown         it may have taken effect, so it is no ToolFailed
+└── ChildFailed            a job that was begun has not completed; what it did before stays done, or is undone, by it
 Misuse(TypeError)          what can't be asked for: nothing was planned
 WorkflowControl(BaseException)   this run of the code is over: `except Exception` doesn't catch it
 ├── WorkflowCancelled      its job is stopped
 ├── WorkflowSuperseded     another run of the workflow has taken over
-└── WorkflowDiverged       this code asks for other calls than those that are recorded
+├── WorkflowDiverged       this code asks for other calls than those that are recorded
+└── WorkflowContinues      another job goes on in its place
 """
 
 from collections.abc import Mapping
@@ -52,6 +54,18 @@ class OutcomeUnknown(CallEnded):
     sure = False
 
 
+class ChildFailed(CallEnded):
+    """A job that was begun has not completed: it has failed, was cancelled, or was never taken."""
+
+    sure = False
+
+    def __init__(self, node_id: str, reason: str, *, job_id: str, status: str) -> None:
+        super().__init__(node_id, reason)
+        self.job_id = job_id
+        self.status = status
+        """failed, cancelled or refused; completed, where its result was too large to be told."""
+
+
 class Misuse(TypeError):
     """What a workflow can't ask for: an unknown tool, arguments that its schema refuses. Nothing was planned."""
 
@@ -70,6 +84,14 @@ class WorkflowSuperseded(WorkflowControl):
 
 class WorkflowDiverged(WorkflowControl):
     """The code asks for other calls than those that are recorded of an earlier run."""
+
+
+class WorkflowContinues(WorkflowControl):
+    """Another job goes on in its place."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"job {job_id} goes on in its place")
+        self.job_id = job_id
 
 
 def stopped(why: StopReason) -> WorkflowControl:

@@ -6,14 +6,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import Any, Concatenate, ParamSpec, TypeVar, TypeVarTuple, get_args, overload
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar, TypeVarTuple, get_args, overload
 from uuid import UUID
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
+from aetheris.protocol.messages.begun import child_job_id, end_key, is_end_key
 from aetheris.protocol.messages.event_values import RejectReason
 from aetheris.protocol.plan.forms import FormField, FormSpec
-from aetheris.protocol.plan.graph import LOCAL_ACT, LOCAL_READ, Kind, Node, Retry
+from aetheris.protocol.plan.graph import JOB_CONTINUE, JOB_START, LOCAL_ACT, LOCAL_READ, Kind, Node, Retry
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import Partial, Result
 from aetheris.sdk.schema import DeclarationError, hints_of
@@ -30,7 +31,8 @@ from aetheris.sdk.workflows.call_arguments import (
     refuse_positional,
     seconds_of,
 )
-from aetheris.sdk.workflows.errors import Misuse, ToolFailed
+from aetheris.sdk.workflows.child_jobs import AnyStartable, ChildWorkflows, Startable
+from aetheris.sdk.workflows.errors import ChildFailed, Misuse, ToolFailed
 from aetheris.sdk.workflows.races import AsCompleted, TimeoutAt, first_of
 
 P = ParamSpec("P")
@@ -48,6 +50,7 @@ class ToolCaller:
     undo_call: UndoCall | None = None
     timeout_s: float | None = None
     retry: Retry | None = None
+    children: ChildWorkflows = field(default_factory=ChildWorkflows, repr=False)
 
     @overload
     async def call(
@@ -110,6 +113,75 @@ class ToolCaller:
         settled = await self.run.call(node, is_named=self.name is not None)
         return _returned(self.tools[called] if isinstance(tool, str) else tool, settled.result)
 
+    @overload
+    async def child(self, workflow: Startable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def child(self, workflow: str, /, **kwargs: Any) -> Any: ...
+    async def child(self, workflow: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """What another workflow returns, which runs as a job of its own; this one's end before it cancels it.
+
+        Which job that is follows from the call, as which call is meant: one for each that the code makes, or that it
+        names (`using`). Where the job continues as another, that one's result is meant.
+
+        Raises:
+            ChildFailed: it has not completed.
+            ToolFailed: it was not to begin.
+            Misuse: the workflow doesn't name it among what it starts, or it takes other arguments.
+        """
+        refuse_positional(args)
+        _, known = self.children.known(workflow)
+        node_id, job_id = await self._begin(workflow, kwargs, detached=False)
+        while True:
+            told = await self._told(job_id)
+            following = told.get("continued_as")
+            if following is None:
+                break
+            job_id = following
+        if "error" in told:
+            raise ChildFailed(node_id, told["error"], job_id=job_id, status=told["status"])
+        adapter = None if known is None else _returns_if_known(known.body, known.name)
+        return _as_declared(adapter, told.get("result"), job_id)
+
+    @overload
+    async def start(self, workflow: Startable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str: ...
+    @overload
+    async def start(self, workflow: str, /, **kwargs: Any) -> str: ...
+    async def start(self, workflow: Any, /, *args: Any, **kwargs: Any) -> str:
+        """Begin another workflow as a job that goes on by itself, whatever becomes of this one; its job_id.
+
+        Raises:
+            ToolFailed, OutcomeUnknown, Misuse: as `child`.
+        """
+        refuse_positional(args)
+        return (await self._begin(workflow, kwargs, detached=True))[1]
+
+    async def _begin(
+        self, workflow: AnyStartable | str, given: Mapping[str, Any], *, detached: bool
+    ) -> tuple[str, str]:
+        """The node of the call, and the job."""
+        name, known = self.children.known(workflow)
+        wanted = as_json(name, given) if known is None else known.checked(given)
+        args = {"workflow": name, "args": wanted, "detached": detached}
+        number = 1
+        if self.name is not None:
+            node_id = self.run.named_id(self.name)
+        else:
+            node_id, number = self.run.content_id(JOB_START, args)
+        undoing = self.undo_call
+        undo = None if undoing is None else compensation(node_id, undoing, self._known(undoing.tool))
+        node = node_of(id=node_id, tool=JOB_START, args=args, occurrence=number, compensate_with=undo)
+        await self.run.call(node, is_named=self.name is not None)
+        return node_id, child_job_id(self.run.start.job_id, node_id)
+
+    async def _told(self, job_id: str) -> Mapping[str, Any]:
+        """How a job has ended."""
+        return (await self.run.call(self._signal_node(end_key(job_id)), is_named=True)).result
+
+    def _signal_node(self, key: str, within: Duration | None = None) -> Node:
+        digest = hashlib.sha256(key.encode()).hexdigest()[:16]
+        wait = {"key": key, "timeout_s": seconds_of(within)}
+        return node_of(id=self.run.named_id(f"{Kind.WAIT.value}.{digest}"), kind=Kind.WAIT, wait=wait)
+
     def _known(self, tool: AnyTool | str) -> AnyTool | None:
         called = tool if isinstance(tool, str) else tool.name
         if called not in self.tools:
@@ -132,6 +204,26 @@ class WorkflowContext(ToolCaller):
         """Its own node in that job's plan."""
         return self.run.start.node_id
 
+    @overload
+    async def continue_as(self, workflow: Startable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> NoReturn: ...
+    @overload
+    async def continue_as(self, workflow: str, /, **kwargs: Any) -> NoReturn: ...
+    async def continue_as(self, workflow: Any, /, *args: Any, **kwargs: Any) -> NoReturn:
+        """End this job here, and go on as another, which begins when this one has completed: of this workflow, or of
+        one that it names among what it starts. Nothing of this one's calls burdens it.
+
+        Raises:
+            ToolFailed: it was not to.
+            Misuse: as `child`.
+        """
+        refuse_positional(args)
+        name, known = self.children.known(workflow, may_be_own=True)
+        wanted = {"workflow": name, "args": as_json(name, kwargs) if known is None else known.checked(kwargs)}
+        node_id, number = self.run.content_id(JOB_CONTINUE, wanted)
+        node = node_of(id=node_id, tool=JOB_CONTINUE, args=wanted, occurrence=number)
+        await self.run.call(node, is_named=False)
+        raise self.run.continues(child_job_id(self.run.start.job_id, node_id))
+
     def using(
         self,
         *,
@@ -148,7 +240,7 @@ class WorkflowContext(ToolCaller):
             timeout: shortens the tool's own.
             retry: how often it is tried again after a try that surely took no effect.
         """
-        return ToolCaller(self.run, self.tools, id, undo, seconds_of(timeout), retry)
+        return ToolCaller(self.run, self.tools, id, undo, seconds_of(timeout), retry, self.children)
 
     @overload
     async def record(
@@ -245,11 +337,11 @@ class WorkflowContext(ToolCaller):
 
         Raises:
             TimeoutError: none came in time.
+            Misuse: the key is one of the system's own.
         """
-        wait = {"key": key, "timeout_s": seconds_of(within)}
-        digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-        node_id = self.run.named_id(f"{Kind.WAIT.value}.{digest}")
-        return await self._waited(node_of(id=node_id, kind=Kind.WAIT, wait=wait), is_named=True)
+        if is_end_key(key):
+            raise Misuse(f"{key}: how a job ends is told to who has begun it, and by no signal")
+        return await self._waited(self._signal_node(key, within), is_named=True)
 
     async def approval(
         self,

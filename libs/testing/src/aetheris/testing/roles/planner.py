@@ -2,7 +2,18 @@
 
 from collections.abc import Sequence
 
-from aetheris.planner.core.decisions import Append, Behind, IndexUpdate, LoadArguments, NewEvent, NodesRequest, Output
+from aetheris.planner.core.child_jobs import refusal_of
+from aetheris.planner.core.decisions import (
+    Append,
+    Behind,
+    IndexUpdate,
+    LoadArguments,
+    NewEvent,
+    NodesRequest,
+    Output,
+    Tell,
+    tell_id,
+)
 from aetheris.planner.core.partition import Partition
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.topics import Topic
@@ -34,10 +45,12 @@ class InMemoryPlanner:
             raise failure.error
         return True
 
-    def _command(self, entry: Entry) -> Sequence[Append]:
+    def _command(self, entry: Entry) -> Sequence[Append | Tell]:
         match entry.body:
             case Submit():
                 decided = self._core.submit(entry.body, entry.id, entry.record.offset)
+                if not isinstance(decided, Append):
+                    return tuple(refusal_of(entry.body, decided))
             case Cancel():
                 decided = self._core.cancel(entry.body, entry.id, entry.record.offset)
             case Pause() | Resume():
@@ -57,6 +70,8 @@ class InMemoryPlanner:
             case LoadArguments():
                 for following in self._core.resolved(output.job_id, output.node_id, self._topics.blobs):
                     self._write(following)
+            case Tell():
+                self._topics.append(Topic.JOBS_COMMANDS, (tell_id(output), output.command))
             case Behind():
                 pass  # of sealed jobs, and nothing is sealed here
 

@@ -9,7 +9,7 @@ from aetheris.protocol.base import recordable
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.principals import RecordedPrincipal
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.fold.bodies import MAX_SIGNALS, may_await
+from aetheris.protocol.fold.bodies import MAX_SIGNALS, keeps_signal, may_await
 from aetheris.protocol.fold.job_log import event_type_of
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry
 from aetheris.protocol.messages import events as ev
@@ -180,7 +180,7 @@ def signal_received(
         raise ended(job.terminal.event_type)
     if job.stopping is not None and job.revision <= job.stopping.up_to_revision:
         raise ConflictProblem("illegal_transition", "the job is stopping")
-    if waiter is None and len(job.signals) >= MAX_SIGNALS:
+    if waiter is None and not keeps_signal(job):
         raise ConflictProblem("too_many_signals", f"{MAX_SIGNALS} signals are kept already")
     if waiter is not None and job.settled_key(waiter) is not None:
         raise ConflictProblem("illegal_transition", f"{waiter} waits no more")

@@ -14,6 +14,7 @@ from aetheris.gateway.core.problems import BadRequestProblem, NotBegun, NotFound
 from aetheris.protocol.api import CancelBody, Commanded, PauseInForce, ReasonBody, ResolveBody, SignalBody
 from aetheris.protocol.base.principals import Role
 from aetheris.protocol.fold.state import JobState
+from aetheris.protocol.messages.begun import is_end_key
 from aetheris.protocol.messages.commands import (
     Cancel,
     CancelContract,
@@ -160,7 +161,7 @@ def call_off(execution_id: str, wanted: ReasonBody, caller: Principal, job: JobS
 def check_signal(wanted: SignalBody, caller: Principal, job: JobSnapshot) -> None:
     """Whether he may signal it, whatever the payload says: of what is hidden of it nothing is known yet."""
     _check_may_signal(caller, job.begun, wanted.correlation_key)
-    _check_asks_no_session(job.begun, wanted.correlation_key)
+    _check_is_no_others(job.begun, wanted.correlation_key)
     if wanted.correlation_key not in job.begun.signals:
         answers.signal_received(job.begun, wanted.correlation_key, None, caller.recorded)
 
@@ -170,7 +171,7 @@ def signal(wanted: SignalBody, caller: Principal, job: JobSnapshot) -> Decision:
     name, payload = wanted.correlation_key, wanted.payload
     found = Commanded(job_id=job.job_id, correlation_key=name)
     _check_may_signal(caller, job.begun, name)
-    _check_asks_no_session(job.begun, name)
+    _check_is_no_others(job.begun, name)
     stands = answers.signal_received(job.begun, name, payload, caller.recorded)
     if stands is not None:
         return Stands(found.model_copy(update={"event": stands.event_type, "command_id": stands.command_id}))
@@ -213,12 +214,16 @@ def _check_may_signal(caller: Principal, job: JobState, correlation_key: str) ->
         raise access.missing(needed)
 
 
-def _check_asks_no_session(job: JobState, correlation_key: str) -> None:
+def _check_is_no_others(job: JobState, correlation_key: str) -> None:
     """What is asked of a session is judged where it is asked (`gateway.client_sessions`), and by its own client alone.
+
+    Nor does anybody but its planner say how a job has ended.
 
     Raises:
         BadRequest.
     """
+    if is_end_key(correlation_key):
+        raise BadRequestProblem("unknown_key", "correlation_key", "how a child job ends is told by the system alone")
     entry = job.entry(SESSION_NODE)
     if entry is not None and is_session(entry.node) and correlation_key.startswith(session_key("")):
         raise BadRequestProblem("unknown_key", "correlation_key", "a session is asked by /api/sessions")

@@ -12,7 +12,8 @@ from aetheris.ledger.core.settlement import JobKey
 from aetheris.ledger.core.votes import only_votes
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.fold.state import KeyState, KeyStatus
-from aetheris.protocol.messages.commands import CancelContract, Resolve, Respond, Signal, StepCommand
+from aetheris.protocol.messages.begun import is_end_key
+from aetheris.protocol.messages.commands import CancelContract, JobEnded, Resolve, Respond, Signal, StepCommand
 from aetheris.protocol.planning.approvals import may_not_resolve
 
 
@@ -197,6 +198,8 @@ def _is_named(job: LiveJob, key: str, state: KeyState, command: CancelContract) 
 def _take_signal(job: LiveJob, command: Signal, command_id: str) -> list[Decision]:
     """The first signal of a declared key counts; what its node waits for already it ends at once."""
     name = command.correlation_key
+    if is_end_key(name) is not isinstance(command, JobEnded):
+        return []  # how a job has ended its planner says, and nothing else
     accepts = confirmations.awaits(job.state, command)
     if name in job.state.signals or name in job.signalled or not _is_awaited(job, command, accepts=accepts):
         return []

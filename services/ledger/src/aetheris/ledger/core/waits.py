@@ -9,10 +9,10 @@ from aetheris.ledger.core import settlement
 from aetheris.ledger.core.decisions import Emit, IdentifiedEvent, Now
 from aetheris.ledger.core.settlement import JobKey, written
 from aetheris.protocol.base import recordable
-from aetheris.protocol.fold.bodies import MAX_SIGNALS, may_await
+from aetheris.protocol.fold.bodies import keeps_signal, may_await
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import Respond, Signal
+from aetheris.protocol.messages.commands import JobEnded, Respond, Signal
 from aetheris.protocol.messages.event_values import RejectReason, WaitType
 from aetheris.protocol.plan.forms import AnswerRefused, FormSpec, answers
 from aetheris.protocol.plan.graph import Kind, Wait
@@ -171,12 +171,12 @@ def kept(job: JobState, command: Signal, command_id: str) -> IdentifiedEvent:
 def takes(job: JobState, command: Signal) -> bool:
     """Whether the plan in force has a node that waits for this key, and what is personal of the payload is hidden.
 
-    What a body has not asked for yet is kept for it, as far as there is room.
+    What a body has not asked for yet is kept for it, as far as there is room; the ends of its jobs always.
     """
     waits = (entries[-1].node.wait for entries in job.entries.values())
     wait = next((one for one in waits if one is not None and one.key == command.correlation_key), None)
     if wait is None:
-        return may_await(job) and len(job.signals) < MAX_SIGNALS
+        return may_await(job) and (isinstance(command, JobEnded) or keeps_signal(job))
     return is_hidden(wait, command.payload)
 
 

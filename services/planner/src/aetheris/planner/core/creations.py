@@ -10,7 +10,7 @@ from aetheris.planner.core.decisions import Append, NewEvent
 from aetheris.protocol.base.canonical import InvalidArgs, canonical
 from aetheris.protocol.base.ids import InvalidName, check_name
 from aetheris.protocol.base.labels import are_labels
-from aetheris.protocol.messages.commands import Submit
+from aetheris.protocol.messages.commands import BeginJob, Submit
 from aetheris.protocol.messages.event_base import FIRST_RULES
 from aetheris.protocol.messages.events import JobCreated, JobFailed, PlanGenerated
 from aetheris.protocol.plan.graph import (
@@ -25,6 +25,7 @@ from aetheris.protocol.plan.graph import (
     tools_of,
 )
 from aetheris.protocol.plan.prompts import Brief, check_prompt, first_graph
+from aetheris.protocol.planning.child_jobs import check_begun
 
 PLANNER = "static"
 PLANNER_VERSION = "1"
@@ -44,6 +45,8 @@ def creation_group(
         InvalidPlan: naming the field; the gateway lets no such submission through.
     """
     plan, plan_hash, has_bodies = checked_plan(command)
+    if isinstance(command, BeginJob):
+        check_begun(command)
     created = JobCreated(
         job_id=command.job_id,
         caused_by=command_id,
@@ -57,7 +60,7 @@ def creation_group(
         session=command.session,
         labels=command.labels or None,
         idempotency_key=command.idempotency_key,
-        parent_job_id=command.parent_job_id,
+        begun=command.begun if isinstance(command, BeginJob) else None,
         continues=command.continues,
         rules=rules,
         options=command.options if command.options != JobOptions() else None,

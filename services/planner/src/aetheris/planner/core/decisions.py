@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from aetheris.protocol.messages.commands import JobBehind, JobIndexEntry, ToolRequest
+from aetheris.protocol.base.ids import derived
+from aetheris.protocol.messages.commands import JobBehind, JobCommand, JobIndexEntry, ToolRequest
 from aetheris.protocol.messages.event_values import BlobRef
 from aetheris.protocol.messages.events import Event
 
@@ -54,7 +55,20 @@ class LoadArguments:
     refs: tuple[BlobRef, ...]
 
 
-Output = Append | NodesRequest | IndexUpdate | Behind | LoadArguments
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """A word to the planner, or the ledger, of another job; `by_job`: in whose log it stands why."""
+
+    command: JobCommand
+    by_job: str
+
+
+def tell_id(word: Tell) -> str:
+    """The id of the command: said again, it is the same, so that what it causes is caused once."""
+    return derived("told", word.command.type_name, word.by_job, word.command.job_id)
+
+
+Output = Append | NodesRequest | IndexUpdate | Behind | LoadArguments | Tell
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ from aetheris.planner.core.goals import answered, decided, reported_turns
 from aetheris.planner.core.index_lines import Indexed
 from aetheris.planner.core.progress import IndexLine, JobProgress, may_stop
 from aetheris.planner.core.submission_answers import SubmissionAnswers
+from aetheris.planner.core.taken_up import BeingBorn, HeldCancel
 from aetheris.planner.core.watch import StuckJob, StuckJobWatch, explained_s, waits_for, waits_for_tries
 from aetheris.protocol.base.sealed import UnreadCreations
 from aetheris.protocol.fold.rules import apply
@@ -37,25 +38,6 @@ from aetheris.protocol.planning.invocation import Blobs
 
 _KEPT = 10_000
 """Lines of sealed jobs that are held until the table shows them: one that was never written is not held for ever."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldCancel:
-    """A cancel that came before its job's plan was folded."""
-
-    command: Cancel
-    command_id: str
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class BeingBorn:
-    """A submission that was taken up: the hash of its request, and where it lies in jobs.commands."""
-
-    request_hash: str
-    offset: int
-    is_written: bool
-    """Or waits for what its job continues."""
 
 
 @dataclass(slots=True)
@@ -406,6 +388,8 @@ class Partition:
             yield from self._cancel_held(progress)
         if self._words and is_planned:
             yield from self._say_held(progress)
+        if is_planned and not job.needs_upgrade:
+            yield from progress.children.words(job)
         if job.needs_upgrade:
             yield from _pause(progress)
         elif is_planned and job.terminal is None and not progress.sent.end:

@@ -7,6 +7,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Literal
 
+from aetheris.planner.core.child_jobs import ChildJobs
 from aetheris.protocol.base.stretches import Stretches
 from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import JobState, KeyStatus, PlanEntry, Settled
@@ -123,6 +124,8 @@ class JobProgress:
     """Keys whose last scheduled try comes after a long pause."""
     requests: dict[str, OpenRequest] = field(default_factory=dict)
     """Key → its request to a human that waits for an answer, oldest first."""
+    children: ChildJobs = field(default_factory=ChildJobs)
+    """The jobs that it has begun."""
     sent: Sent = field(default_factory=Sent)
     stretches: Stretches = field(default_factory=Stretches)
     """Where its records lie, up to its seal."""
@@ -207,6 +210,7 @@ class JobProgress:
 
     def note(self, event: Event) -> None:
         """Follow an event that the fold took."""
+        self.children.note(self.job, event)
         if isinstance(event, ev.KeyEvent):
             self._follow_key(event.idempotency_key)
             if self.answered is not None:
