@@ -19,18 +19,22 @@ PREFIX = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 CA = "/secrets/redis/ca.crt"
 """Where a service has the CA of the server's certificate."""
 
-# Everybody: connect, look at how the server keeps what it is given, wake the others. `aetheris:` begins a name of ours.
-EVERYBODY = "resetchannels &aetheris:bell:* -@all +auth +ping +select +info +publish +subscribe +unsubscribe"
+# Everybody: connect, look at who has a cluster's slots and how a server keeps what it is given, wake the others.
+# `aetheris:` begins a name of ours.
+EVERYBODY = (
+    "resetchannels &aetheris:bell:* -@all +auth +ping +select +info +asking +cluster|slots"
+    " +publish +subscribe +unsubscribe"
+)
 RULES: Mapping[str, str] = {
     "gateway": "~aetheris:gateway:* %R~aetheris:quarantine:* +@read +@write +eval -@dangerous +info",
     "planner": "",
     "ledger": (
-        "~aetheris:lease:* ~aetheris:epoch ~aetheris:effect:* ~aetheris:quarantine:*"
-        " +get +mget +set +del +eval +hgetall +unlink"
+        "~aetheris:lease:* ~aetheris:epoch ~aetheris:epoch:* ~aetheris:effect:* ~aetheris:quarantine:*"
+        " +get +set +del +eval +hgetall +unlink"
     ),
     "tool-executor": (
-        "~aetheris:lease:* ~aetheris:epoch ~aetheris:effect:*"
-        " +get +mget +set +del +eval +hset +hgetall +pexpire +unlink"
+        "~aetheris:lease:* ~aetheris:epoch ~aetheris:epoch:* ~aetheris:effect:*"
+        " +get +set +del +eval +hset +hgetall +pexpire +unlink"
     ),
 }
 """The keys and commands of each service, beside those of everybody."""

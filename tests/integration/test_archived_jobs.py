@@ -206,7 +206,7 @@ def _is_archived(system: System, job_id: str) -> bool:
 
 def _is_over(system: System, job_id: str) -> bool:
     with redis_client.Redis.from_url(system.state().redis) as client:
-        return client.exists(f"aetheris:gateway:job:{job_id}") == 0
+        return client.exists(f"aetheris:gateway:{{lists}}:job:{job_id}") == 0
 
 
 def test_every_route_and_command_is_known_here() -> None:

@@ -106,7 +106,7 @@ async def test_views_of_another_run_of_redis_are_built_again(settings: GatewaySe
         job_id = await surroundings.started_job()
         # A restarted server keeps the epoch, but has another run id: the last second of writes may be gone.
         await surroundings.redis.pipeline(
-            [("SET", "aetheris:gateway:epoch", "another-run"), ("DEL", f"{VIEW}{job_id}")]
+            [("SET", "aetheris:gateway:{lists}:epoch", "another-run"), ("DEL", f"{VIEW}{job_id}")]
         )
         reported: list[int] = []
         async with asyncio.timeout(DEADLINE_S):

@@ -74,7 +74,7 @@ async def test_a_claim_is_released_by_who_asked_for_the_same_only(views: Views, 
     await views.release("nobody", "mine")
     assert await views.claim("j", "others") == "mine", "who asked for something else leaves it"
     await views.release("j", "mine")
-    assert (await redis.pipeline([("EXISTS", "aetheris:gateway:request:j")]))[0] == 0
+    assert (await redis.pipeline([("EXISTS", "aetheris:gateway:{lists}:request:j")]))[0] == 0
     assert await views.claim("j", "others") is None
     await views.release("j", "mine")
     assert await views.claim("j", "mine") == "others", "late, it takes nobody's place"
@@ -296,7 +296,9 @@ async def test_effects_are_listed_for_a_time_and_then_nothing_of_them_is_kept(re
 
 async def keys(redis: Redis) -> list[bytes]:
     """The lists of effects, of whatever tenant."""
-    found: list[list[bytes]] = await redis.pipeline([("KEYS", f"aetheris:gateway:effects:{kind}:*") for kind in KINDS])
+    found: list[list[bytes]] = await redis.pipeline(
+        [("KEYS", f"aetheris:gateway:{{effects}}:{kind}:*") for kind in KINDS]
+    )
     return [key for some in found for key in some]
 
 

@@ -171,7 +171,9 @@ async def test_a_repeat_of_an_old_submission_is_no_new_job(settings: GatewaySett
         )
         await world.say(Topic.JOBS_INDEX, line.job_id, line)
         await eventually(lambda: _is_out(world, line.job_id))
-        await world.redis.pipeline([("DEL", f"aetheris:gateway:request:{line.job_id}")])  # its time is over, too
+        await world.redis.pipeline(
+            [("DEL", f"aetheris:gateway:{{lists}}:request:{line.job_id}")]
+        )  # its time is over, too
         commands = await world.appended()
         again = await raw.post("/jobs", json={"plan": PLAN}, headers={"Idempotency-Key": key})
         assert again.json() == {"job_id": line.job_id, "status": "failed"}
@@ -280,7 +282,7 @@ async def test_rows_that_end_leave_nothing_behind_however_many_there_were(redis:
     (full,) = await redis.pipeline([("DBSIZE",)])
     assert full > 1_200
     await views.sweep(now_ms + 599)
-    assert (await redis.pipeline([("ZCARD", "aetheris:gateway:ending")]))[0] == 600
+    assert (await redis.pipeline([("ZCARD", "aetheris:gateway:{lists}:ending")]))[0] == 600
     await views.sweep(now_ms + 2_000)
     (left,) = await redis.pipeline([("DBSIZE",)])
     assert left == 0
@@ -322,7 +324,7 @@ def test_a_running_system_forgets_sealed_jobs_in_its_lists_and_nowhere_else(rig:
 
     def is_over() -> bool:
         with redis_client.Redis.from_url(system.state().redis) as client:
-            return client.exists(f"aetheris:gateway:job:{job_id}") == 0
+            return client.exists(f"aetheris:gateway:{{lists}}:job:{job_id}") == 0
 
     until(is_over, 60)
     assert job_id not in {job["job_id"] for job in system.api.get("/jobs", params={"limit": 200}).json()["jobs"]}

@@ -45,6 +45,12 @@ def test_an_invalid_setting_is_named(service: str) -> None:
     assert reason.startswith("AETHERIS_PARTITIONS")
 
 
+def test_a_redis_url_that_names_none() -> None:
+    code, kind, reason = start("ledger", AETHERIS_REDIS="redis+sentinel://:s3cret@one,two")
+    assert (code, kind) == (REFUSED, "setting_invalid")
+    assert reason.startswith("AETHERIS_REDIS: behind the Sentinels stands what they call the master")
+
+
 def test_no_seal_key(tmp_path: Path) -> None:
     code, kind, reason = start("verifier", AETHERIS_DATA=str(tmp_path))
     assert (code, kind) == (REFUSED, "seal_key_missing")

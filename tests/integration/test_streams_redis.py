@@ -10,7 +10,7 @@ import pytest
 from aetheris.runtime.redis.client import Redis, RedisUnavailable
 from aetheris.runtime.redis.effects import EffectEntry, EffectStore
 from aetheris.runtime.redis.leases import Lease, Leases
-from aetheris.runtime.redis.resp import BadRedisUrl
+from aetheris.runtime.redis.location import BadRedisUrl
 
 pytestmark = pytest.mark.real
 
@@ -202,6 +202,13 @@ async def test_a_user_with_a_password_and_a_database_of_its_own(redis: Redis, va
     ("url", "reason"),
     [
         ("http://x", "begins with"),
+        ("redis+ring://x", "begins with"),
+        ("unix+cluster:///x", "begins with"),
+        ("redis://x,y", "several servers"),
+        ("redis+sentinel://x,y", "what they call the master"),
+        ("redis+sentinel://x/shop?ssl_ca_certs=y", "no option ssl_ca_certs"),
+        ("redis+cluster://x/3", "has no databases"),
+        ("redis+cluster://x?sentinel_password=secret", "no option sentinel_password"),
         ("redis://x:port/0", "are numbers"),
         ("redis://x/first", "are numbers"),
         ("redis://x/0?ssl_ca_certs=y", "no option ssl_ca_certs"),

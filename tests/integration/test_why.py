@@ -198,8 +198,8 @@ def test_redis_may_lose_it_all_and_nothing_is_said_not_to_be(rig: WhyRig, job: s
 
     until(found_again, 30)
     with redis.Redis.from_url(rig.system.state().redis) as client:  # a part of it: as an old copy restored
-        client.hset("aetheris:gateway:effects:known", mapping={"0": 0, "1": 0, "2": 0, "3": 0})
-        client.delete(*client.keys("aetheris:gateway:effects:ids:*"))
+        client.hset("aetheris:gateway:{effects}:known", mapping={"0": 0, "1": 0, "2": 0, "3": 0})
+        client.delete(*client.keys("aetheris:gateway:{effects}:ids:*"))
     until(found_again, 30)
 
 
@@ -207,12 +207,12 @@ def test_another_tenants_effects_are_not_there(rig: WhyRig, job: str) -> None:
     tokens = rig.system.data / "tokens.toml"
     assert 'tenant = "default"' in tokens.read_text()
     with redis.Redis.from_url(rig.system.state().redis) as client:
-        client.hset(f"aetheris:gateway:job:{job}", "tenant", "other")
+        client.hset(f"aetheris:gateway:{{lists}}:job:{job}", "tenant", "other")
         try:
             assert rig.why(external_id=f"aetheris:{job}:one:0") == []
             assert all(one["facts"]["job_id"] != job for one in rig.why(tool="poke_probeable"))
         finally:
-            client.hset(f"aetheris:gateway:job:{job}", "tenant", "default")
+            client.hset(f"aetheris:gateway:{{lists}}:job:{job}", "tenant", "default")
 
 
 async def test_a_violation_is_an_event_a_metric_and_an_alert_within_a_second(

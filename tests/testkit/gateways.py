@@ -31,7 +31,7 @@ from tests.testkit.tokens import token_of, write_tokens
 
 DEADLINE_S = 45.0
 PARTITIONS = 4
-VIEW = "aetheris:gateway:job:"
+VIEW = "aetheris:gateway:{lists}:job:"
 """The key of a job's row in Redis, without its id."""
 TIME = "2026-01-01T00:00:00.000000Z"
 PLAN = {"nodes": [{"id": "a", "tool": "gw.pay", "args": {"amount": 1}}]}

@@ -96,7 +96,7 @@ class EffectIndex:
     ) -> None:
         self._log = log
         self._redis = redis
-        names = redis.named("aetheris:gateway:effects:")
+        names = redis.together("aetheris:gateway:", "effects")
         self._known = f"{names}known"
         self._ids, self._times = f"{names}ids:", f"{names}times:"
         """Without the tenant."""

@@ -222,7 +222,7 @@ class Views:
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
-        self._keys = _Keys(redis.named("aetheris:gateway:"))
+        self._keys = _Keys(redis.together("aetheris:gateway:", "lists"))
 
     async def job(self, job_id: str) -> Row | None:
         """One job's row.

@@ -15,7 +15,7 @@ from aetheris.cli.embedded.errors import EmbeddedError
 from aetheris.cli.embedded.jars import cache_folder, corrupt_jars, locked_jars, missing_jars
 from aetheris.cli.embedded.java import find_java
 from aetheris.cli.embedded.ports import Ports
-from aetheris.cli.embedded.probes import brokers_answer, http_says, redis_answers
+from aetheris.cli.embedded.probes import brokers_answer, http_says, why_redis_is_unready
 from aetheris.cli.embedded.refusals import reason_in
 from aetheris.cli.embedded.services import outside
 from aetheris.cli.embedded.valkey import server_binary
@@ -114,9 +114,9 @@ def _valkey() -> Iterator[Finding]:
     if url is None:
         yield _valkey_binary()
         return
-    ok = redis_answers(url)
-    remedy = "" if ok else "Start that server, or unset AETHERIS_REDIS to use the embedded one."
-    yield Finding("redis", ok, f"AETHERIS_REDIS {'answers' if ok else 'does not answer'}", remedy)
+    why = why_redis_is_unready(url)
+    remedy = "" if why is None else "Mend that, or unset AETHERIS_REDIS to use the embedded one."
+    yield Finding("redis", why is None, f"AETHERIS_REDIS {'answers' if why is None else why}", remedy)
 
 
 def _valkey_binary() -> Finding:

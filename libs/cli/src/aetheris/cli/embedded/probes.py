@@ -25,6 +25,8 @@ from aetheris.runtime.kafka.wire import (
     sasl_token,
 )
 from aetheris.runtime.process.settings import RuntimeSettings, load
+from aetheris.runtime.redis.client import Redis, RedisUnavailable
+from aetheris.runtime.redis.location import BadRedisUrl
 
 TIMEOUT_S = 2.0
 _METADATA, _INT_BYTES = Api(3, 1), 4
@@ -67,7 +69,7 @@ def brokers_answer(bootstrap: str) -> bool:
 
 
 def redis_answers(url: str) -> bool:
-    """Whether the server at that Redis url answers a PING; one that asks for a password does."""
+    """Whether the one server at that Redis url answers a PING; one that asks for a password does."""
     try:
         with _redis_connection(urlsplit(url)) as connection:
             connection.sendall(b"PING\r\n")
@@ -75,6 +77,25 @@ def redis_answers(url: str) -> bool:
     except (OSError, ValueError):
         return False
     return reply.startswith((b"+PONG", b"-NOAUTH"))
+
+
+def why_redis_is_unready(url: str) -> str | None:
+    """What is wrong with a Redis that is others', or with its URL, as services see it; None where nothing is."""
+
+    async def asked() -> str | None:
+        redis = Redis(url, TIMEOUT_S)
+        try:
+            await redis.each(lambda _tag: [("PING",)])
+            return redis.evicting()
+        except RedisUnavailable as error:
+            return f"does not answer: {error}"
+        finally:
+            await redis.close()
+
+    try:
+        return asyncio.run(asked())
+    except BadRedisUrl as error:
+        return str(error)
 
 
 def http_answers(port: int, path: str) -> bool:

@@ -105,7 +105,7 @@ async def runtime(
         closing.push_async_callback(redis.close)
         if with_redis:
             await check_store(redis, dev=settings.dev)
-            health.add("redis", redis.unready)
+            health.add("redis", lambda: redis.unready() or (None if settings.dev else redis.evicting()))
         blobs = blobs_at(settings.blobs, settings.data, settings.prefix)
         await blobs.check()
         traffic = BlobTraffic(blobs, SystemClock())

@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from aetheris.runtime.base.prefix import check_prefix
 from aetheris.runtime.base.refusal import SettingInvalid
 from aetheris.runtime.blobs.store import s3_place
+from aetheris.runtime.redis.location import BadRedisUrl, redis_at
 
 S = TypeVar("S", bound=BaseSettings)
 
@@ -32,6 +33,14 @@ def _blobs_url(value: str) -> str:
             s3_place(value)
         except ValueError as error:
             raise PydanticCustomError("not_s3_url", "{rule}", {"rule": str(error)}) from None
+    return value
+
+
+def _redis_url(value: str) -> str:
+    try:
+        redis_at(value)
+    except BadRedisUrl as error:
+        raise PydanticCustomError("not_redis_url", "{words}", {"words": str(error)}) from None
     return value
 
 
@@ -69,7 +78,10 @@ class RuntimeSettings(BaseSettings):
     prefix: Annotated[str, AfterValidator(_prefix)] = Field(
         "", description="What stands before each topic, group, key and bucket folder, where several share the servers"
     )
-    redis: str = Field("redis://localhost:6379/0", description="Redis or Valkey: redis://… or unix://…")
+    redis: Annotated[str, AfterValidator(_redis_url)] = Field(
+        "redis://localhost:6379/0",
+        description="Redis or Valkey: redis://…, redis+sentinel://…, redis+cluster://…, rediss for TLS, or unix://…",
+    )
     data: Path = Field(Path("data"), description="Folder of blobs, bundles and locks")
     blobs: Annotated[str, AfterValidator(_blobs_url)] = Field(
         "", description="Where results over 64 KiB lie: s3://bucket[/prefix]; not set: the folder blobs below data"
@@ -198,7 +210,10 @@ def load(kind: type[S]) -> S:
     try:
         return kind.model_validate({})
     except ValidationError as error:
-        wrong = [f"{_variable(str(one['loc'][0]))}: {one['type']}" for one in error.errors(include_input=False)]
+        wrong = [
+            f"{_variable(str(one['loc'][0]))}: {one.get('ctx', {}).get('words', one['type'])}"
+            for one in error.errors(include_input=False)
+        ]
         raise SettingInvalid("; ".join(wrong)) from None
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import hiredis
 
 from aetheris.runtime.base.prefix import in_redis
-from aetheris.runtime.redis.resp import Command, RedisConnection, address_of, connect
+from aetheris.runtime.redis.link import route_of
+from aetheris.runtime.redis.location import redis_at
+from aetheris.runtime.redis.resp import Command, RedisConnection
 
 
 class RedisUnavailable(Exception):
@@ -18,28 +20,34 @@ class RedisUnavailable(Exception):
 
 
 class Redis:
-    """One Redis or Valkey, by URL (`resp.address_of`); all share a connection, which is renewed when it fails."""
+    """A Redis or Valkey, by URL (`location.redis_at`); all share a connection to each master, renewed when it fails."""
 
     def __init__(self, url: str, deadline_s: float = 1.0, *, prefix: str = "") -> None:
         self._prefix = in_redis(prefix)
-        self._address = address_of(url)
+        self._route = route_of(redis_at(url), deadline_s)
         self._deadline_s = deadline_s
         self._failure: str | None = None
         self._asking: asyncio.Future[None] | None = None
-        self._connection: RedisConnection | None = None
-        self._connecting: asyncio.Task[RedisConnection] | None = None
 
     def named(self, name: str) -> str:
         """What the server knows a key, a channel or the beginning of either by; commands have no other."""
         return self._prefix + name
+
+    def together(self, name: str, slot: str) -> str:
+        """The beginning of names whose keys lie in one slot of a cluster, so that one script may have them all."""
+        return f"{self._prefix}{name}{{{self._prefix}{slot}}}:"
 
     async def pipeline(
         self, commands: Sequence[Command], deadline_s: float | None = None, *, refusals: bool = False
     ) -> list[Any]:
         """Send all commands at once; their replies in order, as bytes, int, list or None.
 
+        All keys of one command lie in one slot (`together`). In a cluster, a command without a key goes with the one
+        before it.
+
         Args:
-            refusals: an error reply stands in its place, and fails nobody else's command.
+            refusals: where a key holds another kind of value, that error stands in its place, and fails nobody
+                else's command.
 
         Raises:
             RedisUnavailable: no connection, an error reply, or the deadline passed; what was done is unknown.
@@ -48,15 +56,28 @@ class Redis:
             return []
         within_s = self._deadline_s if deadline_s is None else deadline_s
         try:
-            connection = self._connection
-            if connection is None or not connection.open:
-                connection = await self._connected(within_s)
-            replies = await self._exchange(connection, commands, within_s, refusals=refusals)
+            replies = await self._route.exchange(commands, within_s, refusals=refusals)
+            if refusals:
+                _refuse_others(replies)
         except (hiredis.HiredisError, OSError, TimeoutError) as error:
             self._failure = type(error).__name__
             raise RedisUnavailable(self._failure) from None
         self._failure = None
         return replies
+
+    async def each(self, commands_of: Callable[[str], Sequence[Command]]) -> list[list[Any]]:
+        """Ask each master, and get its replies; `commands_of` is told a hash tag whose keys lie there.
+
+        The tag is "" where one server has all keys.
+
+        Raises:
+            RedisUnavailable: one of them can't be reached, or refuses; what was done is unknown.
+        """
+        try:
+            return await self._route.each(commands_of, self._deadline_s)
+        except (hiredis.HiredisError, OSError, TimeoutError) as error:
+            self._failure = type(error).__name__
+            raise RedisUnavailable(self._failure) from None
 
     async def listen(self, channel: str, woken: Callable[[], None]) -> None:
         """Call `heard` at every message of a channel, until the connection of its own ends.
@@ -67,7 +88,7 @@ class Redis:
         connection: RedisConnection | None = None
         try:
             async with asyncio.timeout(self._deadline_s):
-                connection = await connect(self._address, lambda _message: woken())
+                connection = await self._route.dial(lambda _message: woken())
                 await connection.ask([("SUBSCRIBE", channel)])
             await connection.lost
         except (hiredis.HiredisError, OSError, TimeoutError) as error:
@@ -75,6 +96,10 @@ class Redis:
         finally:
             if connection is not None:
                 connection.close()
+
+    def evicting(self) -> str | None:
+        """How a server that was asked throws away what it is given, where it does, and what it should do."""
+        return self._route.evicting()
 
     def unready(self) -> str | None:
         """Why Redis isn't ready, by the last exchange; None if that one was answered.
@@ -100,43 +125,12 @@ class Redis:
             await self.ping()
 
     async def close(self) -> None:
-        """Close the connection."""
-        if self._connecting is not None:
-            self._connecting.cancel()
-            await asyncio.gather(self._connecting, return_exceptions=True)
-        if self._connection is not None:
-            self._connection.close()
-
-    async def _connected(self, within_s: float) -> RedisConnection:
-        """The connection that whoever came first is making."""
-        if self._connecting is None:
-            self._connecting = asyncio.create_task(self._connect())
-            self._connecting.add_done_callback(_seen)
-        async with asyncio.timeout(within_s):
-            return await asyncio.shield(self._connecting)
-
-    async def _connect(self) -> RedisConnection:
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                self._connection = await connect(self._address)
-                return self._connection
-        finally:
-            self._connecting = None
-
-    @staticmethod
-    async def _exchange(
-        connection: RedisConnection, commands: Sequence[Command], within_s: float, *, refusals: bool
-    ) -> list[Any]:
-        """A server that doesn't answer in time is left: everybody's replies come in turn, so all would wait."""
-        asked = connection.ask(commands, refusals=refusals)
-        deadline = asyncio.get_running_loop().call_later(within_s, connection.close)
-        try:
-            return await asked
-        finally:
-            deadline.cancel()
+        """Close the connections."""
+        await self._route.close()
 
 
-def _seen(task: "asyncio.Task[RedisConnection]") -> None:
-    """Whoever waited for it may have given up before it failed."""
-    if not task.cancelled():
-        task.exception()
+def _refuse_others(replies: Sequence[Any]) -> None:
+    """What a server says of itself (it loads, has lost the slot, knows nobody) is no answer about a key."""
+    for reply in replies:
+        if isinstance(reply, hiredis.ReplyError) and not str(reply).startswith("WRONGTYPE"):
+            raise reply

@@ -55,7 +55,7 @@ class EffectStore:
             RedisUnavailable: not within the deadline; they expire by themselves.
         """
         if keys:
-            await self._redis.pipeline([("UNLINK", *(self._name(job_id, key) for job_id, key in keys))])
+            await self._redis.pipeline([("UNLINK", self._name(job_id, key)) for job_id, key in keys])
 
     def _name(self, job_id: str, key: str) -> str:
         return f"{self._names}{job_id}:{key}"

@@ -21,6 +21,9 @@ return 0
 """
 
 
+_SERVER: Command = ("INFO", "server")
+
+
 class Lease(NamedTuple):
     """A key, who holds it, and for how long after the last heartbeat."""
 
@@ -35,7 +38,7 @@ class Leases:
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
         self._names, self._epoch_name = redis.named("aetheris:lease:"), redis.named("aetheris:epoch")
-        self._epoch: str | None = None
+        self._epochs: frozenset[str] | None = None
         self._asking = asyncio.Lock()  # of two answers that cross, neither would be the first
 
     async def grant(self, leases: Sequence[Lease]) -> None:
@@ -68,8 +71,8 @@ class Leases:
         """
         if not keys:
             return []
-        (found,) = await self._redis.pipeline([("MGET", *(self._names + key for key in keys))])
-        return [value is not None for value in found] if isinstance(found, list) else []
+        found = await self._redis.pipeline([("GET", self._names + key) for key in keys])
+        return [value is not None for value in found]
 
     async def release(self, leases: Sequence[Lease]) -> None:
         """Give up these leases, where they are still ours.
@@ -84,19 +87,23 @@ class Leases:
     async def data_lost(self) -> bool:
         """Whether Redis may have lost leases since the last call (the first call: before it).
 
-        True if the epoch that lies beside the leases is missing or another one, or the server was restarted
-        (the last second of writes is then gone). The ledger then waits before it doubts anything.
+        True if the epoch that lies beside the leases of a master is missing or another one, or that server was
+        restarted or is another one (the last second of writes, or what its replica had not yet, is then gone). The
+        ledger then waits before it doubts anything.
 
         Raises:
             RedisUnavailable: not within the deadline.
         """
         async with self._asking:
             fresh = secrets.token_hex(8)
-            old, info = await self._redis.pipeline([("SET", self._epoch_name, fresh, "NX", "GET"), ("INFO", "server")])
-            found = old.decode() if isinstance(old, bytes) else fresh
-            epoch = f"{found}:{_run_id(info)}"
-            lost = found == fresh if self._epoch is None else epoch != self._epoch
-            self._epoch = epoch
+            answers = await self._redis.each(
+                lambda tag: [("SET", self._epoch_name + (f":{{{tag}}}" if tag else ""), fresh, "NX", "GET"), _SERVER]
+            )
+            found = [(old.decode() if isinstance(old, bytes) else fresh, _run_id(info)) for old, info in answers]
+            epochs = frozenset(f"{epoch}:{run}" for epoch, run in found)
+            # A master that has gone gave its slots to others first, or one of those is new.
+            lost = any(epoch == fresh for epoch, _ in found) if self._epochs is None else not epochs <= self._epochs
+            self._epochs = epochs
             return lost
 
 

@@ -4,75 +4,18 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 import hiredis
 
+from aetheris.runtime.redis.location import Address, Login
+
 Command = tuple[str | bytes | int | float, ...]
 
-_PORT = 6379
-_TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _NOTHING_YET = object()
 
 
 _packed = cast("Callable[[Command], bytes]", hiredis.pack_command)  # its stub allows one argument
-
-
-class BadRedisUrl(ValueError):
-    """A URL that names no Redis; the message names what is wrong, never the password."""
-
-
-@dataclass(frozen=True)
-class RedisAddress:
-    """Where a server is, and what it asks for first."""
-
-    path: str | None
-    host: str
-    port: int
-    tls: ssl.SSLContext | None
-    greeting: tuple[Command, ...]
-
-
-def address_of(url: str) -> RedisAddress:
-    """redis://[user:password@]host[:port][/db], rediss://… (with ssl_ca_certs, ssl_certfile, ssl_keyfile), unix://path[?db=n].
-
-    Raises:
-        BadRedisUrl.
-    """
-    parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query))
-    known = {"redis": (), "rediss": _TLS_FILES, "unix": ("db",)}.get(parts.scheme)
-    if known is None:
-        raise BadRedisUrl("a Redis URL begins with redis://, rediss:// or unix://")
-    strange = sorted(options.keys() - set(known))
-    if strange:
-        raise BadRedisUrl(f"a {parts.scheme}:// URL has no option {strange[0]}")
-    db = options.get("db", "0") if parts.scheme == "unix" else parts.path.strip("/") or "0"
-    try:
-        host, port = parts.hostname or "localhost", parts.port or _PORT
-        number = int(db)
-    except ValueError:
-        raise BadRedisUrl("the port and the database of a Redis URL are numbers") from None
-    greeting: list[Command] = []
-    if parts.password:
-        named = (unquote(parts.username),) if parts.username else ()
-        greeting.append(("AUTH", *named, unquote(parts.password)))
-    if number:
-        greeting.append(("SELECT", number))
-    path = unquote(parts.path) if parts.scheme == "unix" else None
-    return RedisAddress(path, host, port, _tls(options) if parts.scheme == "rediss" else None, tuple(greeting))
-
-
-def _tls(options: dict[str, str]) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=options.get("ssl_ca_certs"))
-        if "ssl_certfile" in options:
-            context.load_cert_chain(options["ssl_certfile"], options.get("ssl_keyfile"))
-    except OSError as error:
-        raise BadRedisUrl(f"a certificate or key of the Redis URL can't be used: {type(error).__name__}") from None
-    return context
 
 
 class _Exchange:
@@ -171,24 +114,33 @@ class RedisConnection(asyncio.Protocol):
             self.close()
 
 
-async def connect(address: RedisAddress, pushed: Callable[[Any], None] | None = None) -> RedisConnection:
-    """A connection that has greeted; `pushed` gets what nobody asked for (subscriptions).
+async def connect(
+    place: Address | str,
+    tls: ssl.SSLContext | None,
+    login: Login,
+    database: int = 0,
+    pushed: Callable[[Any], None] | None = None,
+) -> RedisConnection:
+    """A connection that has greeted, to a server or to a socket's path; `pushed` gets what nobody asked for.
 
     Raises:
         OSError: there is no server.
         hiredis.ReplyError: it refuses the user or the database.
     """
     loop = asyncio.get_running_loop()
-    if address.path is not None:
-        _, connection = await loop.create_unix_connection(lambda: RedisConnection(pushed), address.path)
+    if isinstance(place, str):
+        _, connection = await loop.create_unix_connection(lambda: RedisConnection(pushed), place)
     else:
-        _, connection = await loop.create_connection(
-            lambda: RedisConnection(pushed), address.host, address.port, ssl=address.tls
-        )
+        _, connection = await loop.create_connection(lambda: RedisConnection(pushed), *place, ssl=tls)
+    greeting: list[Command] = []
+    if login.password is not None:
+        greeting.append(("AUTH", *(() if login.username is None else (login.username,)), login.password))
+    if database:
+        greeting.append(("SELECT", database))
     greeted = False
     try:
-        if address.greeting:
-            await connection.ask(address.greeting)
+        if greeting:
+            await connection.ask(greeting)
         greeted = True
     finally:
         if not greeted:

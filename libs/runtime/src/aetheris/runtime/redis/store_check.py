@@ -4,6 +4,7 @@ import structlog
 
 from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.redis.client import Redis, RedisUnavailable
+from aetheris.runtime.redis.link import evicts, info_field
 
 _log = structlog.get_logger(__name__)
 
@@ -22,19 +23,17 @@ async def check_store(redis: Redis, *, dev: bool = False) -> None:
         StoreRefused: naming the key that is wrong, unless `dev`.
     """
     try:
-        memory, persistence = await redis.pipeline([("INFO", "memory"), ("INFO", "persistence")])
+        answers = await redis.each(lambda _tag: [("INFO", "memory"), ("INFO", "persistence")])
     except RedisUnavailable as error:
         _log.warning("the effect store could not be asked whether it keeps what it is given", error=str(error))
         return
-    policy = _field(memory, b"maxmemory_policy")
-    if policy not in (None, "noeviction"):
-        if not dev:
-            raise StoreRefused(f"AETHERIS_REDIS: maxmemory-policy must be noeviction, is {policy}")
-        _log.warning("effects could be evicted (allowed by dev)", policy=policy)
-    if _field(persistence, b"aof_enabled") == "0":
-        _log.warning("appendonly is no: effects of calls under way are lost with the process of Redis")
-
-
-def _field(info: bytes, name: bytes) -> str | None:
-    found = [line.partition(b":")[2] for line in info.splitlines() if line.partition(b":")[0] == name]
-    return found[0].decode(errors="replace").strip() if found else None
+    for memory, persistence in answers:
+        policy = info_field(memory, b"maxmemory_policy")
+        if evicts(policy):
+            if not dev:
+                raise StoreRefused(
+                    f"AETHERIS_REDIS: {redis.evicting() or f'maxmemory-policy must be noeviction, is {policy}'}"
+                )
+            _log.warning("effects could be evicted (allowed by dev)", policy=policy)
+        if info_field(persistence, b"aof_enabled") == "0":
+            _log.warning("appendonly is no: effects of calls under way are lost with the process of Redis")
