@@ -340,7 +340,7 @@ def _drafted(topic: Topic, key: str, body: Event | Message, source: str) -> Draf
 @contextmanager
 def running_system(data: Path, env: dict[str, str], **counts: int) -> Generator[System]:
     """Everything up, and down again; `env` is what services see on top, such as AETHERIS_TOOLS."""
-    given = {"PYTHONPATH": str(REPOSITORY), "AETHERIS_TRACE_SAMPLE": "1", "AETHERIS_ANSWER_S": ANSWER_S, **env}
+    given = {"PYTHONPATH": str(REPOSITORY), "AETHERIS_ANSWER_S": ANSWER_S, **env}
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)
     try:

@@ -5,10 +5,14 @@ import hashlib
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 
 from aetheris.protocol.base.keys import job_key
 from aetheris.runtime.telemetry.spans import RecordedSpan, SpanKind
-from aetheris.runtime.telemetry.tracer import Telemetry, Traced, root_traceparent
+from aetheris.runtime.telemetry.tool_spans import RedactingExporter
+from aetheris.runtime.telemetry.tracer import Telemetry, Traced, current, root_traceparent
 from tests.testkit.collector import running_collector
 
 KEY = hashlib.sha256(b"k").hexdigest()
@@ -63,6 +67,38 @@ def test_an_error_is_its_class_never_its_text(telemetry: Telemetry, spans: Spans
     (span,) = spans
     assert span.failed
     assert span.attributes == {"error.type": "ValueError"}
+
+
+def test_what_is_recorded_of_a_job_that_is_not_sampled_lies_below_nothing(spans: Spans) -> None:
+    telemetry = Telemetry("ledger", 0.0, spans.append)
+    first = telemetry.record(CALL, "execute_tool pay", 1, 2, error="Timeout", always=True)
+    with telemetry.span(CALL, "probe pay", parent=first, always=True):
+        pass
+    cause, probe = spans
+    assert (cause.parent_id, probe.parent_id) == (b"", cause.place.span_id)
+
+
+def test_a_tools_own_spans_lie_below_the_call_and_hold_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = root_traceparent(KEY)
+    with running_collector() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
+        redacting = RedactingExporter(lambda text: text.replace("s3cret", "[secret key@1]"))
+        provider = TracerProvider(sampler=ParentBased(root=ALWAYS_OFF), shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(redacting))
+        tracer = provider.get_tracer("a tool's")
+        with (
+            current(parent),
+            tracer.start_as_current_span("GET s3cret", attributes={"url": ["http://x/?k=s3cret"]}) as own,
+        ):
+            own.add_event("sent s3cret", {"header": "s3cret"})
+        with current(None), tracer.start_as_current_span("of no call that is traced"):
+            pass
+        provider.shutdown()
+        sent = b"".join(collector.bodies())
+        [span] = collector.everything()
+    assert (span.trace_id, span.parent_id, span.name) == (KEY[:32], KEY[32:48], "GET [secret key@1]")
+    assert sent.count(b"[secret key@1]") == 4
+    assert b"s3cret" not in sent
 
 
 def test_what_is_not_sampled_is_never_made_unless_it_must(spans: Spans) -> None:

@@ -43,10 +43,11 @@ from aetheris.protocol.messages.events import (
 )
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.log.partitioning import partition_of
-from aetheris.runtime.telemetry.spans import SpanKind
+from aetheris.runtime.telemetry.spans import SpanKind, sending
 from aetheris.runtime.telemetry.tracer import Telemetry, Traced
 
 SOURCE = "aetheris/ledger"
+_SENDING = sending(Topic.TOOLS_GRANTS)
 
 _ORDINARY = (PolicyAllowed, ApprovalRequested, JobWaiting, SignalReceived, WaitCompleted)
 """Nothing has failed where these are written: their spans are sampled like all others."""
@@ -125,6 +126,7 @@ class Outbox:
             "aetheris.node_id": message.nodes[0],
             "aetheris.run_nodes": len(message.nodes),
             "aetheris.token": message.token,
+            **_SENDING,
         }
         end_ns = round(self._clock.now().timestamp() * 1e9)
         kind, parent = SpanKind.PRODUCER, grant.parent

@@ -12,10 +12,11 @@ from aetheris.protocol.messages.commands import JobBehind
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.submission_numbers import SubmissionAnswered
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.telemetry.spans import SpanKind
+from aetheris.runtime.telemetry.spans import SpanKind, sending
 from aetheris.runtime.telemetry.tracer import Telemetry, Traced, whole
 
 SOURCE = "aetheris/planner"
+_SENDING = sending(Topic.TOOLS_REQUESTS)
 
 Written = Append | NodesRequest | IndexUpdate | Behind | Tell
 
@@ -114,7 +115,7 @@ class PlannerDrafts:
             traced,
             "request",
             kind=SpanKind.PRODUCER,
-            attributes=attributes,
+            attributes={**attributes, **_SENDING},
             links=links,
             root=not again,
         ) as span:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from aetheris.runtime.process.subject_store import hiding_of
 from aetheris.runtime.redis.effects import EffectStore
 from aetheris.runtime.redis.leases import Leases
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
+from aetheris.runtime.telemetry.tracer import Telemetry
 from aetheris.runtime.worker.loop import Cadence, Inputs, PartitionWorker
 from aetheris.runtime.worker.unsigned import HeardMessages
 from aetheris.sdk.isolation import kernel
@@ -55,7 +56,7 @@ from aetheris.tool_executor.mcp_servers import mcp_tools
 from aetheris.tool_executor.outdated_grants import OutdatedGrants
 from aetheris.tool_executor.performer import Performer, Scribe
 from aetheris.tool_executor.registration import register, tell_served
-from aetheris.tool_executor.secret_store import redact_output, secrets_of
+from aetheris.tool_executor.secret_store import Secrets, redact_output, secrets_of
 from aetheris.tool_executor.settings import ExecutorSettings
 from aetheris.tool_executor.slots import Slots
 from aetheris.tool_executor.tool_calls import Calls, report_tool_output
@@ -128,6 +129,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             hosted = hosted_workflows(settings, settings.workflow_idle_s, imported=here is not None)
             workflows = await closing.enter_async_context(hosted)
         toolbox = toolbox.with_others(workflows.tools())
+        closing.callback(_tools_spans(on.telemetry, secrets))
         THREADS.most_left, THREADS.refused = settings.stuck_threads, partial(_report_refused, on.metrics)
         models = _asking(settings.models, toolbox)
         closing.enter_context(output.installed(own))
@@ -179,6 +181,20 @@ def _report_refused(metrics: Metrics, tool: str, left: Mapping[str, int]) -> Non
 def _served(me: Worker, pool: str, entries: Sequence[RegistryEntry | ModelEntry]) -> ExecutorTools:
     hashes = {one.key: one.schema_hash if isinstance(one, RegistryEntry) else "" for one in entries}
     return ExecutorTools(worker_id=me.worker_id, incarnation=me.incarnation, pool=pool, serves=hashes)
+
+
+def _tools_spans(telemetry: Telemetry, secrets: Secrets) -> Callable[[], None]:
+    """Take what tools' own instrumentation records, without secrets; what sends the rest at the end."""
+    if not telemetry.on:
+        return lambda: None
+    from aetheris.runtime.telemetry.tool_spans import provide  # noqa: PLC0415  the SDK's tracer
+
+    return provide(NAME, partial(_redacted, secrets))
+
+
+def _redacted(secrets: Secrets, text: str) -> str:
+    """Without the secrets as they are now."""
+    return secrets.redactor.text(text)
 
 
 def _unready(health: Health, why: str) -> None:

@@ -27,7 +27,7 @@ from aetheris.runtime.process.crash import CrashPoints
 from aetheris.runtime.redis.effects import EffectEntry
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
 from aetheris.runtime.telemetry.spans import SpanKind
-from aetheris.runtime.telemetry.tracer import Telemetry, Traced
+from aetheris.runtime.telemetry.tracer import Telemetry, Traced, current
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
@@ -228,7 +228,9 @@ class Performer:
         if isinstance(opened, Retryable | Permanent):
             ended()
             return opened
-        outcome = await self._calls.make(invocation.call, ctx, opened.values if opened is not None else None)
+        # What the tool's own instrumentation says of a person's value would be a record of it.
+        with current(traceparent if opened is None else None):
+            outcome = await self._calls.make(invocation.call, ctx, opened.values if opened is not None else None)
         ended()
         self._crash.reach("after_call", tool)
         if opened is not None:

@@ -95,7 +95,7 @@ class RuntimeSettings(BaseSettings):
     partitions: int = Field(4, ge=1, description="Partitions of every topic keyed by job_id; never changes")
     replication: int = Field(1, ge=1, description="Replicas of topics that are created where dev is set")
     dev: bool = Field(default=False, description="Run on a broker that could lose acknowledged records")
-    trace_sample: float = Field(0.05, ge=0, le=1, description="Share of jobs that are traced")
+    trace_sample: float = Field(1.0, ge=0, le=1, description="Share of jobs that are traced")
     session_timeout_s: float = Field(6.0, ge=1, description="Silence after which a member's partitions move")
     commit_interval_s: float = Field(1.0, gt=0, description="Pause between commits of offsets")
     installation: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split), AfterValidator(_key_ids)] = Field(

@@ -20,6 +20,15 @@ class SpanKind(IntEnum):
     CONSUMER = 5
 
 
+def sending(topic: str) -> Attributes:
+    """What OpenTelemetry's conventions for messaging have of a span that sends to a topic."""
+    return {
+        "messaging.system": "kafka",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": topic,
+    }
+
+
 class SpanContext(NamedTuple):
     """A span, as others name it: the 16 bytes of its trace's id, the 8 of its own."""
 

@@ -8,11 +8,12 @@ import hashlib
 import os
 import zlib
 from binascii import unhexlify
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from time import time_ns
 from typing import NamedTuple
 
-from opentelemetry import trace
+from opentelemetry import context, trace
 from opentelemetry.context import Context
 
 from aetheris.protocol.base.keys import job_key
@@ -51,8 +52,18 @@ def within(traceparent: bytes | None) -> Context:
     if place is None:
         return Context()
     ids = (int.from_bytes(one) for one in place)
-    context = trace.SpanContext(*ids, is_remote=True, trace_flags=_SAMPLED)
-    return trace.set_span_in_context(trace.NonRecordingSpan(context), Context())
+    named = trace.SpanContext(*ids, is_remote=True, trace_flags=_SAMPLED)
+    return trace.set_span_in_context(trace.NonRecordingSpan(named), Context())
+
+
+@contextmanager
+def current(traceparent: bytes | None) -> Generator[None]:
+    """Within the block OpenTelemetry's current span is what a traceparent names: others' spans lie below it."""
+    token = context.attach(within(traceparent))
+    try:
+        yield
+    finally:
+        context.detach(token)
 
 
 _NOTHING = Span()
@@ -107,9 +118,12 @@ class Telemetry:
         `parent` is a traceparent (of another trace: becomes a link), `links` are keys of other traces, `root`
         makes it the trace's root span, `always` takes it although the job isn't sampled.
         """
-        if self._deliver is None or not (always or self.sampled(subject.job_id, subject.wanted)):
+        if self._deliver is None:
             return _NOTHING
-        place, above, linked = _placed(subject.key, parent, links, root=root)
+        sampled = self.sampled(subject.job_id, subject.wanted)
+        if not (always or sampled):
+            return _NOTHING
+        place, above, linked = _placed(subject.key, parent, links, root=root, has_root=sampled)
         return RecordedSpan(
             self._deliver, name, place, above, kind=kind, links=linked, attributes=attributes, start_ns=time_ns()
         )
@@ -133,9 +147,12 @@ class Telemetry:
 
         What fails or is in doubt is recorded `always`; `error` is the error's class.
         """
-        if self._deliver is None or not (always or self.sampled(subject.job_id, subject.wanted)):
+        if self._deliver is None:
             return None
-        place, above, linked = _placed(subject.key, parent, links, root=root)
+        sampled = self.sampled(subject.job_id, subject.wanted)
+        if not (always or sampled):
+            return None
+        place, above, linked = _placed(subject.key, parent, links, root=root, has_root=sampled)
         span = RecordedSpan(
             self._deliver, name, place, above, kind=kind, links=linked, attributes=attributes, start_ns=start_ns
         )
@@ -151,12 +168,15 @@ class Telemetry:
 
 
 def _placed(
-    key: str, parent: bytes | None, links: Sequence[str], *, root: bool
+    key: str, parent: bytes | None, links: Sequence[str], *, root: bool, has_root: bool
 ) -> tuple[SpanContext, bytes, Sequence[SpanContext]]:
-    """Where a span of a key's trace belongs: its own place, what is above it (nothing: empty), and what it links to."""
+    """Where a span of a key's trace belongs: its own place, what is above it (nothing: empty), and what it links to.
+
+    Nothing is above what is recorded of a job that isn't sampled: its root is not there.
+    """
     top = _root(key)
     linked = [_root(one) for one in links]
-    above = top.span_id
+    above = top.span_id if has_root else b""
     came = None if parent is None else _place(parent)
     if came is not None:
         if came.trace_id == top.trace_id:

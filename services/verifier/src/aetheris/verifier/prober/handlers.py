@@ -105,8 +105,9 @@ class ProberPartition(PartitionHandler):
             task.add_done_callback(self._asking.discard)
 
     async def _answer(self, question: Verification, record: Record) -> None:
-        traced = Traced(question.job_id, question.idempotency_key)
         parent = record.header("traceparent")
+        wanted = None if parent is not None else False  # who isn't sampled has no root to lie below
+        traced = Traced(question.job_id, question.idempotency_key, wanted)
         name = f"{question.what} {question.tool_name}"
         with self._deps.runtime.telemetry.span(traced, name, parent=parent, always=True) as span:
             reported = await self._asked_external_system(question, span.traceparent)
