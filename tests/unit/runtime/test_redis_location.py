@@ -2,10 +2,10 @@
 
 import pytest
 
-from aetheris.runtime.redis.location import Address, Login, RedisKind, RedisLocation, TlsFiles, redis_at
+from aetheris.runtime.redis.location import Address, RedisKind, RedisLocation, RedisLogin, RedisTls, redis_at
 
 TLS = "ssl_ca_certs=/ca&ssl_certfile=/cert&ssl_keyfile=/key"
-FILES = TlsFiles("/ca", "/cert", "/key")
+FILES = RedisTls("/ca", "/cert", "/key")
 
 
 @pytest.mark.parametrize(
@@ -14,15 +14,15 @@ FILES = TlsFiles("/ca", "/cert", "/key")
         ("redis://localhost", RedisLocation(RedisKind.SERVER, (Address("localhost", 6379),))),
         (
             "redis://ann:p%40ss@valkey:7000/3",
-            RedisLocation(RedisKind.SERVER, (Address("valkey", 7000),), None, Login("ann", "p@ss"), 3),
+            RedisLocation(RedisKind.SERVER, (Address("valkey", 7000),), None, RedisLogin("ann", "p@ss"), 3),
         ),
         (
             f"rediss://:pass@valkey/0?{TLS}",
-            RedisLocation(RedisKind.SERVER, (Address("valkey", 6379),), None, Login(None, "pass"), 0, FILES),
+            RedisLocation(RedisKind.SERVER, (Address("valkey", 6379),), None, RedisLogin(None, "pass"), 0, FILES),
         ),
         (
             "unix://ann:pass@/run/valkey.sock?db=2",
-            RedisLocation(RedisKind.SERVER, (), "/run/valkey.sock", Login("ann", "pass"), 2),
+            RedisLocation(RedisKind.SERVER, (), "/run/valkey.sock", RedisLogin("ann", "pass"), 2),
         ),
         (
             "redis+sentinel://s0,s1:7,[::1]:8/shop",
@@ -36,11 +36,11 @@ FILES = TlsFiles("/ca", "/cert", "/key")
                 RedisKind.SENTINEL,
                 (Address("s0", 26379),),
                 None,
-                Login("ann", "p,q"),
+                RedisLogin("ann", "p,q"),
                 1,
                 FILES,
                 "shop",
-                Login("sen", "tinel"),
+                RedisLogin("sen", "tinel"),
             ),
         ),
         (
@@ -49,9 +49,9 @@ FILES = TlsFiles("/ca", "/cert", "/key")
                 RedisKind.CLUSTER,
                 (Address("n0", 6379), Address("n1", 7001)),
                 None,
-                Login("ann", "pass"),
+                RedisLogin("ann", "pass"),
                 0,
-                TlsFiles(),
+                RedisTls(),
             ),
         ),
     ],

@@ -135,7 +135,6 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
         closing.enter_context(output.installed(own))
         on.watchdog.name({code: one.key for one in own if (code := getattr(one.function, "__code__", None))})
         calls = Calls(toolbox, clock, secrets, models, output)
-        hidden = HiddenCalls(hiding_of(settings, on.blobs, clock), on.traffic)
         revocations = load_revocations(settings.revocations, settings.installation)
         heard = HeardMessages(SignedMessages(settings.installation, revocations), on.metrics)
         alive = living(
@@ -160,7 +159,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
                 on,
                 settings,
                 calls,
-                hidden=hidden,
+                hidden=HiddenCalls(hiding_of(settings, on.blobs, clock), on.traffic),
                 heartbeat=heartbeat,
                 me=me,
                 spawn=spawn,

@@ -10,7 +10,7 @@ from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.crc import key_slot
 from redis.exceptions import RedisClusterException, RedisError
 
-from aetheris.runtime.redis.link import NOEVICTION, Link, Pushed, dialling, seen
+from aetheris.runtime.redis.link import NOEVICTION, Pushed, ServerLink, dialling, seen
 from aetheris.runtime.redis.location import Address, RedisLocation
 from aetheris.runtime.redis.resp import Command, RedisConnection
 from aetheris.runtime.redis.sentinel import asking
@@ -33,13 +33,13 @@ class _Sent(NamedTuple):
     asking: bool = False
 
 
-class Cluster:
+class ClusterRoute:
     """A link to each master that was asked."""
 
     def __init__(self, location: RedisLocation, deadline_s: float) -> None:
         self._location = location
         self._deadline_s = deadline_s
-        self._links: dict[Address, Link] = {}
+        self._links: dict[Address, ServerLink] = {}
         self._owners: dict[int, Address] = {}
         self._learning: asyncio.Task[None] | None = None
         self._stale = True
@@ -54,7 +54,7 @@ class Cluster:
         ).nodes_manager
 
     async def exchange(self, commands: Sequence[Command], within_s: float, *, refusals: bool) -> list[Any]:
-        """Route's; what is refused because its slot has moved is sent again."""
+        """RedisRoute's; what is refused because its slot has moved is sent again."""
         async with asyncio.timeout(within_s):
             if self._stale:
                 await self._learn()
@@ -70,7 +70,7 @@ class Cluster:
         return replies
 
     async def each(self, commands_of: Callable[[str], Sequence[Command]], within_s: float) -> list[list[Any]]:
-        """Route's."""
+        """RedisRoute's."""
         async with asyncio.timeout(within_s):
             if self._stale:
                 await self._learn()
@@ -84,13 +84,13 @@ class Cluster:
         return [[next(found) for _ in commands] for _, commands in asked]
 
     async def dial(self, pushed: Pushed | None) -> RedisConnection:
-        """Route's: messages reach every node."""
+        """RedisRoute's: messages reach every node."""
         if self._stale:
             await self._learn()
         return await dialling(self._location, next(iter(self._owners.values())))(pushed)
 
     def evicting(self) -> str | None:
-        """Route's."""
+        """RedisRoute's."""
         for at in set(self._owners.values()) & self._links.keys():
             policy = self._links[at].evicting
             if policy is not None:
@@ -98,7 +98,7 @@ class Cluster:
         return None
 
     async def close(self) -> None:
-        """Route's."""
+        """RedisRoute's."""
         if self._learning is not None:
             self._learning.cancel()
             await asyncio.gather(self._learning, return_exceptions=True)
@@ -172,7 +172,7 @@ class Cluster:
     async def _ask(self, to: Address, sent: Sequence[_Sent], within_s: float) -> list[tuple[_Sent, Any]]:
         link = self._links.get(to)
         if link is None:
-            link = self._links[to] = Link(dialling(self._location, to), self._deadline_s)
+            link = self._links[to] = ServerLink(dialling(self._location, to), self._deadline_s)
         commands = [part for one in sent for part in ((("ASKING",), one.command) if one.asking else (one.command,))]
         try:
             replies = iter(await link.exchange(commands, within_s, refusals=True))

@@ -20,7 +20,7 @@ class IsReplica(ConnectionError):
     """The server takes no writes: another one is the master."""
 
 
-class Route(Protocol):
+class RedisRoute(Protocol):
     """Who asks the servers that a URL names; all of it raises hiredis.HiredisError, OSError, TimeoutError."""
 
     async def exchange(self, commands: Sequence[Command], within_s: float, *, refusals: bool) -> list[Any]:
@@ -44,7 +44,7 @@ class Route(Protocol):
         ...
 
 
-class Link:
+class ServerLink:
     """One server's connection. A server that doesn't answer in time is left: everybody's replies come in turn."""
 
     def __init__(self, dial: Dial, deadline_s: float) -> None:
@@ -116,24 +116,24 @@ class OneServer:
 
     def __init__(self, dial: Dial, deadline_s: float) -> None:
         self._dial = dial
-        self._link = Link(dial, deadline_s)
+        self._link = ServerLink(dial, deadline_s)
         self.exchange = self._link.exchange
 
     async def each(self, commands_of: Callable[[str], Sequence[Command]], within_s: float) -> list[list[Any]]:
-        """Route's."""
+        """RedisRoute's."""
         return [await self._link.exchange(commands_of(""), within_s, refusals=False)]
 
     async def dial(self, pushed: Pushed | None) -> RedisConnection:
-        """Route's."""
+        """RedisRoute's."""
         return await self._dial(pushed)
 
     def evicting(self) -> str | None:
-        """Route's."""
+        """RedisRoute's."""
         policy = self._link.evicting
         return None if policy is None else f"maxmemory-policy must be {NOEVICTION}, is {policy}"
 
     async def close(self) -> None:
-        """Route's."""
+        """RedisRoute's."""
         await self._link.close()
 
 
@@ -153,7 +153,7 @@ def dialling(location: RedisLocation, place: Address | str) -> Dial:
     return dial
 
 
-def route_of(location: RedisLocation, deadline_s: float) -> Route:
+def route_of(location: RedisLocation, deadline_s: float) -> RedisRoute:
     """Who asks the servers of a URL.
 
     Raises:
@@ -165,9 +165,9 @@ def route_of(location: RedisLocation, deadline_s: float) -> Route:
 
         return by_sentinels(location, deadline_s)
     if location.kind is RedisKind.CLUSTER:
-        from aetheris.runtime.redis.cluster import Cluster  # noqa: PLC0415
+        from aetheris.runtime.redis.cluster import ClusterRoute  # noqa: PLC0415
 
-        return Cluster(location, deadline_s)
+        return ClusterRoute(location, deadline_s)
     return OneServer(direct(location), deadline_s)
 
 

@@ -36,7 +36,7 @@ class Address(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Login:
+class RedisLogin:
     """Whom a server knows us as; without a password it asks for none."""
 
     username: str | None = None
@@ -44,7 +44,7 @@ class Login:
 
 
 @dataclass(frozen=True)
-class TlsFiles:
+class RedisTls:
     """PEM files: whom we trust instead of the system's authorities, and who we are."""
 
     ca: str | None = None
@@ -75,13 +75,13 @@ class RedisLocation:
     """The server; the Sentinels; some nodes of the cluster."""
     path: str | None = None
     """Of the one server's socket, in place of an address."""
-    login: Login = Login()
+    login: RedisLogin = RedisLogin()
     database: int = 0
-    tls: TlsFiles | None = None
+    tls: RedisTls | None = None
     """None: in the clear."""
     master: str = ""
     """What the Sentinels call it."""
-    sentinel_login: Login = Login()
+    sentinel_login: RedisLogin = RedisLogin()
 
 
 def redis_at(url: str) -> RedisLocation:
@@ -105,7 +105,7 @@ def redis_at(url: str) -> RedisLocation:
     except ValueError:
         raise BadRedisUrl(f"a Redis URL begins with {_SCHEMES}") from None
     options = _options(scheme, query, kind)
-    tls = TlsFiles(*(options.get(name) for name in _TLS_FILES)) if base == "rediss" else None
+    tls = RedisTls(*(options.get(name) for name in _TLS_FILES)) if base == "rediss" else None
     # Of a user or a password nothing is split at commas: they end at the last @.
     credentials, _, hosts = authority.rpartition("@")
     login = _login(credentials)
@@ -121,7 +121,7 @@ def redis_at(url: str) -> RedisLocation:
         return RedisLocation(kind, addresses, None, login, 0, tls)
     if not names:
         raise BadRedisUrl("behind the Sentinels stands what they call the master: redis+sentinel://host,host/mymaster")
-    sentinel = Login(options.get("sentinel_username"), options.get("sentinel_password"))
+    sentinel = RedisLogin(options.get("sentinel_username"), options.get("sentinel_password"))
     return RedisLocation(kind, addresses, None, login, _database("/".join(names[1:])), tls, names[0], sentinel)
 
 
@@ -136,9 +136,9 @@ def _options(scheme: str, query: str, kind: RedisKind) -> dict[str, str]:
     return options
 
 
-def _login(credentials: str) -> Login:
+def _login(credentials: str) -> RedisLogin:
     username, _, password = credentials.partition(":")
-    return Login(unquote(username) or None, unquote(password)) if password else Login()
+    return RedisLogin(unquote(username) or None, unquote(password)) if password else RedisLogin()
 
 
 def _addresses(hosts: str, kind: RedisKind) -> tuple[Address, ...]:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import hiredis
 
-from aetheris.runtime.redis.location import Address, Login
+from aetheris.runtime.redis.location import Address, RedisLogin
 
 Command = tuple[str | bytes | int | float, ...]
 
@@ -117,7 +117,7 @@ class RedisConnection(asyncio.Protocol):
 async def connect(
     place: Address | str,
     tls: ssl.SSLContext | None,
-    login: Login,
+    login: RedisLogin,
     database: int = 0,
     pushed: Callable[[Any], None] | None = None,
 ) -> RedisConnection:

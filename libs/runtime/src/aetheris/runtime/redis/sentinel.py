@@ -8,7 +8,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from aetheris.runtime.redis.link import OneServer, Pushed
-from aetheris.runtime.redis.location import Address, Login, RedisLocation, TlsFiles
+from aetheris.runtime.redis.location import Address, RedisLocation, RedisLogin, RedisTls
 from aetheris.runtime.redis.resp import RedisConnection, connect
 
 
@@ -16,7 +16,7 @@ class NoMaster(ConnectionError):
     """No Sentinel that answers knows a master that is up."""
 
 
-def asking(login: Login, tls: TlsFiles | None, within_s: float) -> dict[str, Any]:
+def asking(login: RedisLogin, tls: RedisTls | None, within_s: float) -> dict[str, Any]:
     """How redis-py connects; once, since whoever asks has a deadline of its own."""
     options: dict[str, Any] = {
         "username": login.username,
@@ -48,7 +48,7 @@ class _Master(OneServer):
         super().__init__(self._to_master, deadline_s)
 
     async def close(self) -> None:
-        """Route's."""
+        """RedisRoute's."""
         await super().close()
         await self._sentinel.aclose()
 
