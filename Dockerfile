@@ -19,6 +19,7 @@ ARG EXTRAS=
 RUN /uv/bin/uv sync --quiet --frozen --no-dev --no-editable --no-cache --compile-bytecode \
       --package "aetheris-$(echo "${SERVICE:?--build-arg SERVICE is missing}" | tr _ -)" \
       $(for one in ${EXTRAS}; do echo "--extra ${one}"; done) \
+      $(grep -q '^parquet = ' "services/${SERVICE}/pyproject.toml" && echo --extra parquet) \
  && printf '#!/app/venv/bin/python\nimport runpy\n\nrunpy.run_module("aetheris.%s", run_name="__main__", alter_sys=True)\n' "${SERVICE}" > /app/service \
  && chmod 0555 /app/service \
  && mkdir -p /data/blobs /data/keys /data/workers

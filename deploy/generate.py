@@ -129,6 +129,7 @@ RIGHTS: Mapping[str, Rights] = {
     ),
     "notifier": Rights("aetheris.subscriber.notifier", (Topic.JOBS_EVENTS, Topic.JOBS_INDEX), checks=False),
     "scheduler": Rights("aetheris.subscriber.scheduler.", (), prefixed_group=True, checks=False),
+    "archiver": Rights(None, (Topic.JOBS_SEALS, Topic.JOBS_EVENTS, Topic.JOBS_INDEX, Topic.JOBS_ARCHIVE), checks=False),
     "subscriber": Rights(
         "aetheris.subscriber.",
         (Topic.JOBS_EVENTS, Topic.JOBS_SEALS, Topic.LEDGER_RECORDS),

@@ -28,6 +28,7 @@ ADDED = (
         "console",
         "notices",
         "schedules",
+        "query",
     ),
     *("openid", "policy", "signers", "limits", "https"),
 )

@@ -180,6 +180,19 @@ async def test_the_notifier_reads_by_rights_of_its_own(secured: Secured, rig: Ac
         await asyncio.to_thread(until, lambda: "invalid_plan" in running.unready("gateway"), PATIENCE_S)
 
 
+async def test_the_archiver_reads_by_rights_of_its_own(secured: Secured, rig: AclRig, tmp_path: Path) -> None:
+    job = rig.system.completed(poke("a", fresh("parquet")))
+    rig.system.wait_sealed(job)
+    env = {
+        **secured.env("aetheris-archiver"),
+        "AETHERIS_DATA": str(rig.system.data),
+        "AETHERIS_PARQUET": str(tmp_path / "rows"),
+        "AETHERIS_PARQUET_EVERY_S": "0.1",
+    }
+    with running_service("archiver", tmp_path, env):
+        await asyncio.to_thread(until, lambda: bool(list(tmp_path.glob("rows/tenants/*/jobs/*/*"))), PATIENCE_S)
+
+
 def _sealed(rig: AclRig, job: str) -> bool:
     report = rig.system.api.get(f"/jobs/{job}/verify").json()
     return bool(report.get("ok")) and report.get("seal") is not None

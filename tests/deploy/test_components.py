@@ -7,6 +7,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from aetheris.archiver.settings import ArchiverSettings
 from aetheris.cli.app import app
 from aetheris.cli.given import SETTINGS
 from aetheris.notifier.settings import NotifierSettings
@@ -159,6 +160,18 @@ def test_the_scheduler_has_a_file_a_token_and_no_key() -> None:
     own = {"aetheris-scheduler-gateway", "aetheris-scheduler", "aetheris-webhooks"}
     assert secrets == {*own, "aetheris-cluster-ca-cert"}
     assert "scheduler" not in {service for service, _, _ in workloads("production")}
+
+
+def test_the_archiver_has_a_volume_public_keys_and_neither_token_nor_key() -> None:
+    [pod] = [pod for service, pod, _ in workloads(WHOLE) if service == "archiver"]
+    known = {f"AETHERIS_{field.upper()}" for field in ArchiverSettings.model_fields}
+    assert {one for one in env(pod) if one.startswith("AETHERIS_")} <= known
+    secrets = {one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one}
+    assert secrets == {"aetheris-archiver", "aetheris-cluster-ca-cert"}
+    mounts = {one["name"]: one for one in pod["containers"][0]["volumeMounts"]}
+    assert [name for name, one in mounts.items() if not one.get("readOnly")] == ["parquet"]
+    assert env(pod)["AETHERIS_PARQUET"]["value"].startswith(mounts["parquet"]["mountPath"])
+    assert "archiver" not in {service for service, _, _ in workloads("production")}
 
 
 def test_the_witness_is_made_where_it_serves_and_its_commands_are_ours() -> None:

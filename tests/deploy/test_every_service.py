@@ -30,7 +30,9 @@ def test_it_has_a_page_an_image_and_a_part_in_compose(service: str) -> None:
 @pytest.mark.parametrize("service", PROCESSES)
 def test_it_is_started_by_up_and_its_settings_are_shown(service: str) -> None:
     called = CALLED.get(service, service)
-    assert called in {one.name for one in (*services.SERVICES, services.CONSOLE, *services.SUBMITTERS)}
+    assert called in {
+        one.name for one in (*services.SERVICES, services.CONSOLE, *services.SUBMITTERS, services.ARCHIVER)
+    }
     assert called in SETTINGS
 
 

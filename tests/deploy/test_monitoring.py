@@ -44,6 +44,7 @@ class AlertHistory:
 
 VERIFIER, EXECUTOR = {"job": "aetheris-verifier"}, {"job": "aetheris-tool_executor"}
 GATEWAY = {"job": "aetheris-gateway"}
+ARCHIVER = {"job": "aetheris-archiver"}
 COURSES = [
     AlertHistory("AetherisViolation", "violations_total", VERIFIER | {"rule": "two"}, BORN, (6, 60), (4, 70)),
     AlertHistory("AetherisViolation", "violations_total", VERIFIER | {"rule": "two"}, AGAIN, (72, 95), (65,)),
@@ -118,6 +119,8 @@ COURSES = [
     AlertHistory("AetherisUnjudged", "jobs_unjudged_total", {"job": "aetheris-ledger"}, BORN, (6,), (4, 70)),
     AlertHistory("AetherisArchiveLate", "archive_late", VERIFIER, "0+3600x60", (45,), (20, 30), {}),
     AlertHistory("AetherisArchiveRefused", "archive_refused", VERIFIER, "0+0x5 1+0x20 0+0x10", (12,), (8, 30), {}),
+    AlertHistory("AetherisParquetLate", "parquet_late", ARCHIVER, "0+600x60", (30,), (5, 20), {}),
+    AlertHistory("AetherisParquetRefused", "parquet_refused", ARCHIVER, "0+0x5 1+0x20 0+0x10", (12,), (8, 30), {}),
     AlertHistory("AetherisUnread", "jobs_unread", VERIFIER, "0+0x5 1+0x20 0+0x10", (12,), (8, 30)),
     AlertHistory("AetherisUnwitnessed", "seals_unwitnessed", VERIFIER, "0+60x60", (25,), (10, 19), {}),
     AlertHistory("AetherisUnwitnessed", "seals_unwitnessed", VERIFIER, "0x5 60+60x10 0x40", (), (18, 40), {}),
@@ -171,7 +174,7 @@ def test_the_dashboard_shows_what_is_exported_and_nothing_else(tmp_path: Path) -
     assert shown == {metric.metric.replace(".", "_") for metric in Metric}
     counters = {metric for expr in asked for metric in re.findall(r"(?:rate|increase)\((aetheris_[a-z_]+)\[", expr)}
     states = ("jobs_stuck", "jobs_unread", "consumer_lag", "archive_late", "archive_refused", "seals_unwitnessed")
-    gauges = {f"aetheris_{state}" for state in states}
+    gauges = {f"aetheris_{state}" for state in (*states, "parquet_late", "parquet_refused")}
     assert counters == {f"{metric}_total" for metric in shown - gauges}, "a counter is asked for its rate"
     recorded = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(asked)]
     (tmp_path / "panels.yaml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": recorded}]}))

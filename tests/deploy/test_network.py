@@ -80,6 +80,14 @@ def test_who_submits_reaches_kafka_and_the_gateway_and_is_reached_by_who_deliver
     assert [caller for entry in entries[service] for caller in entry["from"]] == CALLERS[service]
 
 
+def test_the_archiver_reaches_kafka_alone_and_nobody_reaches_it() -> None:
+    ports = {port["port"] for egress in egress_of(WHOLE, "archiver") for port in egress["ports"]}
+    assert ports == {53, 9093, 4318}
+    assert not any("ipBlock" in to for egress in egress_of(WHOLE, "archiver") for to in egress.get("to", []))
+    entries = {name(one): one["spec"].get("ingress", []) for one in of_kind(WHOLE, "NetworkPolicy")}
+    assert entries["archiver"] == []
+
+
 def test_the_relay_alone_reaches_witnesses_and_nobody_reaches_it() -> None:
     [(_, pod, _)] = [found for found in workloads(WHOLE) if found[0] == "relay"]
     ways = egress_of(WHOLE, "relay")

@@ -155,7 +155,8 @@ def test_on_s3_every_service_has_the_bucket_and_the_way_to_it_and_none_the_volum
     }
     assert "blobs" not in map(name, of_kind(overlay, "PersistentVolumeClaim"))
     secret = {"AWS_ACCESS_KEY_ID": "access-key-id", "AWS_SECRET_ACCESS_KEY": "secret-access-key"}
-    for service, pod, _ in ours(overlay):
+    archiver = [one for one in workloads(overlay) if one[0] == "archiver"]
+    for service, pod, _ in (*ours(overlay), *archiver):
         reported = {name: env(pod)[name]["valueFrom"]["secretKeyRef"] for name in secret}
         assert reported == {name: {"name": f"aetheris-s3-{service}", "key": key} for name, key in secret.items()}
         mounts = pod["containers"][0]["volumeMounts"]
@@ -163,7 +164,7 @@ def test_on_s3_every_service_has_the_bucket_and_the_way_to_it_and_none_the_volum
         assert "blobs" not in {volume["name"] for volume in pod["volumes"]}
     [way] = [one["spec"] for one in of_kind(overlay, "NetworkPolicy") if name(one) == "s3"]
     [egress] = way["egress"]
-    assert set(way["podSelector"]["matchExpressions"][0]["values"]) == set(SERVICES)
+    assert set(way["podSelector"]["matchExpressions"][0]["values"]) == {*SERVICES, "archiver"}
     assert egress["ports"] == [{"port": 443, "protocol": "TCP"}]
     assert egress["to"][0]["ipBlock"] == {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}
     assert of_kind(overlay, "Secret") == []

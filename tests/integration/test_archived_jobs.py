@@ -168,7 +168,7 @@ OF_NO_LOG = frozenset(
         *("init", "up", "down", "doctor", "check", "config", "submit", "run", "jobs", "logs", "passkey", "freeze"),
         *("unfreeze", "freezes", "tools", "models", "worker", "workers", "limits", "audit", "policy", "token"),
         *("subscribe", "mcp", "witness", "root", "key", "dlq", "archive", "erase", "enrol", "hold", "release", "rules"),
-        *("console", "backup", "restore"),
+        *("console", "backup", "restore", "sql"),
     }
 )
 

@@ -1,4 +1,4 @@
-"""`aetheris up` starts what submits jobs of its own where the project has a file for it: scheduler and notifier."""
+"""`aetheris up` starts what the project asks for: scheduler and notifier by their files, the archiver by its folder."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from aetheris.sdk import Result, tool
 def payout(to: str) -> Result:
     return Result(to, external_id=to)
 """
-PROJECT = 'tools = ["shop"]\nnotices = "notices.toml"\nstarts = "starts.toml"\n'
+PROJECT = 'tools = ["shop"]\nnotices = "notices.toml"\nstarts = "starts.toml"\nparquet = "rows"\n'
 STARTS = '[[schedules]]\nname = "minutely"\ncron = "* * * * *"\nplan = "pay.json"\nwithin_s = 3600\n'
 PLAN = {"nodes": [{"id": "pay", "tool": "payout", "args": {"to": "ada"}}]}
 
@@ -73,6 +73,12 @@ def test_a_schedule_starts_a_job_and_who_must_approve_it_is_told(shop: Shop) -> 
     ours: Sequence[str] = [one["job_id"] for one in listed if one["submitted_by"] == "scheduler"]
     assert any(job in told for job in ours)
     assert "http://localhost:" in told, "a link into the console"
+
+
+def test_a_query_sees_what_was_started(shop: Shop) -> None:
+    asked = shop.aetheris("sql", "--json", "SELECT DISTINCT submitted_by FROM jobs WHERE status = 'waiting'")
+    assert (asked.returncode, json.loads(asked.stdout)) == (0, [{"submitted_by": "scheduler"}]), asked.stderr
+    assert lifecycle.status(shop.folder / ".aetheris").parts["archiver-0"].ready
 
 
 def test_their_tokens_submit_and_no_more(shop: Shop) -> None:

@@ -67,6 +67,7 @@ PLACES = {
     "ledger": "histories",
     "trace": "histories",
     "why": "histories",
+    "sql": "sql",
     "verify": "proofs",
     "amendments": "amendments",
     "export": "exports",

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from aetheris.archiver.settings import ArchiverSettings
 from aetheris.cli.embedded.imports import files_of
 from aetheris.cli.project_file import KEYS, Project, project, shown_path
 from aetheris.console.settings import ConsoleSettings
@@ -36,6 +37,7 @@ SETTINGS: Mapping[str, type[RuntimeSettings]] = {
     "console": ConsoleSettings,
     "notifier": NotifierSettings,
     "scheduler": SchedulerSettings,
+    "archiver": ArchiverSettings,
 }
 """Who has which settings; those that all services have stand under `all`."""
 
@@ -127,6 +129,9 @@ def _absolute() -> None:
     for variable, kind in _fields():
         if os.environ.get(variable) and (kind is Path or Path in get_args(kind)):
             os.environ[variable] = os.path.abspath(os.environ[variable])
+    parquet = os.environ.get("AETHERIS_PARQUET", "")
+    if parquet and "://" not in parquet:
+        os.environ["AETHERIS_PARQUET"] = os.path.abspath(parquet)
     models = os.environ.get("AETHERIS_MODELS", "").split(",")
     entries = (os.path.abspath(one.strip()) if one.strip().endswith(".toml") else one.strip() for one in models)
     if os.environ.get("AETHERIS_MODELS"):

@@ -31,6 +31,7 @@ KEYS = {
         "tool_env",
         "notices",
         "starts",
+        "parquet",
     )
 }
 """Environment variable → the key that says the same."""
@@ -121,6 +122,7 @@ class ProjectFile(BaseModel):
     tool_env: Annotated[tuple[str, ...] | None, _words("SHOP_URL", _variable)] = None
     notices: _Path = None
     starts: _Path = None
+    parquet: _Path = None
     data: _Path = None
     executors: Annotated[int | None, BeforeValidator(_count)] = None
 
@@ -154,6 +156,7 @@ class Project:
             "models": self._with_files(self.file.models),
             "notices": self._seen(self.file.notices),
             "starts": self._seen(self.file.starts),
+            "parquet": self._stored(self.file.parquet),
             "tool_isolation": self.file.tool_isolation,
             "tool_env": self.file.tool_env,
             "shell_programs": self.file.shell_programs and tuple(map(self._seen, self.file.shell_programs)),
@@ -166,6 +169,10 @@ class Project:
 
     def _seen(self, value: Any) -> Any:
         return value if value is None or self.folder is None else str(self.folder / value)
+
+    def _stored(self, value: str | None) -> str | None:
+        """A folder, unless it is a bucket."""
+        return value if value is None or "://" in value else self._seen(value)
 
     def _with_files(self, entries: Sequence[str] | None) -> Sequence[str] | None:
         return entries and [self._seen(one) if one.endswith(".toml") else one for one in entries]

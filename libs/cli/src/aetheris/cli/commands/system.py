@@ -46,10 +46,11 @@ def up(
             progress("tokens", f"{agent_user} has one that submits: {token_files.hand_over(data, agent_user)}")
         if shared := token_files.sharing(data):
             progress("tokens", shared)
-        submitters = asked_for()
-        for one in submitters:
-            token_files.ensure_service(data, one.name)
-        services = with_counts({"executor": here.executors}, (*SERVICES, CONSOLE, *submitters))
+        more = asked_for()
+        for one in more:
+            if one.submits:
+                token_files.ensure_service(data, one.name)
+        services = with_counts({"executor": here.executors}, (*SERVICES, CONSOLE, *more))
         state = lifecycle.up(data, foreground=foreground, services=services, progress=progress, loaded=loaded)
         _print(state, dict(found.loaded), origins, as_json=as_json)
 

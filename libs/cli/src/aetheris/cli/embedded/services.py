@@ -31,7 +31,9 @@ class Service:
     withheld: tuple[str, ...] = ()
     signs: Party | None = None
     asked_by: str | None = None
-    """The setting that asks for it, where it does not run anyway; it submits by a token that is kept under its name."""
+    """The setting that asks for it, where it does not run anyway."""
+    submits: bool = False
+    """By a token that is kept under its name."""
 
 
 def _module(name: str) -> tuple[str, ...]:
@@ -58,13 +60,21 @@ CONSOLE = Service(
     ),
 )
 """Pages for people: `aetheris up` starts it beside the services; it is told of no broker, and of no key of theirs."""
-_OF_SUBMITTERS = (*(key for key in KEYS if key != _OF_HTTP), *SUBJECT_KEYS, *TOOLS, "AETHERIS_REDIS")
-"""They read the log and ask the gateway; none of this is for them."""
+_OF_READERS = (*(key for key in KEYS if key != _OF_HTTP), *SUBJECT_KEYS, *TOOLS, "AETHERIS_REDIS")
+"""They read the log, and ask the gateway at most; none of this is for them."""
 SUBMITTERS = (
-    Service("notifier", _module("notifier"), withheld=_OF_SUBMITTERS, asked_by="AETHERIS_NOTICES"),
-    Service("scheduler", _module("scheduler"), http=True, withheld=_OF_SUBMITTERS, asked_by="AETHERIS_STARTS"),
+    Service("notifier", _module("notifier"), withheld=_OF_READERS, asked_by="AETHERIS_NOTICES", submits=True),
+    Service(
+        *("scheduler", _module("scheduler")),
+        http=True,
+        withheld=_OF_READERS,
+        asked_by="AETHERIS_STARTS",
+        submits=True,
+    ),
 )
 """What submits jobs of its own: `aetheris up` starts each where a file says what for."""
+ARCHIVER = Service("archiver", _module("archiver"), withheld=_OF_READERS, asked_by="AETHERIS_PARQUET")
+"""What writes sealed jobs as Parquet: `aetheris up` starts it where something says where to."""
 
 
 def outside(name: str) -> str | None:
@@ -78,8 +88,10 @@ def with_counts(counts: Mapping[str, int], services: Sequence[Service] = SERVICE
 
 
 def asked_for() -> tuple[Service, ...]:
-    """The services that this environment has a file for."""
-    return tuple(one for one in SUBMITTERS if one.asked_by is not None and outside(one.asked_by) is not None)
+    """The services that this environment asks for, by what each needs."""
+    return tuple(
+        one for one in (*SUBMITTERS, ARCHIVER) if one.asked_by is not None and outside(one.asked_by) is not None
+    )
 
 
 def service_parts(
@@ -109,7 +121,7 @@ def _part(service: Service, process: str, shared: Mapping[str, str], ports: Port
     worker_id = named(process, Path(shared["AETHERIS_DATA"]))
     own = dict.fromkeys(service.withheld, "")
     own |= {"AETHERIS_WORKER_ID": worker_id, "AETHERIS_HEALTH_PORT": health, "PYTHONUNBUFFERED": "1"}
-    if service.asked_by is not None:
+    if service.submits:
         own["AETHERIS_GATEWAY_TOKEN"] = str(Path(shared["AETHERIS_DATA"]) / TOKENS / service.name)
     if service.http:
         own["AETHERIS_HTTP_PORT"] = str(http_port(process, ports))

@@ -81,6 +81,21 @@ class S3Blobs(Blobs):
                 if found["size"] != len(data):
                     await obstore.put_async(self._store, path, data, use_multipart=False)
 
+    async def _create(self, path: str, data: bytes) -> bool:
+        with _asked():
+            try:
+                await obstore.put_async(self._store, path, data, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return False
+            return True
+
+    async def _names(self, folder: str) -> list[str]:
+        with _asked():
+            found: list[str] = []
+            async for part in obstore.list(self._store, folder):
+                found += [one["path"].rpartition("/")[2] for one in part]
+            return found
+
     def _load(self, path: str) -> bytes:
         with _asked():
             try:

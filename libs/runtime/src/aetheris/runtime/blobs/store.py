@@ -8,12 +8,13 @@ BlobError
 
 import asyncio
 import hashlib
+import os
 import re
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import NamedTuple
 
-from aetheris.runtime.base.whole_file import write_whole
+from aetheris.runtime.base.whole_file import create_whole, write_whole
 
 MOST_BYTES = 257 * 1024 * 1024
 """Of a blob: more than any bundle has. Who may write to the store fills nobody's memory."""
@@ -97,6 +98,22 @@ class Blobs(ABC):
         """
         await self._keep(path, data)
 
+    async def create_at(self, path: str, data: bytes) -> bool:
+        """Keep `data` under a name that nothing has; whether nothing had it. Of several at once one is first.
+
+        Raises:
+            BlobsUnreachable: it may or may not be kept.
+        """
+        return await self._create(path, data)
+
+    async def names_at(self, folder: str) -> list[str]:
+        """The names of what lies right below a folder, sorted; none where there is no such folder.
+
+        Raises:
+            BlobsUnreachable: the store can't say.
+        """
+        return sorted(await self._names(folder))
+
     def read_at(self, path: str, sha256: str) -> bytes:
         """What was put there, which has this hash; blocks.
 
@@ -150,6 +167,14 @@ class Blobs(ABC):
         """Write it, unless something of its size is there; raises BlobsUnreachable."""
 
     @abstractmethod
+    async def _create(self, path: str, data: bytes) -> bool:
+        """Write it unless something is there, whole or not at all; raises BlobsUnreachable."""
+
+    @abstractmethod
+    async def _names(self, folder: str) -> list[str]:
+        """What lies right below; raises BlobsUnreachable."""
+
+    @abstractmethod
     def _load(self, path: str) -> bytes:
         """Its bytes as they are; raises BlobMissing, BlobsUnreachable. Blocks."""
 
@@ -169,6 +194,21 @@ class FolderBlobs(Blobs):
         except OSError as error:
             raise BlobsUnreachable(f"the folder of blobs can't be written: {type(error).__name__}") from None
 
+    async def _create(self, path: str, data: bytes) -> bool:
+        try:
+            return await asyncio.to_thread(self._made, self._folder / path, data)
+        except OSError as error:
+            raise BlobsUnreachable(f"the folder of blobs can't be written: {type(error).__name__}") from None
+
+    async def _names(self, folder: str) -> list[str]:
+        try:
+            found = await asyncio.to_thread(os.listdir, self._folder / folder)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise BlobsUnreachable(f"the folder of blobs can't be read: {type(error).__name__}") from None
+        return [name for name in found if not name.startswith(".")]
+
     def _load(self, path: str) -> bytes:
         try:
             with (self._folder / path).open("rb") as file:
@@ -185,6 +225,10 @@ class FolderBlobs(Blobs):
         if not path.exists() or path.stat().st_size != len(data):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, data)
+
+    def _made(self, path: Path, data: bytes) -> bool:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return create_whole(path, data)
 
 
 def _checked(data: bytes, sha256: str, name: str) -> bytes:

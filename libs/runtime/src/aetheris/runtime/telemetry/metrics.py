@@ -78,6 +78,12 @@ class Metric(Enum):
         "{job}",
         "Sealed jobs that can't be archived, as their bundle would prove nothing, now",
     )
+    PARQUET_LATE = ("aetheris.parquet.late", "s", "For how long a sealed job should be in Parquet and is not, now")
+    PARQUET_REFUSED = (
+        "aetheris.parquet.refused",
+        "{job}",
+        "Sealed jobs that are not written as Parquet, as their records are not what was sealed, since the start",
+    )
     UNREAD = ("aetheris.jobs.unread", "{job}", "Jobs that can't be read, and are asked for again and again, now")
     UNWITNESSED = (
         "aetheris.seals.unwitnessed",

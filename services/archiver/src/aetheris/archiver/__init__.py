@@ -1,0 +1,1 @@
+"""Writes sealed jobs as Parquet, for queries (docs/query.md)."""

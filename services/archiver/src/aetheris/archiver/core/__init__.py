@@ -1,0 +1,1 @@
+"""What decides: which lines count, what a range holds, what is written of a job."""
