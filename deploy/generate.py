@@ -16,7 +16,7 @@ from aetheris.gateway.core.rules_versions import GATEWAY
 from aetheris.gateway.ordered_rules import SERVICES
 from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.runtime.base.prefix import in_kafka
-from aetheris.runtime.kafka.admin import TopicSpec, topic_specs
+from aetheris.runtime.kafka.topics import TopicSpec, topic_specs
 
 COMPONENTS = Path(__file__).parent / "components"
 FOLDER = COMPONENTS / "strimzi"

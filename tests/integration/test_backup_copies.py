@@ -15,8 +15,9 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import FreezeOrder
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.kafka import KafkaLog
-from aetheris.runtime.kafka.admin import BrokerRefused, check_broker, delete_below, ensure_topics, marks, set_restoring
+from aetheris.runtime.kafka.admin import check_broker, delete_below, ensure_topics, marks, set_restoring
 from aetheris.runtime.kafka.copies import FILLER_KEY, CopyWriter, Misplaced, set_marks
+from aetheris.runtime.kafka.topics import BrokerRefused
 from aetheris.runtime.log.interface import LogUnreachable, Place
 from aetheris.runtime.log.replay import replay
 

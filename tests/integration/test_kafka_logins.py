@@ -1,63 +1,34 @@
 """A broker that asks who one is, by each mechanism, with and without TLS: every connection of ours is let in."""
 
 import asyncio
-import base64
-import json
-import subprocess
-import time
 from collections.abc import Generator
-from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import structlog
 from aiokafka.abc import AbstractTokenProvider
 
-from aetheris.cli.embedded.kafka import SMALL, Broker, Tuning, install, running_broker
-from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.probes import brokers_answer
 from aetheris.protocol.base.records import Draft
-from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.kafka import bootstrap
-from aetheris.runtime.kafka.admin import check_broker, ensure_topics
-from aetheris.runtime.kafka.bootstrap import LoginUnusable, login_of, with_login
+from aetheris.runtime.kafka.admin import ensure_topics
+from aetheris.runtime.kafka.bootstrap import LoginUnusable, login_of
 from aetheris.runtime.kafka.connection import Disconnected, KafkaConnection, connect
 from aetheris.runtime.kafka.log import KafkaLog
-from aetheris.runtime.kafka.tls import tls_context
 from aetheris.runtime.log.interface import LogUnreachable
-from aetheris.runtime.process.settings import RuntimeSettings
+from tests.testkit.asking_brokers import (
+    EVENTS,
+    SCRAM,
+    WAYS,
+    WORD,
+    AskingBrokers,
+    Tokens,
+    all_is_served,
+    asking_brokers,
+)
 from tests.testkit.attempts import fresh
-from tests.testkit.authority import Authority
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
-
-USER, WORD = "ann", "a-word=of=hers"
-SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-WAYS = ("PLAIN", *SCRAM, "OAUTHBEARER")
-_SECURITY = "org.apache.kafka.common.security"
-JAAS = {
-    "plain": f'{_SECURITY}.plain.PlainLoginModule required user_{USER}="{WORD}";',
-    "scram-sha-256": f"{_SECURITY}.scram.ScramLoginModule required;",
-    "scram-sha-512": f"{_SECURITY}.scram.ScramLoginModule required;",
-    "oauthbearer": f'{_SECURITY}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";',
-}
-EVENTS = (str(Topic.JOBS_EVENTS), 0)
-LOGGED_IN_MS = 2_000
-"""In the clear a token is good for so long: the broker drops a connection over which anything is asked behind it."""
-
-
-class Tokens(AbstractTokenProvider):
-    """Tokens without a signature, which Kafka's own validator for trials takes."""
-
-    def __init__(self, lasts_s: float = 3600) -> None:
-        self._lasts_s = lasts_s
-
-    async def token(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]  it has no type there
-        now_s = time.time() - 7200 if self._lasts_s < 0 else time.time() - 1
-        claims = {"sub": USER, "iat": now_s, "exp": time.time() + self._lasts_s}
-        parts = [base64.urlsafe_b64encode(json.dumps(one).encode()).rstrip(b"=") for one in ({"alg": "none"}, claims)]
-        return b".".join((*parts, b"")).decode()
 
 
 class NoTokens(AbstractTokenProvider):
@@ -67,61 +38,10 @@ class NoTokens(AbstractTokenProvider):
         raise ValueError(WORD)
 
 
-@dataclass(frozen=True)
-class AskingBroker:
-    """A broker that asks, in the clear and over TLS; at `plain` nobody is asked."""
-
-    plain: str
-    clear: str
-    tls: str
-    authority: Authority
-    folder: Path
-
-    def address(self, way: str, word: str = WORD, *, tls: bool = False) -> str:
-        servers = self.tls if tls else self.clear
-        if way == "OAUTHBEARER":
-            return f"{servers}?tokens=good"
-        login = self.folder / fresh("login")
-        login.write_text(f"{USER}:{word}\n")
-        return with_login(servers, login) + (f"&mechanism={way}" if way != "PLAIN" else "")
-
-
 @pytest.fixture(scope="module")
-def asking(tmp_path_factory: pytest.TempPathFactory) -> Generator[AskingBroker]:
-    folder = tmp_path_factory.mktemp("asking")
-    ports, authority = Ports(folder), Authority(folder / "authority")
-    own, store = authority.sign("broker"), folder / "broker.pem"
-    store.write_bytes(own.key.read_bytes() + own.certificate.read_bytes())
-    plain, clear, tls = (f"127.0.0.1:{ports.get(name)}" for name in ("plain", "clear", "tls"))
-    listeners = f"PLAINTEXT://{plain},CLEAR://{clear},ENCRYPTED://{tls}"
-    properties = {
-        "listeners": f"{listeners},CONTROLLER://127.0.0.1:{ports.get('controller')}",
-        "advertised.listeners": listeners,
-        "listener.security.protocol.map": (
-            "PLAINTEXT:PLAINTEXT,CLEAR:SASL_PLAINTEXT,ENCRYPTED:SASL_SSL,CONTROLLER:PLAINTEXT"
-        ),
-        "sasl.enabled.mechanisms": ",".join(WAYS),
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(store),
-        "listener.name.clear.oauthbearer.connections.max.reauth.ms": str(LOGGED_IN_MS),
-    } | {
-        f"listener.name.{listener}.{way}.sasl.jaas.config": jaas
-        for listener in ("clear", "encrypted")
-        for way, jaas in JAAS.items()
-    }
-    installation = install(lambda _part, _message: None)
-    broker = Broker(
-        installation, folder / "kafka", ports.get("plain"), ports.get("controller"), Tuning(SMALL, properties)
-    )
-    with running_broker(broker, folder / "kafka.log"):
-        java = broker.argv()[: broker.argv().index("kafka.Kafka")]
-        argv = ["--bootstrap-server", plain, "--alter", "--entity-type", "users", "--entity-name", USER]
-        for way in SCRAM:
-            config = ["--add-config", f"{way}=[iterations=4096,password={WORD}]"]
-            command = [*java, "kafka.admin.ConfigCommand", *argv, *config]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-            assert done.returncode == 0, done.stdout + done.stderr
-        yield AskingBroker(plain, clear, tls, authority, folder)
+def asking(tmp_path_factory: pytest.TempPathFactory) -> Generator[AskingBrokers]:
+    with asking_brokers(tmp_path_factory.mktemp("asking")) as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)
@@ -139,45 +59,16 @@ def providers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("tls", [False, True], ids=["clear", "tls"])
 @pytest.mark.parametrize("way", WAYS)
 async def test_each_kind_of_connection_is_let_in(
-    asking: AskingBroker, way: str, monkeypatch: pytest.MonkeyPatch, *, tls: bool
+    asking: AskingBrokers, way: str, monkeypatch: pytest.MonkeyPatch, *, tls: bool
 ) -> None:
-    context = tls_context(RuntimeSettings.model_validate({"kafka_ca": asking.authority.ca})) if tls else None
     address = asking.address(way, tls=tls)
-    await ensure_topics(address, 1, tls=context)
-    await check_broker(address, 1, dev=True, tls=context)
-    log = KafkaLog(address, tls=context)
-    await log.start()
-    appender, reader = log.appender(), log.reader()
-    member = log.membership(fresh("group"), "one", (EVENTS[0],))
-    try:
-        end = (await log.end_offsets([EVENTS]))[EVENTS]
-        await appender.start()
-        await appender.append([(Draft(EVENTS[0], b"k", way.encode(), partition=0),)])
-        await reader.start()
-        reader.assign({EVENTS: end})
-        found = await reader.poll(10.0)
-        assert [one.value for one in found[EVENTS]] == [way.encode()]
-        assert log.pulse().unready() is None
-        owned = asyncio.Event()
-
-        async def assigned(_numbers: frozenset[int]) -> None:
-            owned.set()
-
-        await member.start(assigned, assigned)
-        await asyncio.wait_for(owned.wait(), 30)
-        await member.commit({EVENTS: end})
-        assert await member.committed([EVENTS]) == {EVENTS: end}
-    finally:
-        await member.stop(leave=True)
-        await reader.stop()
-        await appender.stop()
-        await log.stop()
+    await all_is_served(address, asking.context(tls=tls))
     if tls:
         monkeypatch.setenv("AETHERIS_KAFKA_CA", str(asking.authority.ca))
     assert await asyncio.to_thread(brokers_answer, address)
 
 
-async def test_a_login_that_ends_is_made_again_and_nothing_is_lost_twice_or_in_doubt(asking: AskingBroker) -> None:
+async def test_a_login_that_ends_is_made_again_and_nothing_is_lost_twice_or_in_doubt(asking: AskingBrokers) -> None:
     address = asking.address("OAUTHBEARER")
     await ensure_topics(address, 1)
     log = KafkaLog(address)
@@ -221,12 +112,12 @@ async def test_a_login_that_ends_is_made_again_and_nothing_is_lost_twice_or_in_d
 
 @pytest.mark.parametrize("way", ["PLAIN", *SCRAM, "ended", "away"])
 async def test_who_is_not_known_is_not_let_in_and_no_word_is_told(
-    asking: AskingBroker, way: str, caplog: pytest.LogCaptureFixture
+    asking: AskingBrokers, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    address = f"{asking.clear}?tokens={way}" if way in {"ended", "away"} else asking.address(way, "guessed")
+    address = f"{asking.servers['ASKING']}?tokens={way}" if way in {"ended", "away"} else asking.address(way, "guessed")
     with pytest.raises(LogUnreachable) as refused:
         await KafkaLog(address).start()
-    host, port = asking.clear.split(":")
+    host, port = asking.servers["ASKING"].split(":")
     with pytest.raises(Disconnected) as unheard:
         await connect((host, int(port)), None, login_of(address))
     assert not await asyncio.to_thread(brokers_answer, address)

@@ -9,8 +9,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.runtime.kafka import KafkaLog
-from aetheris.runtime.kafka.admin import BrokerRefused, check_broker, ensure_topics, topic_specs
+from aetheris.runtime.kafka.admin import check_broker, ensure_topics
 from aetheris.runtime.kafka.bootstrap import client_options
+from aetheris.runtime.kafka.topics import BrokerRefused, topic_specs
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.partitioning import partition_of
 from aetheris.testkit.clock import VirtualClock

@@ -11,7 +11,7 @@ from aetheris.runtime.base import prefix
 from aetheris.runtime.base.prefix import MOST_CHARACTERS, in_bucket, in_kafka, in_redis
 from aetheris.runtime.base.refusal import SettingInvalid
 from aetheris.runtime.kafka import wire
-from aetheris.runtime.kafka.admin import topic_specs
+from aetheris.runtime.kafka.topics import topic_specs
 from aetheris.runtime.process.installation import InstallationMixed, claim
 from aetheris.runtime.process.settings import RuntimeSettings, load
 

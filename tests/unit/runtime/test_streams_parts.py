@@ -15,7 +15,7 @@ from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.runtime.base.fresh_ids import fresh_id, fresh_secret
 from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, BlobName, FolderBlobs
-from aetheris.runtime.kafka.admin import topic_specs
+from aetheris.runtime.kafka.topics import topic_specs
 from aetheris.runtime.log.interface import MAX_GROUP_BYTES, GroupTooLarge, MixedGroup
 from aetheris.runtime.log.partitioning import partition_of, place_of, weigh
 from aetheris.runtime.process.health import Health

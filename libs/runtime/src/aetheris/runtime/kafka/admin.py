@@ -1,7 +1,6 @@
-"""The topics as they must be, made and checked (docs/architecture.md, "Topics")."""
+"""Asks brokers about topics and groups: topics are made and checked, offsets looked up, records deleted."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from ssl import SSLContext
 from typing import Any
 
@@ -10,80 +9,41 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.admin.records_to_delete import RecordsToDelete
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, for_code
 
-from aetheris.protocol.base.topics import Topic, dead_letters
+from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.clock import Clock, SystemClock
 from aetheris.runtime.base.prefix import in_kafka
-from aetheris.runtime.base.refusal import StartRefused
-from aetheris.runtime.kafka.bootstrap import client_options
+from aetheris.runtime.kafka.bootstrap import client_options, login_of
+from aetheris.runtime.kafka.clock_skew import ClockSkewed, refused_skew, skew_s
+from aetheris.runtime.kafka.connection import Address, Disconnected, Unspoken, connect
+from aetheris.runtime.kafka.topics import (
+    FOR_EVER,
+    IN_SYNC,
+    MIN_IN_SYNC,
+    NOTHING_ASSURED,
+    RESTORING_RETENTION_MS,
+    RETENTION,
+    UNCLEAN,
+    Assured,
+    BrokerRefused,
+    Described,
+    TopicSpec,
+    faults,
+    risks,
+    topic_specs,
+)
 from aetheris.runtime.log.interface import LogUnreachable, Place
 
 _log = structlog.get_logger(__name__)
 
-_FOREVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-_COMPACTED = {"cleanup.policy": "compact"}
-_KEPT_AN_HOUR = {"min.compaction.lag.ms": str(3600 * 1000)}
-"""So long a reader sees every record of a key, and so which of two that were written at once was first."""
-_WEEK = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 * 3600 * 1000)}
-
-_KINDS: Mapping[Topic, Mapping[str, str]] = {
-    Topic.JOBS_EVENTS: _FOREVER,
-    Topic.FREEZES: _FOREVER,
-    Topic.POLICIES: _FOREVER,
-    Topic.JOBS_SEALS: _FOREVER,
-    Topic.JOBS_COMMANDS: _FOREVER,
-    Topic.ACCESS_RECORDS: {"cleanup.policy": "delete", "retention.ms": str(400 * 24 * 3600 * 1000)},
-    Topic.TOOLS_REQUESTS: _WEEK,
-    Topic.TOOLS_GRANTS: _WEEK,
-    Topic.VERIFICATIONS: _WEEK,
-    Topic.PLANNER_CHECKPOINTS: _COMPACTED,
-    Topic.LEDGER_CHECKPOINTS: _COMPACTED,
-    Topic.AUDIT_CHECKPOINTS: _COMPACTED,
-    Topic.JOBS_INDEX: _COMPACTED,
-    Topic.JOBS_ARCHIVE: _COMPACTED,
-    Topic.WORKERS: _COMPACTED | _KEPT_AN_HOUR,
-    Topic.TOOLS_REGISTRY: _COMPACTED,
-    Topic.LEDGER_RECORDS: _COMPACTED,
-    Topic.LEDGER_CONTENTS: {"cleanup.policy": "compact,delete", "retention.ms": str(31 * 24 * 3600 * 1000)},
-}
-_ONE_PARTITION = frozenset({Topic.FREEZES, Topic.POLICIES, Topic.JOBS_SEALS, Topic.ACCESS_RECORDS})
 _TOPIC_ALREADY_EXISTS = 36
-_RETENTION = "retention.ms"
-RESTORING_RETENTION_MS = str(2**62)
-"""Of jobs.events while a backup is laid into it: as long as for ever, and not what services start on."""
 _OF_TOPIC = 1
 """Where describe_configs says that a setting comes from: the topic itself."""
-_MIN_IN_SYNC = 2
 
 _KNOWN_WITHIN_S = 10.0
 """A topic that another service has just created is not known to every broker at once: for so long it is looked for."""
 _LOOK_AGAIN_S = 0.2
-
-
-class BrokerRefused(StartRefused):
-    """The brokers could lose or reorder what was acknowledged; the message names the keys to set."""
-
-    code = "broker_refused"
-    passes = True
-
-
-@dataclass(frozen=True)
-class TopicSpec:
-    """A topic as it must be; `name` is what the brokers know it by."""
-
-    name: str
-    partitions: int
-    configs: Mapping[str, str] = field(default_factory=dict[str, str])
-
-
-def topic_specs(partitions: int, prefix: str = "") -> list[TopicSpec]:
-    """Every topic of an installation, dead letters included; `partitions` counts for those keyed by job_id."""
-    specs = [
-        TopicSpec(in_kafka(prefix) + topic, 1 if topic in _ONE_PARTITION else partitions, _KINDS[topic])
-        for topic in Topic
-    ]
-    return specs + [TopicSpec(dead_letters(spec.name), spec.partitions, _FOREVER) for spec in specs]
 
 
 async def ensure_topics(
@@ -94,7 +54,7 @@ async def ensure_topics(
     Raises:
         LogUnreachable: no broker answers, or one refuses.
     """
-    in_sync = {"min.insync.replicas": str(min(_MIN_IN_SYNC, replication)), "unclean.leader.election.enable": "false"}
+    in_sync = {IN_SYNC: str(min(MIN_IN_SYNC, replication)), UNCLEAN: "false"}
     wanted = [
         NewTopic(spec.name, spec.partitions, replication, topic_configs={**spec.configs, **in_sync})
         for spec in topic_specs(partitions, prefix)
@@ -119,15 +79,15 @@ async def set_restoring(
         LogUnreachable: no broker answers, or one refuses, or none has taken it over in ten seconds.
     """
     name, clock = in_kafka(prefix) + Topic.JOBS_EVENTS, clock or SystemClock()
-    wanted = RESTORING_RETENTION_MS if restoring else _FOREVER[_RETENTION]
+    wanted = RESTORING_RETENTION_MS if restoring else FOR_EVER
     async with Admin(bootstrap, tls) as admin:
-        own = {**await _own_settings(admin, name), _RETENTION: wanted}
+        own = {**await _own_settings(admin, name), RETENTION: wanted}
         altered: Any = await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, own)])
         for code, *_ in (one for answer in altered for one in answer.resources):
             if code:
                 raise LogUnreachable(f"{name} can't be altered: {for_code(code).__name__}")
         until_s = clock.monotonic() + _KNOWN_WITHIN_S
-        while (await _own_settings(admin, name)).get(_RETENTION) != wanted:  # a broker answers before it has it
+        while (await _own_settings(admin, name)).get(RETENTION) != wanted:  # a broker answers before it has it
             if clock.monotonic() >= until_s:
                 raise LogUnreachable(f"{name} was altered, and is not yet")
             await clock.sleep(_LOOK_AGAIN_S)
@@ -147,25 +107,31 @@ async def check_broker(
     tls: SSLContext | None = None,
     clock: Clock | None = None,
     prefix: str = "",
-) -> None:
+    assured: Assured = NOTHING_ASSURED,
+) -> list[str]:
     """Refuse to run where an acknowledged record could be lost or a key could move.
 
-    `dev` lets too few replicas pass, with a warning. Topics that no broker knows are waited for, for ten seconds.
+    `dev` lets too few replicas pass, and a clock that is far from ours; what passed is given back. Topics that no
+    broker knows are waited for, for ten seconds.
 
     Raises:
-        BrokerRefused: naming every topic and key that is wrong.
+        ClockSkewed: their clock is too far from ours.
+        BrokerRefused: naming every topic and key that is wrong, or the requests that a broker doesn't take.
         LogUnreachable: no broker answers.
     """
     specs = topic_specs(partitions, prefix)
     async with Admin(bootstrap, tls) as admin:
-        looked = await _looked(admin, specs, clock or SystemClock())
-    wrong = [fault for spec in specs for fault in _faults(spec, looked)]
-    risky = [fault for spec in specs for fault in _risks(spec, looked)]
-    if dev and risky:
-        _log.warning("acknowledged records could be lost (allowed by dev)", wrong=len(risky), first=risky[0])
+        described = await _described(admin, specs, clock or SystemClock())
+        wrong = await _unspoken(bootstrap, admin, tls)
+        skewed = refused_skew(await skew_s(_addresses(admin), tls, login_of(bootstrap), clock or SystemClock()))
+    wrong += [fault for spec in specs for fault in faults(spec, described, assured)]
+    risky = [fault for spec in specs for fault in risks(spec, described, assured)]
+    if skewed is not None and not dev and not wrong:
+        raise ClockSkewed(skewed)
     refused = wrong if dev else wrong + risky
     if refused:
         raise BrokerRefused("; ".join(refused))
+    return risky + ([skewed] if skewed is not None else [])
 
 
 async def delete_below(
@@ -208,64 +174,44 @@ async def marks(
     return {group: of for group, of in found.items() if of}
 
 
-@dataclass(frozen=True)
-class _Looked:
-    """What the brokers say of the topics that they know."""
-
-    counts: Mapping[str, int]
-    """Topic → how many partitions it has."""
-    copies: Mapping[str, int]
-    """Topic → how many replicas its partitions have at least."""
-    configs: Mapping[str, Mapping[str, str]]
-
-    def lacks(self, spec: TopicSpec) -> bool:
-        """Whether it isn't known, or not whole yet."""
-        return not self.counts.get(spec.name) or not self.configs.get(spec.name)
-
-
-async def _looked(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec], clock: Clock) -> _Looked:
+async def _described(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec], clock: Clock) -> Described:
     """Look until every topic is known or one is wrong, for a while."""
     until_s = clock.monotonic() + _KNOWN_WITHIN_S
     while True:
-        looked = await _look(admin, specs)
-        lacking = [spec for spec in specs if looked.lacks(spec)]
-        wrong = any(looked.counts.get(spec.name, 0) not in (0, spec.partitions) for spec in specs)
+        found = await _describe(admin, specs)
+        lacking = [spec for spec in specs if found.lacks(spec)]
+        wrong = any(found.counts.get(spec.name, 0) not in (0, spec.partitions) for spec in specs)
         if not lacking or wrong or clock.monotonic() >= until_s:
-            return looked
+            return found
         await clock.sleep(_LOOK_AGAIN_S)
 
 
-async def _look(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> _Looked:
+async def _describe(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> Described:
     described: Any = await admin.describe_topics([spec.name for spec in specs])
     configs = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, s.name) for s in specs])
     counts = {one["topic"]: len(one["partitions"]) for one in described}
     copies = {
         one["topic"]: min(len(p["replicas"]) for p in one["partitions"]) for one in described if counts[one["topic"]]
     }
-    return _Looked(counts, copies, dict(_configs(configs)))
+    return Described(counts, copies, dict(_configs(configs)))
 
 
-def _faults(spec: TopicSpec, looked: _Looked) -> Iterator[str]:
-    count = looked.counts.get(spec.name, 0)
-    if count != spec.partitions:
-        yield f"{spec.name}: {count} partitions, must be {spec.partitions}"
-        return
-    configs = looked.configs.get(spec.name, {})
-    for key, value in spec.configs.items():
-        if key == _RETENTION and configs.get(key) == RESTORING_RETENTION_MS:
-            yield f"{spec.name}: a backup is being laid into it: `aetheris restore` has not come to its end"
-        elif configs.get(key) != value:
-            yield f"{spec.name}: {key} must be {value}"
+async def _unspoken(bootstrap: str, admin: AIOKafkaAdminClient, tls: SSLContext | None) -> list[str]:
+    """Of each broker that answers, what it doesn't take of what we ask."""
+    found: list[str] = []
+    for address in _addresses(admin):
+        try:
+            (await connect(address, tls, login_of(bootstrap))).close()
+        except Unspoken as lacking:
+            found.append(str(lacking))
+        except Disconnected:
+            continue  # it is away, and asked again by whoever needs it
+    return found
 
 
-def _risks(spec: TopicSpec, looked: _Looked) -> Iterator[str]:
-    configs = looked.configs.get(spec.name, {})
-    if int(configs.get("min.insync.replicas", "1")) < _MIN_IN_SYNC:
-        yield f"{spec.name}: min.insync.replicas must be at least {_MIN_IN_SYNC}"
-    if looked.copies.get(spec.name, 0) < _MIN_IN_SYNC:
-        yield f"{spec.name}: must have at least {_MIN_IN_SYNC} replicas"
-    if configs.get("unclean.leader.election.enable", "false") != "false":
-        yield f"{spec.name}: unclean.leader.election.enable must be false"
+def _addresses(admin: AIOKafkaAdminClient) -> list[Address]:
+    client = admin._client  # pyright: ignore[reportPrivateUsage]  it has no public way to name the brokers
+    return [(broker.host, broker.port) for broker in client.cluster.brokers()]
 
 
 def _configs(answers: Sequence[Any]) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -284,12 +230,18 @@ class Admin:
     async def __aenter__(self) -> AIOKafkaAdminClient:
         try:
             await self._client.start()
-        except KafkaError as error:
+        except (KafkaError, NotImplementedError) as error:
             await self._client.close()
+            self._refuse(error)
             raise LogUnreachable(f"no broker at {self._bootstrap}: {type(error).__name__}") from None
         return self._client
 
     async def __aexit__(self, _type: object, error: BaseException | None, _at: object) -> None:
         await self._client.close()
+        self._refuse(error)
         if isinstance(error, KafkaError):
             raise LogUnreachable(type(error).__name__) from None
+
+    def _refuse(self, error: BaseException | None) -> None:
+        if isinstance(error, (IncompatibleBrokerVersion, NotImplementedError)):  # as aiokafka says it
+            raise BrokerRefused(f"the brokers at {self._bootstrap} don't take what is asked of them: {error}") from None

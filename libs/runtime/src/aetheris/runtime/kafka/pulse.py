@@ -47,8 +47,11 @@ class Pulse:
         with suppress(Disconnected, TimeoutError):
             async with asyncio.timeout(self._within_s):
                 connection = self._connections.get(address)
-                if connection is None or connection.lost:
-                    connection = self._connections[address] = await self._brokers.connect(address)
+                if connection is not None and not connection.lost:
+                    with suppress(Disconnected):  # as where its login has ended: a new one says more
+                        await connection.call(API_VERSIONS, b"")
+                        return True
+                connection = self._connections[address] = await self._brokers.connect(address)
                 await connection.call(API_VERSIONS, b"")
                 return True
         connection = self._connections.pop(address, None)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, MutableMapping
 import structlog
 
 from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.log.interface import Log, Place
 from aetheris.runtime.log.pump import Pump
 from aetheris.runtime.log.replay import replay
@@ -20,6 +22,15 @@ _LOOK_S = 5.0
 """Between two lines of the log that say how far loading has come; later, between two looks for a silent reader."""
 STALLED_S = 60.0
 """Loading may take as long as it takes; without a single record for so long, something is wrong."""
+
+
+_ORDERS = frozenset({Topic.FREEZES, Topic.POLICIES})
+
+
+class OrdersGone(StartRefused):
+    """Records of a topic of orders were deleted: nobody can tell any more what is frozen, or which policy decides."""
+
+    code = "orders_gone"
 
 
 class Table:
@@ -47,11 +58,14 @@ class Table:
 
         Raises:
             LogUnreachable: no answer from the brokers.
+            OrdersGone: it is of orders, and has lost some.
             TimeoutError: nothing was read for `stalled_s`.
         """
         self.partitions = await self._log.partitions(self.topic)
         places = [(self.topic, number) for number in range(self.partitions)]
         begins = await self._log.beginning_offsets(places)
+        if self.topic in _ORDERS and any(begins.values()):
+            raise OrdersGone(f"{self.topic}: the brokers have deleted orders, which are to be kept for ever")
         ends = await self._log.end_offsets(places)
         self._left = {place: ends[place] - begins[place] for place in places}
         self._whole = sum(self._left.values())

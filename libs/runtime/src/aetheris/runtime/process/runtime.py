@@ -9,12 +9,14 @@ from ssl import SSLContext
 import structlog
 
 from aetheris.runtime.base.clock import Clock, SystemClock
+from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.blobs.location import blobs_at
 from aetheris.runtime.blobs.store import Blobs
 from aetheris.runtime.blobs.traffic import BlobTraffic
 from aetheris.runtime.kafka.admin import check_broker, ensure_topics
 from aetheris.runtime.kafka.log import KafkaLog
 from aetheris.runtime.kafka.tls import tls_context
+from aetheris.runtime.kafka.topics import Assured
 from aetheris.runtime.log.interface import Appender, Log, LogUnreachable
 from aetheris.runtime.process.health import Health
 from aetheris.runtime.process.installation import claim
@@ -31,6 +33,10 @@ from aetheris.runtime.telemetry.tracer import Telemetry
 _log = structlog.get_logger(__name__)
 
 _RETRY_PAUSE_S = 1.0
+
+WATCH_S = 30.0
+DOUBTED_S = 5.0
+"""Pauses between two looks at what the brokers say of our topics, and before one that confirms a refusal."""
 
 STUCK_AFTER_S = 10.0
 """An append that has waited longer makes a service unready."""
@@ -70,7 +76,8 @@ async def runtime(
 
     Raises:
         BlobsRefused: the bucket for large results is not there, or not for us.
-        BrokerRefused: the brokers could lose or reorder what was acknowledged.
+        BrokerRefused: the brokers could lose or reorder what was acknowledged; in a group where they come to it later.
+        ClockSkewed: their clock is too far from this machine's; the same.
         InstallationMixed: the data folder is another installation's.
         Stopped: `stop` was set before a broker answered.
         StoreRefused: Redis could throw effects away.
@@ -90,6 +97,7 @@ async def runtime(
         closing.push_async_callback(health.stop)
         tls = tls_context(settings)
         await _brokers(settings, tls, stop)
+        await closing.enter_async_context(_watched(settings, tls))
         log = KafkaLog(settings.kafka, settings.session_timeout_s, tls=tls, prefix=settings.prefix)
         await log.start()
         closing.push_async_callback(log.stop)
@@ -161,6 +169,46 @@ async def _brokers(settings: RuntimeSettings, tls: SSLContext | None, stop: asyn
                 await task
 
 
+@asynccontextmanager
+async def _watched(settings: RuntimeSettings, tls: SSLContext | None) -> AsyncGenerator[None]:
+    """Ends whatever lasts meanwhile once the brokers may be relied on no longer: topics can be altered at any time."""
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(_watch(settings, tls))
+        try:
+            yield
+        finally:
+            watching.cancel()
+
+
+async def _watch(settings: RuntimeSettings, tls: SSLContext | None) -> None:
+    """Raises BrokerRefused, or ClockSkewed: what is refused twice: a broker that has just started may know little."""
+    doubts = 0
+    while True:
+        await asyncio.sleep(DOUBTED_S if doubts else WATCH_S)
+        try:
+            await _check(settings, tls)
+        except LogUnreachable:
+            continue  # readiness says so
+        except StartRefused as refused:
+            if doubts:
+                raise
+            _log.warning("the brokers are to be relied on no longer", code=refused.code, reason=str(refused))
+            doubts += 1
+        else:
+            doubts = 0
+
+
+async def _check(settings: RuntimeSettings, tls: SSLContext | None) -> list[str]:
+    return await check_broker(
+        settings.kafka,
+        settings.partitions,
+        dev=settings.dev,
+        tls=tls,
+        prefix=settings.prefix,
+        assured=Assured(settings.kafka_in_sync, settings.kafka_retention_days),
+    )
+
+
 async def _checked(settings: RuntimeSettings, tls: SSLContext | None) -> None:
     while True:
         try:
@@ -168,9 +216,11 @@ async def _checked(settings: RuntimeSettings, tls: SSLContext | None) -> None:
                 await ensure_topics(
                     settings.kafka, settings.partitions, settings.replication, tls=tls, prefix=settings.prefix
                 )
-            await check_broker(settings.kafka, settings.partitions, dev=settings.dev, tls=tls, prefix=settings.prefix)
+            allowed = await _check(settings, tls)
         except LogUnreachable as error:
             _log.warning("waiting for the brokers", error=str(error))
             await asyncio.sleep(_RETRY_PAUSE_S)
         else:
+            if allowed:
+                _log.warning("not to be relied on (allowed by dev)", wrong=len(allowed), first=allowed[0])
             return

@@ -75,6 +75,12 @@ class RuntimeSettings(BaseSettings):
     kafka_ca: Path | None = Field(None, description="CA of the brokers (PEM); set: Kafka is spoken over TLS")
     kafka_cert: Path | None = Field(None, description="This process's certificate for Kafka (PEM)")
     kafka_key: Path | None = Field(None, description="The private key of that certificate (PEM)")
+    kafka_in_sync: int | None = Field(
+        None, ge=1, description="Replicas that acknowledge a record, of brokers that don't tell min.insync.replicas"
+    )
+    kafka_retention_days: int | None = Field(
+        None, ge=7, description="Days for which brokers keep records that keep none for ever; unset: they must"
+    )
     prefix: Annotated[str, AfterValidator(_prefix)] = Field(
         "", description="What stands before each topic, group, key and bucket folder, where several share the servers"
     )
