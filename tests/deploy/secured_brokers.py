@@ -127,6 +127,11 @@ class Secured:
         found = [one for line in lines if (one := _SAID.match(line)) is not None and one["said"] == what]
         return {Right.of(one["user"], one["operation"], one["what"], one["name"]) for one in found}
 
+    def missed(self, users: Iterable[str]) -> set[Right]:
+        """What these were denied and need; the controller's clock is asked where one may, and nobody here may."""
+        asked_if_allowed = {Right.of(user, "Describe", "cluster", "kafka-cluster") for user in users}
+        return {right for right in self.said("Denied") if right.user in set(users)} - asked_if_allowed
+
     @contextmanager
     def without(self, right: Right) -> Generator[None]:
         """Inside nobody but who may do anything has this right."""

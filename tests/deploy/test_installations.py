@@ -121,7 +121,7 @@ def test_the_same_job_is_done_in_both_at_once_and_nothing_is_mixed(both: Install
     assert all(job in one for one in listed)
     assert both.valkey.denied() == set()
     users = {user_of(prefix, service) for prefix in PREFIXES for service in USERS_OF}
-    assert {right for right in both.secured.said("Denied") if right.user in users} == set()
+    assert both.secured.missed(users) == set()
 
 
 def test_a_yes_of_one_installation_is_void_in_the_other(both: Installations) -> None:

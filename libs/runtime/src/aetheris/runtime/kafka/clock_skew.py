@@ -67,7 +67,7 @@ def refused_skew(found_s: float | None) -> str | None:
 
 
 def leaders_time_ms(answer: bytes) -> int | None:
-    """What the controller in charge says of when it heard of itself: its own time, in ms since 1970; None: nothing."""
+    """What the controller in charge says of when it saw itself: its own time, in ms since 1970; None: nothing."""
     try:
         (error,) = struct.unpack_from(">h", answer, 1)
         if error:
