@@ -1,6 +1,6 @@
 ------------------------------- MODULE Child -------------------------------
-(* A workflow p of a job: its body runs in some executor, or in a client's process (a session), and plans
-   children while it runs.  Bodies are not trusted to be deterministic: each incarnation may ask for any
+(* A workflow p of a job: its body runs in some executor, or its asks come from a client's process (a session), and
+   plans children while it runs.  Bodies are not trusted to be deterministic: each incarnation may ask for any
    children, with any arguments, in any order.  p has no effect but through its children.
    The reductions of Job.tla hold here too: a void record is no step, every writer may act on what any earlier
    prefix said, and an append and its read-back are one step.  A crash or an endless pause = no more steps.
@@ -14,11 +14,11 @@ CONSTANTS       \* the first value named is the rule; the others are weaker
   Irr,          \* those that start only with a human's yes to just these arguments
   Pure,         \* those that only read: a body plans them whatever it has not asked for
   Idem,         \* TRUE: reopened by policy (external key per child) | FALSE: opaque, parked instead
-  Session,      \* TRUE: p is a session: the planner writes whose body is in charge, and what it plans
+  Session,      \* TRUE: p is a session: its bodies are the processes of its client; by asks in the log they take charge, and plan
   Acts,         \* what may happen: SUBSET {"retry","perm","settle","reject","edit","accept","sleep"}
   Code,         \* "any": a body asks for whatever it likes | "steady": each asks for all of Kids, with argument 1
   Knows,        \* what a body knows of what was recorded at its start: "all" | "any": part of it (it reads badly, or
-                \* the planner that told it had not read as far)
+                \* the gateway that told it had not read as far)
   Honest,       \* TRUE: it starts nothing new, and does not end, before it has asked for all that it knows of |
                 \* FALSE: it does, and names whatever frontier it has to
   Digest,       \* "first": the first word of a body names its frontier, void where that is not the fold's | "off"
@@ -37,7 +37,7 @@ CONSTANTS       \* the first value named is the rule; the others are weaker
   WaiveRule,    \* what a human waives need not be asked for by "code": the code that he accepted | "any"
   WakeRule,     \* who sleeps until children settle wakes when one is settled or was never planned: "open" |
                 \* "edge": when one settles after the record of its sleep
-  AttachRule    \* a body of a session takes charge "once" | "again": whenever the planner's record comes again
+  AttachRule    \* a body of a session takes charge "once" | "again": whenever the ask that attaches it comes again
 VARIABLES par, nb, bd, plan, s, nx, tr, ky, ar, ext, land, ap, acc, flag
 vars == <<par, nb, bd, plan, s, nx, tr, ky, ar, ext, land, ap, acc, flag>>
 B == 1..MaxB
@@ -78,14 +78,14 @@ Mixed(b) == IF Unasked(b) # {} THEN {"mixed"} ELSE {}
 (******************************** bodies of p *********************************)
 \* what older bodies know is needed only where something of theirs counts
 Older == IF AttachRule = "again" \/ EndRule = "live" \/ PlanRule = "any" THEN bd ELSE [b \in B |-> Nobody]
-Take(h) ==          \* started(p), or session_attached: the read-back is a fold of everything before it
+Take(h) ==          \* started(p), or the ask that attaches: the read-back is a fold of everything before it
   /\ nb \in B /\ par.st \in (IF Session THEN {"none","started"} ELSE {"none","reopened"}) /\ Awake
   /\ par' = [st |-> "started", n |-> nb, u |-> {}] /\ nb' = nb + 1
   /\ LET must == {c \in Recorded : ~Waived(c, h)} IN
      \E k \in (IF Knows = "all" THEN {must} ELSE SUBSET must) :
         bd' = [Older EXCEPT ![nb] = [kn |-> k, rec |-> must, asked |-> {}, cd |-> h]]
   /\ UNCHANGED <<plan, ap, acc, flag>> /\ UK
-AttachAgain(b) ==   \* by a planner that woke up, or read its command twice
+AttachAgain(b) ==   \* by an ask that lies in the log twice
   /\ AttachRule = "again" /\ Session /\ par.st = "started" /\ b < par.n /\ par' = [par EXCEPT !.n = b]
   /\ UNCHANGED <<nb, bd, plan, ap, acc, flag>> /\ UK
 Doubt ==            \* a ledger reopens p whenever it likes: the body may still run, as a zombie

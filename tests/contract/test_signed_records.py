@@ -282,7 +282,7 @@ def test_services_and_proofs_ask_for_the_same_word(known: TryWord) -> None:
 
 
 def test_every_record_has_its_writer() -> None:
-    told_apart = {"tool_invocation_finished", "invocation_in_doubt", "call_planned"}
+    told_apart = {"tool_invocation_finished", "invocation_in_doubt"}
     assert set(writers.EVENTS) == set(EVENTS) - told_apart
     assert {name for _, name in writers.MESSAGES} == set(MESSAGES)
 
@@ -291,7 +291,6 @@ _SAID: dict[str, list[dict[str, Any]]] = {
     "tool_invocation_finished": [{"via": via.value, "outcome": outcome.value} for via in Via for outcome in Outcome],
     "invocation_in_doubt": [{"returned": one, "has_word": two} for one in (True, False) for two in (True, False)],
     "job_waiting": [{"wait_type": name} for name in ("signal", "timer", "human", "approval", "resolve", "upgrade")],
-    "call_planned": [{"has_command": False}, {"has_command": True}],
     "wait_completed": [{"wait_type": name} for name in ("signal", "timer", "human", "approval", "resolve", "upgrade")],
 }
 
@@ -301,7 +300,6 @@ def test_services_and_proofs_ask_for_the_same_signature(event_type: str) -> None
     for fields in _SAID.get(event_type, [{}]):
         rule = writers.rule_of(event_type, **fields)
         body = {**fields, "word": "0" * 64 if fields.get("has_word") else None}
-        body["command_id"] = "c" if fields.get("has_command") else None
         if rule is not None:
             expected = rule.writer.value if rule.known_by is KnownBy.SIGNATURE else None
             assert signer(event_type, body) == expected, fields

@@ -51,7 +51,6 @@ def plan(*nodes: dict[str, Any]) -> dict[str, Any]:
 
 BAD: dict[str, tuple[Any, str]] = {
     "workflow": ({"plan": {"nodes": [{"id": "a", "kind": "workflow", "tool": "pay"}]}}, "plan.nodes[0].tool"),
-    "session": ({"plan": {"nodes": [{"id": "a", "kind": "session"}]}}, "plan.nodes[0].kind"),
     "cycle": (plan({"id": "a", "depends_on": ["b"]}, {"id": "b", "depends_on": ["a"]}), "plan.nodes[0].depends_on"),
     "self": (plan({"id": "a", "depends_on": ["a"]}), "plan.nodes[0].depends_on"),
     "dangling dependency": (plan({"id": "a", "depends_on": ["x"]}), "plan.nodes[0].depends_on[0]"),

@@ -38,7 +38,6 @@ def test_a_plan_without_one_stays_of_version_1() -> None:
 @pytest.mark.parametrize(
     ("node", "field"),
     [
-        ({"id": "s", "kind": "session"}, "nodes[0].kind"),
         ({"id": "p", "kind": "workflow", "tool": "act"}, "nodes[0].tool"),
         ({"id": "p", "kind": "workflow", "tool": "pay"}, "nodes[0].tool"),
         ({"id": "p", "kind": "workflow", "tool": "flow", "irreversible": True}, "nodes[0].tool"),

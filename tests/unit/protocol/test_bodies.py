@@ -83,9 +83,6 @@ def test_nothing_is_planned_behind_a_stop_or_an_end() -> None:
         call("b1", A, "unpinned"),
         call("b1", {"x": {"$ref": "q"}}),
         call("b1", A, kind="workflow", tool="flow", node="p.x"),
-        call("b1", A, kind="session", node="p.x").model_copy(
-            update={"entry": {"id": "p.x", "kind": "session", "args": {}}}
-        ),
         call("b1", A, depends_on=["q"]),
         call("b1", A, compensates="q"),
         call("b1", tool=None, kind="wait", node="p.x", wait={"key": "go", "personal": {"/name": "/id"}}),
@@ -98,7 +95,6 @@ def test_nothing_is_planned_behind_a_stop_or_an_end() -> None:
         call("b1", A, occurrence=2, node=named(A)),
         call("b1", A).model_copy(update={"node_id": "p.other"}),
         call("b1", A).model_copy(update={"entry": {"id": 1}}),
-        call("b1", A).model_copy(update={"command_id": "c1"}),
         call("b1", {"n": 2**60}, node="p.x"),
         call("b1", A, after=[result_of("nobody")]),
     ],

@@ -475,7 +475,6 @@ def test_the_table_of_types_is_that_of_records() -> None:
             cases: list[dict[str, Any]] = [
                 {},
                 {"wait_type": "upgrade"},
-                {"has_command": True},
                 {"via": "ledger", "outcome": "permanent_failure"},
             ]
             rules = [rule_of(name, **one) for one in cases]

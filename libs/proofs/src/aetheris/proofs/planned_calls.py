@@ -170,7 +170,7 @@ class PlannedCalls:
         body.word = fact.text("word")
         history = self._judged.history
         over = history.end is not None and history.end.at < fact.at
-        if over or any(stop.at < fact.at for stop in history.stops) or fact.body.get("command_id") is not None:
+        if over or any(stop.at < fact.at for stop in history.stops):
             return
         if not self._judged.after_holds(fact):
             return

@@ -9,8 +9,6 @@ from aetheris.proofs.canonical import hash_or_empty
 from aetheris.proofs.records import Body, Fact
 from aetheris.proofs.value_references import targets
 
-BODIES = ("workflow", "session")
-"""The kinds of nodes that plan calls themselves."""
 _DEFAULTS: dict[str, Any] = {"kind": "tool", "args": {}, "depends_on": [], "occurrence": 1, "irreversible": False}
 
 
@@ -44,7 +42,7 @@ class Plans:
         order = self._graph(after, added)
         if order is None:
             return
-        bodies = [entry for entry in entries if entry.get("kind") in BODIES]
+        bodies = [entry for entry in entries if entry.get("kind") == "workflow"]
         said = fact.body.get("bodies") is True
         if (bodies or said) and not (said and self._may_have(bodies, _mapping(part.get("tools")))):
             return
@@ -79,7 +77,7 @@ class Plans:
         """They stand in the first plan, and do nothing themselves."""
         if self._places or not bodies:
             return False
-        pins = [_mapping(tools.get(_text(entry, "tool"))) for entry in bodies if entry.get("kind") == "workflow"]
+        pins = [_mapping(tools.get(_text(entry, "tool"))) for entry in bodies]
         harmless = all(pin.get("effect_class") == "pure" and pin.get("irreversible") is not True for pin in pins)
         return harmless and all(entry.get("irreversible") is not True for entry in bodies)
 

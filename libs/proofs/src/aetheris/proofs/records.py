@@ -69,7 +69,6 @@ EVENT_TYPES = frozenset(
         "key_revoked",
         "birth_repeated",
         "call_planned",
-        "session_attached",
         "workflow_accepted",
         "job_sealed",
     ]

@@ -15,7 +15,6 @@ SIGNED_BY: Mapping[str, str] = {
     "job_failed": "planner",
     "job_cancelled": "planner",
     "birth_repeated": "planner",
-    "session_attached": "planner",
     "policy_allowed": "ledger",
     "approval_requested": "ledger",
     "approval_voted": "ledger",
@@ -84,6 +83,4 @@ def signer(event_type: str, body: Body) -> str | None:
         return None if body.get("returned") is True or body.get("word") is not None else "ledger"
     if event_type in ("job_waiting", "wait_completed") and body.get("wait_type") in PLANNERS_WAITS:
         return "planner"
-    if event_type == "call_planned":
-        return "planner" if body.get("command_id") is not None else None
     return SIGNED_BY.get(event_type)

@@ -71,7 +71,7 @@ EVENT_TYPES = set(
     "invocation_in_doubt invocation_probed worker_ended invocation_parked invocation_reopened effect_confirmed "
     "confirmation_failed step_compensated signal_received job_waiting wait_completed job_paused job_resumed job_frozen "
     "job_unfrozen cancel_requested job_stopping job_completed job_failed job_cancelled violation_found "
-    "key_revoked birth_repeated call_planned session_attached workflow_accepted job_sealed".split()
+    "key_revoked birth_repeated call_planned workflow_accepted job_sealed".split()
 )
 
 
@@ -557,7 +557,7 @@ def check_records(records: list[Record]) -> list[Finding]:
 
 SIGNED_BY = {
     "planner": "job_created plan_generated cancel_requested job_paused job_resumed job_stopping job_completed "
-    "job_failed job_cancelled birth_repeated session_attached",
+    "job_failed job_cancelled birth_repeated",
     "ledger": "policy_allowed approval_requested approval_voted approval_decided resolution_voted "
     "invocation_rejected invocation_cancel_requested retry_scheduled invocation_parked invocation_reopened "
     "worker_ended job_waiting wait_completed signal_received job_frozen job_unfrozen workflow_accepted",
@@ -603,8 +603,6 @@ def check_writers(records: list[Record], creation: int = -1, stated: str | None 
             service = "" if says.get("returned") is True or says.get("word") is not None else "ledger"
         elif record.type in ("job_waiting", "wait_completed") and says.get("wait_type") in ("upgrade", "resolve"):
             service = "planner"
-        elif record.type == "call_planned":  # of a session; a workflow's body is known by being in charge
-            service = "" if says.get("command_id") is None else "planner"
         named = says.get("installation") if born is None and record.type == "job_created" else root
         known = says.get("as_of")  # of a creation: an offset that was taken when it was written
         lies = type(known) is int and known < record.offset <= known + REACH
@@ -713,7 +711,6 @@ class Entry:
 
 
 NO_ENTRY = Entry()
-BODIES = ("workflow", "session")  # the kinds of nodes whose bodies, code that runs, plan calls
 MAX_CALLS = 10_000  # of one body
 FIELDS = set(  # of a node
     "id kind tool args depends_on retry compensate_with compensates occurrence irreversible timeout_s wait form".split()
@@ -983,13 +980,14 @@ class Job:
 
     def may_have_bodies(self, plan: Record, entries: list[dict[str, Any]], tools: dict[str, dict[str, Any]]) -> bool:
         """They stand in the first plan, which says so, and do nothing themselves."""
-        bodies = [says for says in entries if says.get("kind") in BODIES]
+        bodies = [says for says in entries if says.get("kind") == "workflow"]
         if not bodies:
             return plan.body.get("bodies") is not True
-        pins = [tools[says["tool"]] for says in bodies if says.get("kind") == "workflow" and says.get("tool")]
-        workflows = sum(says.get("kind") == "workflow" for says in bodies)
+        pins = [tools[says["tool"]] for says in bodies if says.get("tool")]
         harmless = all(pin.get("effect_class") == "pure" and pin.get("irreversible") is not True for pin in pins)
-        harmless = harmless and len(pins) == workflows and all(says.get("irreversible") is not True for says in bodies)
+        harmless = (
+            harmless and len(pins) == len(bodies) and all(says.get("irreversible") is not True for says in bodies)
+        )
         if plan.body.get("bodies") is not True or self.plans or not harmless:
             return False
         self.bodies = {says["id"]: Body() for says in bodies}
@@ -1013,7 +1011,7 @@ class Job:
         if sha256(b"call1\0" + bytes.fromhex(word)).hex() != body.word:
             return
         body.word = word  # said, whatever becomes of this record
-        if self.end or self.by_type["job_stopping"] or plan.body.get("command_id") is not None:
+        if self.end or self.by_type["job_stopping"]:
             return
         asked = body.has_asked or plan.body.get("frontier") == body.frontier()
         if after is not None and not (isinstance(after, list) and all(self.is_given(mapping(item)) for item in after)):

@@ -51,7 +51,6 @@ class WriterRule:
 _PLANNERS, _LEDGERS = WriterRule(Party.PLANNER, KnownBy.SIGNATURE), WriterRule(Party.LEDGER, KnownBy.SIGNATURE)
 _TOOK_NONE = WriterRule(Party.EXECUTOR, KnownBy.WORD, TryWord.NO_EFFECT)
 _TOOK_EFFECT = WriterRule(Party.EXECUTOR, KnownBy.WORD, TryWord.EFFECT)
-_BODYS = WriterRule(Party.EXECUTOR, KnownBy.WORD)
 _CAUGHT_UP = WriterRule(Party.LEDGER, KnownBy.WORD, TryWord.EFFECT)
 _NO_MORE = WriterRule(Party.EXECUTOR, KnownBy.WORD, TryWord.NO_MORE)
 _IN_DOUBT = WriterRule(Party.EXECUTOR, KnownBy.WORD, TryWord.IN_DOUBT)
@@ -73,7 +72,6 @@ _SIGNED: Mapping[Party, tuple[str, ...]] = {
         "job_failed",
         "job_cancelled",
         "birth_repeated",
-        "session_attached",
     ),
     Party.LEDGER: (
         "policy_allowed",
@@ -107,6 +105,7 @@ EVENTS: Mapping[str, WriterRule] = {
     **{name: WriterRule(by, KnownBy.SIGNATURE) for by, names in _SIGNED.items() for name in names},
     **{name: WriterRule(by, KnownBy.FOLLOWS) for by, names in _FOLLOWING.items() for name in names},
     "key_revoked": WriterRule(Party.LEDGER, KnownBy.ROOT),
+    "call_planned": WriterRule(Party.EXECUTOR, KnownBy.WORD),
 }
 """event_type → rule, of all but those that `rule_of` tells apart by what they say."""
 
@@ -183,7 +182,7 @@ SIGNED_MESSAGES = frozenset((topic, name) for topic, name in MESSAGES if topic =
 def signed_types(party: Party) -> frozenset[str]:
     """The types of events that a party signs all of; some of a type that is told apart may need none."""
     apart = {
-        Party.PLANNER: ("job_waiting", "wait_completed", "call_planned"),
+        Party.PLANNER: ("job_waiting", "wait_completed"),
         Party.LEDGER: ("tool_invocation_finished", "invocation_in_doubt"),
     }
     return frozenset((*_SIGNED.get(party, ()), *apart.get(party, ())))
@@ -197,13 +196,11 @@ def rule_of(
     returned: bool = False,
     has_word: bool = False,
     wait_type: str | None = None,
-    has_command: bool = False,
 ) -> WriterRule | None:
     """Who may write an event that says this, and by what it is known; None: nobody, it is void.
 
     `via` and `outcome` are those of a tool_invocation_finished, `returned` and `has_word` those of an
-    invocation_in_doubt, `wait_type` that of a job_waiting or wait_completed; `has_command`: a call_planned has a
-    command_id.
+    invocation_in_doubt, `wait_type` that of a job_waiting or wait_completed.
     """
     if event_type == "tool_invocation_finished":
         return _of_end(via, outcome)
@@ -213,8 +210,6 @@ def rule_of(
         return _LEDGERS
     if event_type in ("job_waiting", "wait_completed") and wait_type in _PLANNERS_WAITS:
         return _PLANNERS
-    if event_type == "call_planned":
-        return _PLANNERS if has_command else _BODYS
     return EVENTS.get(event_type)
 
 

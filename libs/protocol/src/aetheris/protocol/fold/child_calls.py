@@ -18,9 +18,9 @@ from aetheris.protocol.fold.state import Bodies, JobState, KeyStatus, PlanEntry,
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Decision
 from aetheris.protocol.plan.graph import (
-    BODIES,
     EffectClass,
     InvalidPlan,
+    Kind,
     Node,
     check_graph,
     dependencies,
@@ -88,9 +88,9 @@ def edit_entry(job: JobState, node_id: str, args: dict[str, Any], key: str) -> N
 
 
 def _goes_on(job: JobState, e: ev.CallPlanned) -> bool:
-    """No end and no stop, and what it builds on is settled as it says; a session's calls come by the planner."""
+    """No end and no stop, and what it builds on is settled as it says."""
     parent = job.entry(e.parent)
-    if parent is None or job.terminal is not None or is_stopped(job, parent) or e.command_id is not None:
+    if parent is None or job.terminal is not None or is_stopped(job, parent):
         return False
     return after_fails(job, e.after) is None
 
@@ -103,7 +103,7 @@ def _may_be_planned(bodies: Bodies, e: ev.CallPlanned, node: Node) -> bool:
     Raises:
         InvalidPlan: it could stand in no plan.
     """
-    if node.id != e.node_id or node.kind in BODIES or node.compensates is not None:
+    if node.id != e.node_id or node.kind is Kind.WORKFLOW or node.compensates is not None:
         return False
     if node.wait is not None and node.wait.personal is not None:
         return False

@@ -166,8 +166,6 @@ def writer_of(event: Event) -> WriterRule | None:
         return rule_of(event.event_type, returned=event.returned, has_word=has_word)
     if isinstance(event, (ev.JobWaiting, ev.WaitCompleted)):
         return rule_of(event.event_type, wait_type=event.wait_type)
-    if isinstance(event, ev.CallPlanned):
-        return rule_of(event.event_type, has_command=event.command_id is not None)
     return rule_of(event.event_type)
 
 

@@ -7,7 +7,6 @@ from pydantic import ValidationError
 from aetheris.protocol.fold.state import Bodies, BodyState, JobState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import (
-    BODIES,
     EffectClass,
     InvalidPlan,
     Kind,
@@ -73,12 +72,16 @@ def _may_have_bodies(job: JobState, e: ev.PlanGenerated, added: TaskGraph, tools
         return job.stopping is not None and not added.has_bodies and e.version == 1
     pins = [tools[node.tool] for node in added.nodes if node.kind is Kind.WORKFLOW and node.tool is not None]
     harmless = all(pin.effect_class is EffectClass.PURE and not pin.irreversible for pin in pins)
-    return added.has_bodies and harmless and not any(node.irreversible for node in added.nodes if node.kind in BODIES)
+    return (
+        added.has_bodies
+        and harmless
+        and not any(node.irreversible for node in added.nodes if node.kind is Kind.WORKFLOW)
+    )
 
 
 def _bodies(graph: TaskGraph) -> Bodies:
     awaited = {node.wait.key for node in graph.nodes if node.wait is not None and node.wait.key is not None}
-    return Bodies({node.id: BodyState() for node in graph.nodes if node.kind in BODIES}, graph.tools, awaited)
+    return Bodies({node.id: BodyState() for node in graph.nodes if node.kind is Kind.WORKFLOW}, graph.tools, awaited)
 
 
 def _compensates(job: JobState, nodes: Iterable[Node]) -> bool:

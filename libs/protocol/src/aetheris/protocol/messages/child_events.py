@@ -25,8 +25,6 @@ class CallPlanned(Event, dict=True):
     after: tuple[After, ...] = ()
     frontier: str | None = None
     """In a body's first: of what was recorded when it began, all that it has asked for (64 hex digits)."""
-    command_id: str | None = None
-    """The command by which the client of a session asked for it; absent where an executor runs the body."""
 
     @cached_property
     def node(self) -> Node:
@@ -36,17 +34,6 @@ class CallPlanned(Event, dict=True):
             ValidationError: it is no node.
         """
         return Node.model_validate(self.entry)
-
-
-class SessionAttached(KeyEvent):
-    """From here on a client is the body of a session, and nobody else."""
-
-    event_type: ClassVar[str] = "session_attached"
-    invocation_id: str
-    """Names it: fresh in each."""
-    by: str
-    client: str | None = None
-    command_id: str | None = None
 
 
 class WorkflowAccepted(KeyEvent):

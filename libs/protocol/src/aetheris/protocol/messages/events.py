@@ -16,7 +16,7 @@ from aetheris.protocol.messages.approval_events import (
     ResolutionVoted,
 )
 from aetheris.protocol.messages.begun import Begun
-from aetheris.protocol.messages.child_events import CallPlanned, SessionAttached, WorkflowAccepted
+from aetheris.protocol.messages.child_events import CallPlanned, WorkflowAccepted
 from aetheris.protocol.messages.event_base import FIRST_RULES, Event, KeyEvent, Payload, RulesVersion
 from aetheris.protocol.messages.event_values import (
     After,
@@ -52,7 +52,6 @@ __all__ = [
     "Payload",
     "PolicyAllowed",
     "ResolutionVoted",
-    "SessionAttached",
     "WorkflowAccepted",
 ]
 
@@ -111,7 +110,7 @@ class PlanGenerated(Event, dict=True):
     planner: str
     planner_version: str
     bodies: Literal[True] | None = None
-    """It has nodes that plan calls themselves (workflows, sessions): then, and only then, it is of version 2."""
+    """It has nodes that plan calls themselves (workflows): then, and only then, it is of version 2."""
 
     @property
     def version(self) -> int:

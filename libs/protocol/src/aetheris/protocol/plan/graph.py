@@ -55,7 +55,6 @@ class Kind(StrEnum):
     TIME = "time"
     RANDOM = "random"
     WORKFLOW = "workflow"
-    SESSION = "session"
 
 
 MOST_PERSONAL = 100
@@ -90,13 +89,6 @@ JOB_TOOLS = frozenset({JOB_START, JOB_CONTINUE})
 
 WORKFLOW_NODE = "workflow"
 """The only node of a job that runs one workflow."""
-
-BODIES = frozenset({Kind.WORKFLOW, Kind.SESSION})
-"""The kinds whose bodies plan calls themselves: code that an executor runs, or a client."""
-
-
-NO_SESSIONS = "nobody can attach to one yet"
-"""Why sessions are refused where jobs are submitted."""
 
 
 class EffectClass(StrEnum):
@@ -253,7 +245,7 @@ class TaskGraph(_Strict):
     @property
     def has_bodies(self) -> bool:
         """Whether there are nodes that plan calls themselves."""
-        return not BODIES.isdisjoint([node.kind for node in self.nodes])
+        return any(node.kind is Kind.WORKFLOW for node in self.nodes)
 
 
 class InvalidPlan(ValueError):

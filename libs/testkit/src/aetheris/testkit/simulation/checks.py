@@ -26,7 +26,7 @@ from aetheris.protocol.messages.events import (
     ToolInvocationStarted,
     WorkerEnded,
 )
-from aetheris.protocol.plan.graph import BODIES, DuplicateScope, EffectClass, undo_id
+from aetheris.protocol.plan.graph import DuplicateScope, EffectClass, Kind, undo_id
 from aetheris.protocol.plan.prompts import TURN
 from aetheris.protocol.planning.turns import took_nothing
 from aetheris.testkit.simulation.activated import ActivationWatch
@@ -374,7 +374,7 @@ def _check_strays(job: JobState, state: KeyState, never_begun: NeverBegun) -> No
 def _check_settleable(job: JobState, state: KeyState, max_tries: int) -> None:
     """Nothing is left to a human that could be found out without him: whose tries can act no more is asked about."""
     entry = job.entry(state.node_id)
-    if state.status is not KeyStatus.PARKED or entry is None or entry.node.kind in BODIES:
+    if state.status is not KeyStatus.PARKED or entry is None or entry.node.kind is Kind.WORKFLOW:
         return  # what a body's code will do nobody can ask
     most = entry.node.retry.max_attempts if entry.node.retry is not None else max_tries
     if state.attempt_count >= most:

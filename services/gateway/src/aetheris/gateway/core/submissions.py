@@ -23,7 +23,7 @@ from aetheris.protocol.base.principals import RecordedPrincipal, Role, speaker
 from aetheris.protocol.base.references import UnresolvedReference
 from aetheris.protocol.messages.adoption import Continues
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, Submit
-from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, NO_SESSIONS, InvalidPlan, JobOptions, Kind, TaskGraph
+from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, InvalidPlan, JobOptions, Kind, TaskGraph
 from aetheris.protocol.plan.prompts import Brief, Limits, check_prompt, first_graph
 from aetheris.protocol.planning import continuation
 from aetheris.protocol.planning.continuation import EndedJob, StepVerdict
@@ -246,8 +246,6 @@ def _check_kinds(graph: TaskGraph, models: Mapping[str, ModelEntry]) -> None:
     for index, node in enumerate(graph.nodes):
         if node.compensates is not None:
             raise InvalidPlan(f"nodes[{index}].compensates", "only the planner undoes a node: see compensate_with")
-        if node.kind is Kind.SESSION:
-            raise InvalidPlan(f"nodes[{index}].kind", NO_SESSIONS)
         if node.kind is Kind.LLM:
             check_prompt(node, f"nodes[{index}]")
             if node.args["model"] not in models:

@@ -15,7 +15,6 @@ from aetheris.protocol.messages.event_base import FIRST_RULES
 from aetheris.protocol.messages.events import JobCreated, JobFailed, PlanGenerated
 from aetheris.protocol.plan.graph import (
     MAX_PLAN_BYTES,
-    NO_SESSIONS,
     EffectClass,
     InvalidPlan,
     JobOptions,
@@ -132,8 +131,6 @@ def _check_runnable(graph: TaskGraph, adopted: Container[str]) -> None:
     for index, node in enumerate(graph.nodes):
         if node.compensates is not None:
             raise InvalidPlan(f"nodes[{index}].compensates", "only the planner undoes a node: see compensate_with")
-        if node.kind is Kind.SESSION:
-            raise InvalidPlan(f"nodes[{index}].kind", NO_SESSIONS)
         if node.kind is Kind.LLM:
             check_prompt(node, f"nodes[{index}]")
         for tool in tools_of(node):
