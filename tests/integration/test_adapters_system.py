@@ -19,7 +19,7 @@ from tests.testkit.refund_agent_tools import UNSURE
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 IN_THE_GATE = ("langchain", "openai_agents")
-FRAMEWORKS = (*IN_THE_GATE, "google_adk", "strands", "agent_framework", "smolagents")
+FRAMEWORKS = (*IN_THE_GATE, "google_adk", "strands", "agent_framework", "smolagents", "crewai")
 KILLS, KILLS_IN_THE_GATE = 50, 4
 
 

@@ -120,6 +120,7 @@ def running_framework_rig(folder: Path) -> Generator[FrameworkRig]:
                 "OPENAI_BASE_URL": url,
                 "OPENAI_API_KEY": "none",
                 "OPENAI_AGENTS_DISABLE_TRACING": "1",
+                "CREWAI_DISABLE_TELEMETRY": "true",
                 "MODEL": "apigee/openai/gpt-5",  # by which ADK speaks OpenAI's protocol without one more library
                 "APIGEE_PROXY_URL": url,
                 "PYTHONPATH": os.pathsep.join(SOURCES),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import is_dataclass
 from enum import Enum
+from fractions import Fraction
 from itertools import islice
 from numbers import Integral, Rational, Real
 from typing import Any, cast, get_args, get_origin
@@ -102,6 +103,8 @@ def _readable(value: Any, level: int) -> Any:
         return _number(float(value))
     if isinstance(value, _BYTES):
         return {"$base64": base64.b64encode(bytes(value)).decode()}
+    if isinstance(value, Fraction):  # of which pydantic before 2.13 knows nothing
+        return str(value)
     return _container(value, level)
 
 
