@@ -152,8 +152,8 @@ kafka-full: setup ## every minor line of Kafka from 3.6 on, each way to log in, 
 mcp-full: setup ## the protocol's reference servers and its TypeScript SDK, installed by npm; ten minutes
 	@$(RUN)/pytest -m full -v tests/integration/test_mcp_reference.py tests/integration/test_mcp_proxy_reference.py
 
-adapters-full: setup ## the refund agent in other frameworks, each from its lock, killed fifty times; half an hour
-	@$(RUN)/pytest -m full -v tests/integration/test_adapters_system.py tests/integration/test_adapters_own_tools.py
+adapters-full: setup ## the refund agent in other frameworks, each from its lock, killed fifty times; 40 minutes
+	@$(RUN)/pytest -m full -v tests/integration/test_adapters_system.py tests/integration/test_adapters_own_tools.py tests/integration/test_mcp_proxy_claude.py
 
 system-deps-bench: ## what only the peers of `make bench` need (Debian)
 	@{ command -v npm && ls /usr/lib/postgresql/*/bin/postgres; } >/dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq npm postgresql; }
