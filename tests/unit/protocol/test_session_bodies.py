@@ -9,6 +9,7 @@ from aetheris.protocol.messages.event_values import RejectReason
 from aetheris.protocol.plan.graph import Node
 from aetheris.protocol.planning.sessions import (
     MOST_ASKS,
+    MOST_TRIES,
     AskRefused,
     CallEnd,
     MadeCall,
@@ -161,6 +162,51 @@ def test_a_model_means_the_same_whatever_it_says_of_what_does_not_count(asked: A
     verdict = asked.body.judge(call("one", meaning=MEANT, args={"at": 2}))
     assert isinstance(verdict, MadeCall)
     assert verdict.node.id == first
+
+
+def planned(asked: AskedSession, **more: Any) -> Node:
+    """What a model's ask plans."""
+    verdict = asked.body.judge(call("one", meaning=MEANT, **more))
+    assert isinstance(verdict, Node), verdict
+    return verdict
+
+
+def test_a_models_call_that_surely_failed_is_the_same_occurrence_and_a_repeat_another(asked: AskedSession) -> None:
+    (first,) = asked.calls("one", meaning=MEANT)
+    asked.ends(first, Settled.FAILED, sure=True)
+    assert planned(asked).occurrence == 1, "nothing happened: nobody is asked for a yes as for a repeat"
+    (second,) = asked.calls("one", meaning=MEANT)
+    asked.ends(second)
+    assert planned(asked, repeat_of=second).occurrence == 2
+    (third,) = asked.calls("one", meaning=MEANT, repeat_of=second)
+    asked.ends(third, Settled.FAILED, sure=True)
+    assert (planned(asked).occurrence, planned(asked).id) == (2, second.removesuffix("2") + "4")
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_models_call_that_surely_fails_each_time_is_made_ten_times_at_most(asked: AskedSession, reads: bool) -> None:
+    made: list[str] = []
+    for _ in range(MOST_TRIES + 5):
+        made += asked.calls("one", meaning=MEANT, reads=reads)
+        asked.ends(made[-1], Settled.FAILED, sure=True)
+    assert len(made) == (MOST_TRIES + 5 if reads else MOST_TRIES)
+    if not reads:
+        verdict = asked.body.judge(call("one", meaning=MEANT))
+        assert isinstance(verdict, MadeCall)
+        assert verdict.node.id == made[-1]
+
+
+def test_a_run_that_has_ended_tells_a_model_what_it_read_last_and_how_it_failed_last(asked: AskedSession) -> None:
+    (read,) = asked.calls("one", "look", meaning=MEANT, reads=True)
+    asked.ends(read)
+    (failed,) = asked.calls("one", meaning=MEANT)
+    asked.ends(failed, Settled.FAILED, sure=True)
+    asked.completes("one")
+    for tool, reads, node in (("look", True, read), ("charge", False, failed)):
+        verdict = asked.body.judge(call("another", tool, meaning=MEANT, reads=reads))
+        assert isinstance(verdict, MadeCall)
+        assert verdict.node.id == node
+    assert refused(asked.body.judge(call("one", "mail", meaning=MEANT))) == "over"
 
 
 def test_a_model_reads_anew(asked: AskedSession) -> None:

@@ -173,6 +173,26 @@ def test_a_models_equal_call_is_made_once_and_not_again_where_nobody_knows() -> 
     attached(on).complete("a model need not repeat itself")
 
 
+def test_a_model_that_calls_again_what_surely_failed_asks_nobody_for_a_repeat() -> None:
+    full = iter([True])
+
+    @tool(effect_class="opaque", irreversible=True)
+    async def launch(order: str) -> Result:
+        """Can't be undone, and is refused once."""
+        if next(full, False):
+            raise Failed("full")
+        return Result(order, external_id=order)
+
+    on = MemorySystem(launch, policy='[[rules]]\nname = "all"\ntools = ["*"]\neffect = "allow"\n')
+    run = on.session("order-17", tools=["launch"]).__enter__()
+    first = run.model_call("launch", {"order": "17"})
+    assert first.sure
+    again = run.model_call("launch", {"order": "17"})
+    assert (again.status, again.node_id == first.node_id) == ("success", False)
+    with pytest.raises(StillWaits):
+        run.model_call("launch", {"order": "17"}, repeat_of=again.node_id)
+
+
 @pytest.mark.parametrize(
     ("name", "args"),
     [

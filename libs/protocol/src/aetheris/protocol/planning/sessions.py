@@ -36,6 +36,8 @@ SESSION_NODE = "session"
 LONGEST_IDLE_S = 30 * 86_400.0
 MOST_ASKS = 4_900
 """Of one session: each is two calls of its body at most, of which there may be 10,000."""
+MOST_TRIES = 10
+"""Of a model's equal call that surely fails each time."""
 
 _ASKS = "ask."
 """Of the body's own waits; no call has such an id of its own."""
@@ -55,7 +57,7 @@ SESSION_ENTRY = RegistryEntry(
     schema_hash=digest(_SCHEMA),
     effect_class=EffectClass.PURE,
     kind="workflow",
-    code_hash=digest("aetheris.session@1"),
+    code_hash=digest("aetheris.session@2"),
 )
 """What each executor can run. It is in no registry: only the gateway plans it, with the tools that a session names."""
 
@@ -135,10 +137,14 @@ class MadeCall:
     end: CallEnd | None = None
 
     @property
+    def took_none(self) -> bool:
+        """Whether it has surely failed."""
+        return self.end is not None and self.end.outcome is not Settled.SUCCESS and self.end.sure
+
+    @property
     def may_have_effect(self) -> bool:
         """Whether code that runs anew must ask for it first."""
-        took_none = self.end is not None and self.end.outcome is not Settled.SUCCESS and self.end.sure
-        return not (self.reads or self.by_model or took_none)
+        return not (self.reads or self.by_model or self.took_none)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,8 +290,8 @@ class SessionBody:
         name, count = asked.id, 1
         if asked.meaning is not None:
             said = f"{SESSION_NODE}.{_MODELS}{digest([asked.tool, asked.meaning])[:_DIGITS]}"
-            count = self._count(said, asked)
-            node_id = f"{said}.{count}"
+            number, count = self._place(said, asked)
+            node_id = f"{said}.{number}"
         elif name is not None:
             if name.startswith((_ASKS, _MODELS)) or name.endswith(".undo"):
                 raise InvalidPlan("id", "is the system's own")
@@ -297,8 +303,11 @@ class SessionBody:
         check_graph((node,))
         return node, self.calls.get(node.id)
 
-    def _count(self, said: str, asked: SessionCall) -> int:
+    def _place(self, said: str, asked: SessionCall) -> tuple[int, int]:
         """Which of the equal calls a model means: the latest, or one more where that certainly harms nobody.
+
+        Also how often it was meant until then, this one included: once more because the one before took no effect is
+        the same occurrence, so that nobody is asked for a yes as for a repeat.
 
         Raises:
             LookupError: what it would repeat is no such call.
@@ -309,15 +318,23 @@ class SessionBody:
             if before != said or not number.isdecimal() or not 1 <= int(number) <= latest:
                 raise LookupError(asked.repeat_of)
             if int(number) < latest:
-                return int(number) + 1
+                return int(number) + 1, self.calls[f"{said}.{int(number) + 1}"].node.occurrence
         if latest == 0:
-            return 1
-        end = self.calls[f"{said}.{latest}"].end
-        if end is None:
-            return latest
-        if end.outcome is not Settled.SUCCESS:
-            return latest + 1 if end.sure else latest
-        return latest + 1 if asked.reads or asked.repeat_of is not None else latest
+            return 1, 1
+        last = self.calls[f"{said}.{latest}"]
+        same, again = (latest, last.node.occurrence), (latest + 1, last.node.occurrence)
+        if last.end is None or (self.is_ending and asked.repeat_of is None):
+            return same
+        if last.end.outcome is not Settled.SUCCESS:
+            return again if last.took_none and (asked.reads or self._may_try(said, latest)) else same
+        if asked.repeat_of is not None:
+            return latest + 1, last.node.occurrence + 1
+        return again if asked.reads else same
+
+    def _may_try(self, said: str, latest: int) -> bool:
+        """Whether one of the last tries was no failure, or there were not many yet."""
+        last = range(latest, latest - MOST_TRIES, -1)
+        return latest < MOST_TRIES or not all(self.calls[f"{said}.{number}"].took_none for number in last)
 
     def _heard(self, payload: Any) -> list[Node]:
         try:
@@ -350,8 +367,8 @@ class SessionBody:
         self.calls[node.id] = MadeCall(node, asked.reads, by_model)
         self._open[node.id] = None
         if by_model:
-            said = node.id.rpartition(".")[0]
-            self._latest[said] = max(node.occurrence, self._latest.get(said, 0))
+            said, _, number = node.id.rpartition(".")
+            self._latest[said] = max(int(number), self._latest.get(said, 0))
         return [node]
 
     def _heard_nothing(self, end: CallEnd) -> list[Node]:
