@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from aetheris.sdk.client import Client
+from aetheris.sdk.client import Client, Conflict
 from aetheris.sdk.client.blocking_runs import SessionRun
 from aetheris.sdk.workflows import OutcomeUnknown, ToolFailed, WorkflowDiverged, WorkflowSuperseded
 from tests.testkit.attempts import fresh
@@ -155,6 +155,25 @@ def test_a_models_equal_call_is_made_once_and_once_more_only_by_its_name(rig: Ri
     assert rig.external.count(tag) == 2
     run.complete()
     rig.system.verified(run.job_id)
+
+
+def test_processes_beside_each_other_make_a_models_call_once_though_the_gateway_dies(rig: Rig, client: Client) -> None:
+    tag = fresh("beside")
+    runs = [attach(client, tag), attach(client, tag, beside=True)]
+    held, args = rig.external.hold(tag), {"tag": f"{tag}-1", "hold": tag}
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(run.model_call, "patient_probeable", args) for run in runs]
+        rig.external.wait_for(1, f"{tag}-1")
+        rig.system.kill("gateway-0")
+        held.unlink()
+        said = [one.result(60) for one in asked]
+    assert {(one.node_id, one.status) for one in said} == {(said[0].node_id, "success")}
+    assert rig.external.count(f"{tag}-1") == 1
+    with pytest.raises(Conflict, match="by_model"):
+        runs[1].call("poke_idempotent", tag=f"{tag}-2")
+    runs[0].call("poke_idempotent", tag=f"{tag}-2")
+    runs[0].complete("done")
+    rig.system.verified(runs[0].job_id)
 
 
 def test_what_fails_surely_and_what_nobody_knows_are_told_apart(rig: Rig, client: Client) -> None:

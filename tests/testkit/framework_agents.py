@@ -176,7 +176,8 @@ def killed_agent(rig: FrameworkRig, name: str, kills: int) -> None:
         held.unlink()
         rig.system.wait_ready()
         rig.system.wait_ended(rig.jobs() - before, PATIENCE_S)
-    assert rig.run(name, order, tries=3) == "It is done."
+    said = rig.run(name, order, tries=3)
+    assert said == "It is done.", said
     assert rig.counted(order) == [1, 1]
     made = rig.jobs() - before
     assert len(made) == 2

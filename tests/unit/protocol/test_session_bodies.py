@@ -86,6 +86,28 @@ def test_who_is_superseded_plans_nothing_and_takes_charge_never_again(asked: Ask
     assert asked.body.in_charge == "two"
 
 
+def test_who_asks_beside_another_supersedes_nobody_and_asks_only_for_what_models_want(asked: AskedSession) -> None:
+    (code,) = asked.calls("one", args={"order": "17"})
+    asked.hears({"attach": {"body": "two", "beside": True}})
+    assert asked.body.in_charge == "one"
+    (first,) = asked.calls("two", meaning=MEANT)
+    assert asked.calls("one", meaning=MEANT) == asked.calls("two", meaning=MEANT) == [], (
+        "the same call, whoever wants it"
+    )
+    assert refused(asked.body.judge(call("two", args={"order": "17"}))) == "beside", "nor is it told what code has done"
+    assert refused(asked.body.judge(call("two", "look", reads=True))) == "beside"
+    assert asked.completes("two") == []
+    assert not asked.body.is_ending
+    asked.ends(code)
+    asked.ends(first)
+    asked.attaches("three")
+    assert refused(asked.body.judge(call("one", "mail", meaning=MEANT))) == "superseded"
+    assert asked.calls("two", "mail", meaning=MEANT), "who came beside the one before is beside the next one"
+    asked.attaches("two")
+    assert asked.body.in_charge == "three", "nor does it take charge by that name"
+    assert refused(asked.body.judge(call("four", "mail", meaning=64 * "b"))) == "superseded"
+
+
 def test_who_has_not_attached_plans_nothing() -> None:
     asked = AskedSession()
     assert asked.calls("one") == []

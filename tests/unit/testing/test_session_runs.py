@@ -173,6 +173,21 @@ def test_a_models_equal_call_is_made_once_and_not_again_where_nobody_knows() -> 
     attached(on).complete("a model need not repeat itself")
 
 
+def test_processes_beside_each_other_share_what_their_models_want() -> None:
+    on = system()
+    code, beside = attached(on), attached(on, beside=True)
+    first = beside.model_call("charge", {"order": "17"})
+    assert code.model_call("charge", {"order": "17"}).node_id == first.node_id
+    with pytest.raises(Conflict, match="by_model"):
+        beside.call("charge", order="18")
+    with pytest.raises(Conflict, match="by_model"):
+        beside.complete()
+    code.call("mail", to="you")
+    assert attached(on, beside=True).model_call("charge", {"order": "17"}).earlier
+    code.complete("done")
+    assert made == ["charge 17", "mail you"]
+
+
 def test_a_model_that_calls_again_what_surely_failed_asks_nobody_for_a_repeat() -> None:
     full = iter([True])
 

@@ -23,6 +23,8 @@ class SessionAttachBody(RequestModel):
     options: Options = Options()
     body: Name | None = None
     """A fresh name for this process, the same for a repeat of the request; the gateway makes one where it is absent."""
+    beside: bool = False
+    """It supersedes nobody, and asks only for what its models want (`by_model`)."""
 
 
 class _ByBody(RequestModel):

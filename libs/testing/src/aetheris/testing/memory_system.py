@@ -152,14 +152,16 @@ class MemorySystem:
         self._signals[job_id], self._answers[job_id] = dict(signals), list(answers)
         return self._at_rest(job_id)
 
-    def session(self, run_id: str, *, tools: Sequence[str], idle_timeout_s: float | None = None) -> SessionRun:
+    def session(
+        self, run_id: str, *, tools: Sequence[str], idle_timeout_s: float | None = None, beside: bool = False
+    ) -> SessionRun:
         """A run of code of your own, as `Client.run` gives one; a call that waits for a person raises StillWaits.
 
         The job of it is `session_job`.
         """
         gateway = SessionGateway(TENANT, SUBMITTER, self._registry, self._do, self._logged)
         given = RunOptions(run_id=run_id, tools=tools, idle_timeout_s=idle_timeout_s)
-        return SessionRun(gateway.send, RunAsks(given, self._topics.fresh("body")), 0)
+        return SessionRun(gateway.send, RunAsks(given, self._topics.fresh("body"), beside), 0)
 
     def session_job(self, run: SessionRun) -> JobUnderTest:
         """The job of a run that was attached to."""

@@ -82,11 +82,12 @@ class SessionGateway:
             return api.SessionStanding(job_id=job_id, body=name, status=followed.status, result=followed.result)
         session = followed.body
         if session is not None and session.may_attach(name):
-            self._ask(job_id, SessionAsk(attach=SessionAttach(body=name)))
+            self._ask(job_id, SessionAsk(attach=SessionAttach(body=name, beside=wanted.beside)))
         session = self._session(job_id).body
-        if session is None or session.in_charge != name:
+        if session is None or not session.has_attached(name):
             raise ConflictProblem("superseded", "another process has attached to this run")
-        return api.SessionStanding(job_id=job_id, body=name, status="attached", recorded=sorted(session.expected))
+        recorded = sorted(session.expected) if session.in_charge == name else []
+        return api.SessionStanding(job_id=job_id, body=name, status="attached", recorded=recorded)
 
     def _call(self, job_id: str, wanted: api.SessionCallBody) -> api.SessionCallAnswer:
         ended_before, node_id = True, wanted.node_id or ""

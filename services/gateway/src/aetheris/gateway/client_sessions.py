@@ -131,7 +131,7 @@ class ClientSessions:
                 "run_differs", "this run was begun with other tools or options", **standing.details
             ) from None
         name = wanted.body or fresh_id()
-        ask = SessionAsk(attach=SessionAttach(body=name))
+        ask = SessionAsk(attach=SessionAttach(body=name, beside=wanted.beside))
 
         async def attached(live: _LiveSession) -> api.SessionStanding | None:
             session = live.followed.body
@@ -142,8 +142,8 @@ class ClientSessions:
                 raise session_asks.over(None)
             if session is None:
                 return None
-            if session.in_charge == name:
-                recorded = sorted(session.expected)
+            if session.has_attached(name):
+                recorded = sorted(session.expected) if session.in_charge == name else []
                 return api.SessionStanding(job_id=job_id, body=name, status="attached", recorded=recorded)
             if not session.may_attach(name):
                 raise session_asks.refusal(AskRefused("superseded"), session, ())

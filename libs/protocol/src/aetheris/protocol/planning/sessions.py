@@ -70,7 +70,10 @@ class _Said(BaseModel):
 
 
 class SessionAttach(_Said):
-    """From here on this process of the client is the body, and no other."""
+    """From here on this process of the client is the body, and no other; or one asks beside it."""
+
+    beside: bool = False
+    """It takes charge of nothing, and asks for what its models want, nothing else."""
 
 
 class SessionCall(_Said):
@@ -151,7 +154,8 @@ class MadeCall:
 class AskRefused:
     """Nothing comes of an ask, and nothing was planned.
 
-    superseded, unasked (what was done, and not asked for), changed (a call of that id is another), unknown_repeat,
+    superseded, beside (who is beside another asks for what no model wants), unasked (what was done, and not asked for),
+    changed (a call of that id is another), unknown_repeat,
     bad_call, full, over.
     """
 
@@ -182,6 +186,7 @@ class SessionBody:
     calls: dict[str, MadeCall] = field(default_factory=dict[str, MadeCall])
     end: SessionEnd | None = None
     _attached: set[str] = field(default_factory=set[str])
+    _beside: set[str] = field(default_factory=set[str])
     _expected: frozenset[str] = frozenset()
     _open: dict[str, None] = field(default_factory=dict[str, None])
     _latest: dict[str, int] = field(default_factory=dict[str, int])
@@ -231,6 +236,10 @@ class SessionBody:
         """Whether a process takes charge by this name: once, ever, so that a repeat never does behind another."""
         return body not in self._attached
 
+    def has_attached(self, body: str) -> bool:
+        """Whether it may ask for something by this name."""
+        return body == self.in_charge or body in self._beside
+
     def unasked(self, asked: Iterable[str]) -> tuple[str, ...]:
         """What code must ask for before it does anything new, but for what it has asked for."""
         return tuple(sorted(self._expected.difference(asked)))
@@ -263,22 +272,28 @@ class SessionBody:
             return AskRefused("changed", (node.id,))
         if self.end is not None:
             return known or AskRefused("over")
-        if asked.body != self.in_charge:
-            return AskRefused("superseded")
-        if known is not None:
-            return known
+        no_say = self._no_say(asked)
+        if no_say is not None or known is not None:
+            return no_say or known or node
         return self._refuses(asked, held=asked.meaning is None and not asked.reads) or node
 
     def _refuses(self, asked: SessionCall | SessionComplete, *, held: bool) -> AskRefused | None:
         if self.is_ending:
             return AskRefused("over")
-        if asked.body != self.in_charge:
-            return AskRefused("superseded")
+        no_say = self._no_say(asked)
+        if no_say is not None:
+            return no_say
         if held and self._expected and asked.frontier != self.frontier:
             return AskRefused("unasked", self.unasked(()))
         if isinstance(asked, SessionCall) and self.number >= MOST_ASKS:
             return AskRefused("full")
         return None
+
+    def _no_say(self, asked: SessionCall | SessionComplete) -> AskRefused | None:
+        if asked.body not in self._beside:
+            return None if asked.body == self.in_charge else AskRefused("superseded")
+        wanted_by_model = isinstance(asked, SessionCall) and asked.meaning is not None
+        return None if wanted_by_model else AskRefused("beside")
 
     def _named(self, asked: SessionCall) -> tuple[Node, MadeCall | None]:
         """The node that it would be, and the call of that id that there is.
@@ -342,7 +357,7 @@ class SessionBody:
         except ValidationError:
             return []
         if ask.attach is not None:
-            self._attach(ask.attach.body)
+            self._attach(ask.attach)
         elif ask.complete is not None:
             if not isinstance(self.judge(ask.complete), AskRefused):
                 self._completed = ask.complete
@@ -350,11 +365,14 @@ class SessionBody:
             return self._plan(ask.call)
         return []
 
-    def _attach(self, body: str) -> None:
-        if not self.may_attach(body):
+    def _attach(self, asked: SessionAttach) -> None:
+        if not self.may_attach(asked.body):
             return
-        self._attached.add(body)
-        self.in_charge = body
+        self._attached.add(asked.body)
+        if asked.beside:
+            self._beside.add(asked.body)
+            return
+        self.in_charge = asked.body
         self._expected = frozenset(name for name, call in self.calls.items() if call.may_have_effect)
 
     def _plan(self, asked: SessionCall) -> list[Node]:

@@ -100,6 +100,7 @@ class AsyncClient:
         agent: str | None = None,
         options: Mapping[str, Any] | None = None,
         patience_s: float = PATIENCE_S,
+        beside: bool = False,
     ) -> "AsyncSessionRun":
         """A run of this program's code: `async with client.run("order-17", tools=["charge"]) as run`.
 
@@ -108,12 +109,13 @@ class AsyncClient:
             tools: names, or patterns of names, of what it may call.
             idle_timeout_s: it fails when it asks for nothing so long, and no call of it is open; a day by default.
             patience_s: how long a gateway that doesn't answer is asked again.
+            beside: it supersedes no other process of the run, and makes `model_call`s only.
         """
         from aetheris.sdk.client.asynchronous_runs import AsyncSessionRun  # noqa: PLC0415  few programs run so
         from aetheris.sdk.client.run_asks import RunAsks, RunOptions  # noqa: PLC0415
 
         given = RunOptions(run_id=run_id, tools=tools, idle_timeout_s=idle_timeout_s, agent=agent, options=options)
-        return AsyncSessionRun(self._send, RunAsks(given, uuid4().hex), patience_s)
+        return AsyncSessionRun(self._send, RunAsks(given, uuid4().hex, beside), patience_s)
 
     async def jobs(
         self,

@@ -97,6 +97,7 @@ class Client:
         agent: str | None = None,
         options: Mapping[str, Any] | None = None,
         patience_s: float = PATIENCE_S,
+        beside: bool = False,
     ) -> "SessionRun":
         """A run of this program's code: `with client.run("order-17", tools=["charge"]) as run`.
 
@@ -105,12 +106,13 @@ class Client:
             tools: names, or patterns of names, of what it may call.
             idle_timeout_s: it fails when it asks for nothing so long, and no call of it is open; a day by default.
             patience_s: how long a gateway that doesn't answer is asked again.
+            beside: it supersedes no other process of the run, and makes `model_call`s only.
         """
         from aetheris.sdk.client.blocking_runs import SessionRun  # noqa: PLC0415  few programs run so
         from aetheris.sdk.client.run_asks import RunAsks, RunOptions  # noqa: PLC0415
 
         given = RunOptions(run_id=run_id, tools=tools, idle_timeout_s=idle_timeout_s, agent=agent, options=options)
-        return SessionRun(self._send, RunAsks(given, uuid4().hex), patience_s)
+        return SessionRun(self._send, RunAsks(given, uuid4().hex, beside), patience_s)
 
     def jobs(
         self,

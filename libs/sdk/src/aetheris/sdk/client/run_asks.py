@@ -60,6 +60,7 @@ class RunAsks:
 
     given: RunOptions
     body: str
+    beside: bool = False
     standing: SessionStanding | None = None
     _counts: dict[str, int] = field(default_factory=dict[str, int])
     """How often the code has asked for a call that says the same."""
@@ -79,6 +80,7 @@ class RunAsks:
         given = self.given
         body: dict[str, Any] = {"run_id": given.run_id, "tools": list(given.tools), "body": self.body}
         more = {"idle_timeout_s": given.idle_timeout_s, "agent": given.agent, "options": given.options}
+        more["beside"] = self.beside or None
         body |= {name: one for name, one in more.items() if one is not None}
         return ApiCall("POST", "/sessions", body, wait_s=WAIT_S)
 

@@ -54,7 +54,7 @@ def begin_command(
     plan = graph_json(session_graph(wanted.idle_timeout_s, pins, pin_of(SESSION_ENTRY)))
     if is_longer(plan, MAX_PLAN_BYTES):
         raise bodies.plan_too_large()
-    same = wanted.model_dump(mode="json", exclude={"body"})
+    same = wanted.model_dump(mode="json", exclude={"body", "beside"})
     return Submit(
         job_id=asked.job_id,
         by=asked.by,
@@ -185,6 +185,8 @@ def refusal(refused: AskRefused, session: SessionBody, asked: Collection[str]) -
     match refused.code:
         case "superseded":
             return ConflictProblem("superseded", "another process has attached to this run")
+        case "beside":
+            return ConflictProblem("beside", "a process beside another asks only for what its models want: by_model")
         case "unasked":
             missing = list(session.unasked(asked))
             message = "calls were made before that were not asked for: ask for them first"
