@@ -37,8 +37,10 @@ def _blobs_url(value: str) -> str:
 
 
 def _redis_url(value: str) -> str:
+    """Empty where a service is told of none: who needs one does not start."""
     try:
-        redis_at(value)
+        if value:
+            redis_at(value)
     except BadRedisUrl as error:
         raise PydanticCustomError("not_redis_url", "{words}", {"words": str(error)}) from None
     return value
