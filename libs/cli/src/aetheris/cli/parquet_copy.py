@@ -20,14 +20,16 @@ def folders_of(tenant: str | None) -> Sequence[str] | None:
     return None if tenant is None else (tenant_folder(tenant),)
 
 
-async def folder_of(where: str, data: Path) -> Path:
+async def folder_of(where: str, data: Path, *, may_lack: bool = False) -> Path:
     """The folder to read; of a bucket what is missing of it is fetched into the data folder first.
+
+    `may_lack`: there need not be one yet, as nothing was written.
 
     Raises:
         CommandError: there is no such folder, or the bucket does not answer.
     """
     if not where.startswith(S3):
-        return _present(Path(where))
+        return Path(where) if may_lack else _present(Path(where))
     copy = data / "parquet-copies" / hashlib.sha256(where.encode()).hexdigest()[:16]
     try:
         await _fetch(store_at(where, load(RuntimeSettings).prefix), copy)

@@ -65,7 +65,7 @@ def _tables(
     except ModuleNotFoundError as error:
         rule = f"{error.name} is missing: pip install 'aetheris-cli[sql]'"
         raise CommandError(Exit.BAD_INPUT, "extra_missing", rule) from None
-    store = asyncio.run(folder_of(where, data)) if where is not None else None
+    store = asyncio.run(folder_of(where, data, may_lack=live)) if where is not None else None
     if not live:
         tables = query_tables.Tables(store, folders_of(tenant))
         tables.close(QueryRows())
