@@ -1,4 +1,4 @@
-"""What a pipeline costs its client: ours and redis-py's, beside one Valkey and a cluster (ADR 16).
+"""What a pipeline costs its client: ours and redis-py's, beside one Valkey and a cluster (ADR 18).
 
 `python -m tests.bench.redis_clients` prints a table: CPU of the client and time, for each kind of server and pipeline.
 """

@@ -290,8 +290,12 @@ def test_every_record_has_its_writer() -> None:
 _SAID: dict[str, list[dict[str, Any]]] = {
     "tool_invocation_finished": [{"via": via.value, "outcome": outcome.value} for via in Via for outcome in Outcome],
     "invocation_in_doubt": [{"returned": one, "has_word": two} for one in (True, False) for two in (True, False)],
-    "job_waiting": [{"wait_type": name} for name in ("signal", "timer", "human", "approval", "resolve", "upgrade")],
-    "wait_completed": [{"wait_type": name} for name in ("signal", "timer", "human", "approval", "resolve", "upgrade")],
+    "job_waiting": [
+        {"wait_type": name} for name in ("signal", "timer", "human", "approval", "resolve", "upgrade", "executor")
+    ],
+    "wait_completed": [
+        {"wait_type": name} for name in ("signal", "timer", "human", "approval", "resolve", "upgrade", "executor")
+    ],
 }
 
 

@@ -140,6 +140,7 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
     (Topic.WORKERS.value, "worker_end"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
     (Topic.TOOLS_REGISTRY.value, "tool"): WriterRule(Party.EXECUTOR, KnownBy.FOLLOWS),
     (Topic.TOOLS_REGISTRY.value, "model"): WriterRule(Party.EXECUTOR, KnownBy.FOLLOWS),
+    (Topic.TOOLS_REGISTRY.value, "executor_tools"): WriterRule(Party.EXECUTOR, KnownBy.FOLLOWS),
     (Topic.TOOLS_REGISTRY.value, "tool_release"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
     (Topic.FREEZES.value, "freeze_order"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
     (Topic.FREEZES.value, "freeze_answer"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
