@@ -188,7 +188,8 @@ def _tools_spans(telemetry: Telemetry, secrets: Secrets) -> Callable[[], None]:
         return lambda: None
     from aetheris.runtime.telemetry.tool_spans import provide  # noqa: PLC0415  the SDK's tracer
 
-    return provide(NAME, partial(_redacted, secrets))
+    with of_the_engine():  # the thread that sends
+        return provide(NAME, partial(_redacted, secrets))
 
 
 def _redacted(secrets: Secrets, text: str) -> str:

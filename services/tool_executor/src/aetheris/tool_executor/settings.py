@@ -4,19 +4,12 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
-from pydantic.functional_validators import AfterValidator, BeforeValidator
-from pydantic_core import PydanticCustomError
+from pydantic.functional_validators import BeforeValidator
 from pydantic_settings import NoDecode
 
 from aetheris.protocol.base.ids import NAME
 from aetheris.protocol.messages.registry_lines import DEFAULT_POOL
 from aetheris.runtime.process.settings import SubjectSettings, ToolSettings, split
-
-
-def _pool(value: str) -> str:
-    if NAME.fullmatch(value) is None:
-        raise PydanticCustomError("not_a_name", "a pool's name is letters, digits, dots, dashes and underscores")
-    return value
 
 
 class ExecutorSettings(ToolSettings, SubjectSettings):
@@ -27,8 +20,10 @@ class ExecutorSettings(ToolSettings, SubjectSettings):
     shell_programs: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(split)] = Field(
         (), description="Programs that tools may run, by absolute path, comma-separated; unset: none"
     )
-    pool: Annotated[str, AfterValidator(_pool)] = Field(
-        DEFAULT_POOL, description="Which executors this is one of: they serve the same tools, and share their calls"
+    pool: str = Field(
+        DEFAULT_POOL,
+        pattern=f"^{NAME.pattern}$",
+        description="Which executors this is one of: they serve the same tools, and share their calls",
     )
     running_tools: int = Field(128, ge=1, description="Grants at work at once in one executor; others wait")
     effect_deadline_s: float = Field(0.25, gt=0, description="Time for a write to the effect store; then go on")
