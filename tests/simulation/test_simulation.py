@@ -140,7 +140,7 @@ def test_seeds_have_tools_in_quarantine_that_work_again_or_are_released(monkeypa
     monkeypatch.setattr(Quarantine, "_end", end)
     for seed in range(300):
         simulate(seed)
-    assert ends.count("ended") > 5
+    assert ends.count("ended") >= 5
     assert ends.count("released") > 20
 
 
