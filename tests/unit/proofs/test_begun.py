@@ -61,6 +61,10 @@ def _another_node_s_job(created: Creation) -> None:
     created["job_id"] = child_job_id(created["begun"]["job_id"], "workflow.other")
 
 
+def _another_id(created: Creation) -> None:
+    created["job_id"] = "else"
+
+
 def _another_job(created: Creation) -> None:
     created["begun"]["job_id"] = "else"
 
@@ -91,6 +95,7 @@ def _replaces_or_not(created: Creation) -> None:
     [
         _another_node,
         _another_node_s_job,
+        _another_id,
         _another_job,
         _other_arguments,
         _another_workflow,
