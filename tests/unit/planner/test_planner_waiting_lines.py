@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from aetheris.planner.waiting_lines import WITHIN_S
+from aetheris.planner.core.waiting_lines import WITHIN_S
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import JobIndexEntry

@@ -20,10 +20,10 @@ from aetheris.planner.core.decisions import (
 )
 from aetheris.planner.core.index_lines import Indexed
 from aetheris.planner.core.partition import Partition
+from aetheris.planner.core.waiting_lines import WITHIN_S, WaitingLines
 from aetheris.planner.core.watch import STUCK_AFTER_S, StuckJobWatch
 from aetheris.planner.drafts import PlannerDrafts, Written
 from aetheris.planner.lookup import LookUp, LookUps, ReadEnded
-from aetheris.planner.waiting_lines import WITHIN_S, WaitingLines
 from aetheris.protocol.base.records import Group, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.provenance import Standing
