@@ -236,9 +236,8 @@ def _parked(rig: Rig, job: str) -> str:
 
     def parked() -> bool:
         steps = rig.system.job(job).get("steps", [])
-        found[:] = [
-            one["node_id"] for one in steps if one.get("tool") == "poke_lost" and one.get("effect") == "possible"
-        ]
+        lost = [one for one in steps if one.get("tool") == "poke_lost" and one.get("effect") == "possible"]
+        found[:] = [one["node_id"] for one in lost if one["state"] == "waiting"]
         return bool(found)
 
     until(parked, 30)
