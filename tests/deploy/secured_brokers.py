@@ -132,6 +132,11 @@ class Secured:
         asked_if_allowed = {Right.of(user, "Describe", "cluster", "kafka-cluster") for user in users}
         return {right for right in self.said("Denied") if right.user in set(users)} - asked_if_allowed
 
+    def forget_group(self, group: str) -> None:
+        """Its marks hold the log up no more; nobody is in it."""
+        argv = ["--bootstrap-server", self.plain, "--delete", "--group", group]
+        _done([command("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", *argv)])
+
     @contextmanager
     def without(self, right: Right) -> Generator[None]:
         """Inside nobody but who may do anything has this right."""
@@ -328,4 +333,5 @@ def running_services(
             url = f"http://127.0.0.1:{Ports(folder).get('gateway-http')}/api"
             headers = headers_of("n")
             with httpx.Client(base_url=url, headers=headers, timeout=20, trust_env=False) as api:
+                until(lambda: bool(api.get("/tools").json().get("tools")), PATIENCE_S)
                 yield Rig(System(folder, api), external)

@@ -174,10 +174,14 @@ async def test_the_notifier_reads_by_rights_of_its_own(secured: Secured, rig: Ac
         "AETHERIS_GATEWAY_TOKEN": str(tmp_path / "token"),
     }
     once = {"id": "a", "tool": "once_a_session", "args": {"tag": fresh("once")}}
-    rig.system.wait_asked(rig.system.submit(once, session=fresh("session")), PATIENCE_S)
+    asked = rig.system.submit(once, session=fresh("session"))
+    rig.system.wait_asked(asked, PATIENCE_S)
     with running_service("notifier", tmp_path, env) as running:
         # it has read the request, and waits for an executor that can tell somebody
         await asyncio.to_thread(until, lambda: "invalid_plan" in running.unready("gateway"), PATIENCE_S)
+    assert rig.system.api.post(f"/jobs/{asked}/cancel", json={}).status_code in (200, 202)
+    rig.system.wait_ended([asked], PATIENCE_S)
+    secured.forget_group("aetheris.subscriber.notifier")
 
 
 async def test_the_archiver_reads_by_rights_of_its_own(secured: Secured, rig: AclRig, tmp_path: Path) -> None:
