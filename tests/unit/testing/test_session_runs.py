@@ -11,7 +11,7 @@ from aetheris.sdk.client import Conflict
 from aetheris.sdk.client.blocking_runs import SessionRun
 from aetheris.sdk.outcomes import Failed, Result
 from aetheris.sdk.workflows import Misuse, ToolFailed, WorkflowCancelled, WorkflowDiverged, WorkflowSuperseded
-from aetheris.testing import MemorySystem, StillWaits
+from aetheris.testing import MemorySystem, StillWaits, duplicate_delivery
 
 made: list[str] = []
 
@@ -54,6 +54,7 @@ async def refuse() -> None:
     raise Failed("no")
 
 
+TWICE = [duplicate_delivery()]
 TOOLS = ["charge", "mail", "ship", "look", "refuse"]
 
 
@@ -261,3 +262,16 @@ def test_other_tools_are_another_run() -> None:
     attached(on)
     with pytest.raises(Conflict, match="other tools"):
         on.session("order-17", tools=["charge"]).__enter__()
+
+
+def test_a_log_that_has_everything_twice_makes_a_session_s_calls_once() -> None:
+    twice = system()
+    twice.run({"nodes": [{"id": "n", "kind": "tool", "tool": "look", "args": {"order": "x"}}]}, faults=TWICE)
+    made.clear()
+    with twice.session("o", tools=TOOLS) as run:
+        assert [run.call("charge", order="a"), run.call("charge", order="a")] == ["paid 1 for a"] * 2
+        run.call("mail", to="a")
+        with pytest.raises(ToolFailed):
+            run.call("refuse")
+        run.complete("over")
+    assert (made, twice.session_job(run).status) == (["charge a", "charge a", "mail a"], "completed")

@@ -23,6 +23,7 @@ from aetheris.testing import (
     MemorySystem,
     PlanRefused,
     crash_after,
+    duplicate_delivery,
     lost_answer,
     run_workflow,
 )
@@ -353,3 +354,23 @@ def test_a_workflow_of_more_calls_than_its_first_body_can_plan_goes_on_in_the_ne
     job = run_workflow(many, {})
     assert job.result(NODE) == 2 * (FIRST_CALLS + 5)
     assert job.calls("quote") == FIRST_CALLS + 5
+
+
+@workflow(tools=[pay])
+async def packs(ctx: WorkflowContext, order: str) -> str:
+    return await ctx.call(pay, order=order, amount=1)
+
+
+@workflow(tools=[], starts=[packs])
+async def packs_all(ctx: WorkflowContext, orders: list[str]) -> list[str]:
+    return [await ctx.child(packs, order=order) for order in orders]
+
+
+@pytest.mark.parametrize("crash", [None, "everywhere"])
+def test_a_log_that_has_everything_twice_is_told_once(crash: Any) -> None:
+    MADE.clear()
+    twice = [duplicate_delivery()]
+    job = run_workflow(shop, {"order": "o"}, signals={"wanted": 5}, answers=[{}], faults=twice, crash=crash)
+    assert (job.status, job.why, job.calls(pay), job.calls(refuses)) == ("completed", None, 3, 1)
+    job = run_workflow(packs_all, {"orders": ["a", "b"]}, faults=twice, crash=crash)
+    assert (job.result(NODE), job.status) == (["a-1", "b-1"], "completed")

@@ -98,6 +98,15 @@ def test_it_does_not_end_while_a_call_of_it_is_under_way() -> None:
     assert run.may_report(job)
 
 
+def test_a_copy_of_its_record_says_nothing_of_it() -> None:
+    job, run = begun(), running("b1")
+    run.asks(job, node(C))
+    (planned,) = [run.planned(job, one) for one in run.due()]
+    run.read_back(job, planned, counts=True)
+    run.read_back(job, planned, counts=False)
+    assert run.over is None
+
+
 def test_a_record_of_it_that_is_void_ends_it() -> None:
     job, run = begun(), running("b1")
     run.asks(job, node(C))

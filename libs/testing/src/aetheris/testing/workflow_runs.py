@@ -10,6 +10,7 @@ from typing import Any, Literal
 from aetheris.protocol.messages import events as ev
 from aetheris.sdk.tools import AnyTool
 from aetheris.sdk.workflows.declaration import NODE, AnyWorkflow, Workflow, plan_of
+from aetheris.testing.faults import InjectedFault
 from aetheris.testing.job_under_test import JobUnderTest
 from aetheris.testing.memory_system import MemorySystem
 
@@ -31,6 +32,7 @@ def run_workflow(
     signals: Mapping[str, Any] | None = None,
     answers: Sequence[Mapping[str, Any] | None] = (),
     policy: Path | str | None = None,
+    faults: Sequence[InjectedFault] = (),
     crash: Literal["everywhere"] | None = None,
     races: bool = False,
 ) -> JobUnderTest:
@@ -43,11 +45,13 @@ def run_workflow(
         signals: by their keys; they are there from the beginning.
         answers: what people say when they are asked, one after another: the fields of a form, or None: no.
         policy: a policy file, or its TOML; without one irreversible calls need approval.
+        faults: what goes wrong, in each run.
         crash: everywhere: run it once more for each moment of its life, in which the process of its body dies; and
             calls end in another order in each.
         races: it may do other things where calls end in another order; then only that it goes on is looked at.
 
     Raises:
+        FaultNotMet: a run ended, and a fault never struck.
         BodyDiffers: a run in which the body died differs from that in which it did not.
     """
     started = _reached((workflow, *workflows))
@@ -60,7 +64,7 @@ def run_workflow(
         if chance is not None:
             system.shuffle(chance)
         system.lose_bodies(dies)
-        job = system.run(plan_of(workflow.name, args), signals=signals or {}, answers=answers)
+        job = system.run(plan_of(workflow.name, args), faults=faults, signals=signals or {}, answers=answers)
         return system, job
 
     system, job = run(None, None)

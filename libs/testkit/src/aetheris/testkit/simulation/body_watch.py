@@ -10,6 +10,7 @@ from aetheris.protocol.messages.events import (
     Event,
     InvocationInDoubt,
     JobCompleted,
+    ToolInvocationFinished,
     ToolInvocationStarted,
     WorkflowAccepted,
 )
@@ -22,6 +23,8 @@ from aetheris.testkit.simulation.scenario import FLOWS
 
 Node = tuple[str, str]
 """job_id, node_id"""
+
+_REFUSED = "CallRefused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ class BodyWatch:
                 self._waived[known] = self._waived.get(known, frozenset()) | frozenset(event.waives)
             case InvocationInDoubt(error_class="diverged") if counts and set(self.deployed) == {AS_IT_WAS}:
                 return f"{event.node_id} of {job.job_id} is said to have changed, and has not: {event.evidence}"
+            case ToolInvocationFinished(error=str() as error) if counts and error.startswith(_REFUSED):
+                return f"a body of {event.node_id} of {job.job_id} is refused what it may plan: {error}"
             case _:
                 pass
         return None

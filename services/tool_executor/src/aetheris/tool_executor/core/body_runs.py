@@ -110,6 +110,8 @@ class RunningBody:
         self._planned: dict[str, Node] = {}
         """What it has planned, and was not read back."""
         self._words = 0
+        self._unread: set[str] = set()
+        """The words of its records that were not read back."""
         self._has_said = False
         """That it has asked for what was recorded."""
         self._told = _Told()
@@ -186,17 +188,19 @@ class RunningBody:
         words = self.invocation.call_words
         if words is None:
             raise IndexError("it has no words")
+        word = words.word(self._words)
         event = ev.CallPlanned(
             job_id=job.job_id,
             node_id=node.id,
             parent=self.parent,
             invocation_id=self.invocation_id,
             entry={"kind": node.kind.value} | node.model_dump(mode="json", exclude_defaults=True),
-            word=words.word(self._words),
+            word=word,
             after=tuple(self._told.early.values()),
             frontier=self.said_frontier,
         )
         self._words += 1
+        self._unread.add(word)
         self._has_said = self._has_said or not self._unasked
         return event
 
@@ -229,7 +233,11 @@ class RunningBody:
         return True
 
     def read_back(self, job: JobState, event: ev.CallPlanned, *, counts: bool) -> None:
-        """Its own record has come back in the log."""
+        """Its own record has come back in the log; a copy of one that has is void, and says nothing of it."""
+        if event.word not in self._unread:
+            self.look(job)
+            return
+        self._unread.remove(event.word)
         self._planned.pop(event.node_id, None)
         if not counts:
             self.look(job)
