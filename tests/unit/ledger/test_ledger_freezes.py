@@ -8,6 +8,7 @@ from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.fold.state import KeyStatus
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import FreezeAnswer, FreezeOrder
+from tests.testkit.body_histories import GRAPH, body, call
 from tests.testkit.histories import JOB, TENANT, finished, graph, planned, started
 from tests.testkit.ledgers import TTL_S, Ledger, Surroundings, one
 
@@ -108,6 +109,16 @@ def test_a_frozen_tool_cuts_a_run_and_concerns_jobs_that_call_it() -> None:
     ledger.request("a", "b", "c")
     assert [grant.nodes for grant in ledger.grants] == [("a",)]
     assert ledger.written() == ["job_frozen"]
+
+
+def test_a_body_that_comes_to_call_a_frozen_tool_brings_the_freeze() -> None:
+    ledger = Surroundings(GRAPH | {"nodes": GRAPH["nodes"][:1]}).ledger()
+    ledger.add(body("b1"))
+    ledger.order(order(scope=FreezeScope(tool="act")))
+    assert (ledger.written(), answered(ledger)) == ([], [(1, True, [], 0)])
+    ledger.says(call("b1"))
+    assert ledger.written() == ["job_frozen"]
+    assert ledger.grants == []
 
 
 def test_a_plan_that_comes_to_call_a_frozen_tool_brings_the_freeze() -> None:

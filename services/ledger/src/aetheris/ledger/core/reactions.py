@@ -38,6 +38,7 @@ class Reactions:
         match event:
             case ev.CallPlanned():
                 self._bodies.planned(job, event, now)
+                self.freezes.look(job)  # it may be the first of a tool that is frozen
             case ev.WorkerEnded():
                 self._invocations.end_worker(job, (event.worker_id, event.incarnation), now)
             case ev.InvocationInDoubt():
