@@ -29,6 +29,7 @@ ADDED = (
         "notices",
         "schedules",
         "query",
+        "scraping",
     ),
     *("openid", "policy", "signers", "limits", "https"),
 )

@@ -117,13 +117,13 @@ COURSES = [
     AlertHistory("AetherisToolLinesRefused", "tools_lines_refused_total", GATEWAY, BORN, (6, 15), (4, 30)),
     AlertHistory("AetherisGrantsDropped", "grants_dropped_total", EXECUTOR, BORN, (6, 15), (4, 30)),
     AlertHistory("AetherisUnjudged", "jobs_unjudged_total", {"job": "aetheris-ledger"}, BORN, (6,), (4, 70)),
-    AlertHistory("AetherisArchiveLate", "archive_late", VERIFIER, "0+3600x60", (45,), (20, 30), {}),
+    AlertHistory("AetherisArchiveLate", "archive_late_seconds", VERIFIER, "0+3600x60", (45,), (20, 30), {}),
     AlertHistory("AetherisArchiveRefused", "archive_refused", VERIFIER, "0+0x5 1+0x20 0+0x10", (12,), (8, 30), {}),
-    AlertHistory("AetherisParquetLate", "parquet_late", ARCHIVER, "0+600x60", (30,), (5, 20), {}),
+    AlertHistory("AetherisParquetLate", "parquet_late_seconds", ARCHIVER, "0+600x60", (30,), (5, 20), {}),
     AlertHistory("AetherisParquetRefused", "parquet_refused", ARCHIVER, "0+0x5 1+0x20 0+0x10", (12,), (8, 30), {}),
     AlertHistory("AetherisUnread", "jobs_unread", VERIFIER, "0+0x5 1+0x20 0+0x10", (12,), (8, 30)),
-    AlertHistory("AetherisUnwitnessed", "seals_unwitnessed", VERIFIER, "0+60x60", (25,), (10, 19), {}),
-    AlertHistory("AetherisUnwitnessed", "seals_unwitnessed", VERIFIER, "0x5 60+60x10 0x40", (), (18, 40), {}),
+    AlertHistory("AetherisUnwitnessed", "seals_unwitnessed_seconds", VERIFIER, "0+60x60", (25,), (10, 19), {}),
+    AlertHistory("AetherisUnwitnessed", "seals_unwitnessed_seconds", VERIFIER, "0x5 60+60x10 0x40", (), (18, 40), {}),
     AlertHistory("AetherisStuck", "jobs_stuck", {"job": "aetheris-planner"}, "0+0x5 1+0x20 0+0x10", (12,), (8, 30), {}),
     AlertHistory("AetherisLag", "consumer_lag", EXECUTOR, "0+2000x60", (20,), (5, 10)),
     AlertHistory("AetherisLag", "consumer_lag", EXECUTOR, "90000-1000x60", (), (15, 30)),
@@ -171,10 +171,11 @@ def test_the_dashboard_shows_what_is_exported_and_nothing_else(tmp_path: Path) -
     assert len({panel["id"] for panel in panels}) == len(panels)
     asked = [target["expr"] for panel in panels for target in panel["targets"]]
     shown = {found.removesuffix("_total") for expr in asked for found in re.findall(r"aetheris_[a-z_]+", expr)}
-    assert shown == {metric.metric.replace(".", "_") for metric in Metric}
+    assert shown == {metric.in_prometheus() for metric in Metric}
     counters = {metric for expr in asked for metric in re.findall(r"(?:rate|increase)\((aetheris_[a-z_]+)\[", expr)}
-    states = ("jobs_stuck", "jobs_unread", "consumer_lag", "archive_late", "archive_refused", "seals_unwitnessed")
-    gauges = {f"aetheris_{state}" for state in (*states, "parquet_late", "parquet_refused")}
+    states = ("jobs_stuck", "jobs_unread", "consumer_lag", "archive_refused", "parquet_refused")
+    ages = ("archive_late_seconds", "seals_unwitnessed_seconds", "parquet_late_seconds")
+    gauges = {f"aetheris_{state}" for state in (*states, *ages)}
     assert counters == {f"{metric}_total" for metric in shown - gauges}, "a counter is asked for its rate"
     recorded = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(asked)]
     (tmp_path / "panels.yaml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": recorded}]}))

@@ -13,6 +13,7 @@ from tests.deploy.manifests import (
     kubectl_needed,
     name,
     of_kind,
+    settings_of,
     workloads,
 )
 
@@ -86,6 +87,34 @@ def test_the_archiver_reaches_kafka_alone_and_nobody_reaches_it() -> None:
     assert not any("ipBlock" in to for egress in egress_of(WHOLE, "archiver") for to in egress.get("to", []))
     entries = {name(one): one["spec"].get("ingress", []) for one in of_kind(WHOLE, "NetworkPolicy")}
     assert entries["archiver"] == []
+
+
+def test_prometheus_alone_reaches_health_ports_and_reaches_all_of_ours() -> None:
+    [scraping] = [one["spec"] for one in of_kind(WHOLE, "NetworkPolicy") if name(one) == "scraping"]
+    [entry] = scraping["ingress"]
+    assert entry["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    assert entry["ports"] == [{"port": 9090, "protocol": "TCP"}]
+    [monitor] = [one["spec"] for one in of_kind(WHOLE, "PodMonitor")]
+    assert monitor["selector"] == scraping["podSelector"]
+    [endpoint] = monitor["podMetricsEndpoints"]
+    assert (endpoint["port"], endpoint["path"]) == ("health", "/metrics")
+    healthy = {
+        service
+        for service, pod, _ in workloads(WHOLE)
+        if any(port["name"] == "health" for port in pod["containers"][0].get("ports", []))
+    }
+    assert set(scraping["podSelector"]["matchExpressions"][0]["values"]) == healthy
+    assert not of_kind("production", "PodMonitor"), "there a collector is sent what is measured"
+
+
+def test_what_prometheus_asks_for_is_not_sent_as_well_and_has_the_same_names() -> None:
+    assert settings_of(WHOLE)["data"]["OTEL_METRICS_EXPORTER"] == "none", "all would count twice"
+    assert "OTEL_METRICS_EXPORTER" not in settings_of("production")["data"]
+    [monitor] = of_kind(WHOLE, "PodMonitor")
+    first, second = monitor["spec"]["podMetricsEndpoints"][0]["relabelings"]
+    assert first["sourceLabels"] == ["__meta_kubernetes_pod_label_app_kubernetes_io_name"]
+    assert (first["targetLabel"], first["replacement"]) == ("job", "aetheris-$1")
+    assert (second["regex"], second["replacement"]) == ("aetheris-tool-executor", "aetheris-tool_executor")
 
 
 def test_the_relay_alone_reaches_witnesses_and_nobody_reaches_it() -> None:

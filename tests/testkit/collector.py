@@ -25,6 +25,15 @@ class CollectedSpan:
     links: frozenset[str]
 
 
+@dataclass(frozen=True)
+class CollectedHistogram:
+    """One series of a histogram, as it was last sent."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+
 class Collector:
     """What was exported so far."""
 
@@ -32,6 +41,7 @@ class Collector:
         self.endpoint = f"http://127.0.0.1:{port}"
         self._spans: list[CollectedSpan] = []
         self._values: dict[tuple[str, str, tuple[tuple[str, str], ...]], int] = {}
+        self._histograms: dict[tuple[str, str, tuple[tuple[str, str], ...]], CollectedHistogram] = {}
         self._exemplars: dict[str, set[str]] = {}
         self._bodies: list[bytes] = []
         self._lock = threading.Lock()
@@ -86,6 +96,11 @@ class Collector:
                     named = tuple(sorted((a.key, a.value.string_value) for a in point.attributes))
                     with self._lock:
                         self._values[service, metric.name, named] = int(point.as_int)
+                for point in metric.histogram.data_points:
+                    named = tuple(sorted((a.key, a.value.string_value) for a in point.attributes))
+                    kept = CollectedHistogram(tuple(point.explicit_bounds), tuple(point.bucket_counts), point.sum)
+                    with self._lock:
+                        self._histograms[service, metric.name, named] = kept
 
     def value(self, metric: str, **attributes: str) -> int | None:
         """The sum of a metric over all services; None where none has sent it."""
@@ -93,6 +108,12 @@ class Collector:
         with self._lock:
             found = [value for (_, name, at), value in self._values.items() if (name, at) == (metric, named)]
         return sum(found) if found else None
+
+    def histograms(self, metric: str, **attributes: str) -> list[CollectedHistogram]:
+        """Of each service that has sent it."""
+        named = tuple(sorted(attributes.items()))
+        with self._lock:
+            return [found for (_, name, at), found in self._histograms.items() if (name, at) == (metric, named)]
 
     def exemplars(self, metric: str) -> set[str]:
         """The traces that a metric's exemplars name."""

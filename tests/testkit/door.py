@@ -48,7 +48,7 @@ async def _serve(stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGUSR1, take)
     loop.add_signal_handler(signal.SIGUSR2, free)
-    health = Health()
+    health = Health(lambda: b"")
     health.add("service", lambda: None)
     health_port = await health.start("127.0.0.1", 0)
     server = HttpServer(Starlette(routes=[Route("/", _echo, methods=["GET", "POST"])]), "127.0.0.1", 0)

@@ -5,7 +5,17 @@ import sys
 
 import pytest
 
-NOBODY = ("jsonschema", "opentelemetry.sdk", "opentelemetry.exporter", "rich", "pygments", "psutil", "cel", "webauthn")
+NOBODY = (
+    "jsonschema",
+    "prometheus_client",
+    "opentelemetry.sdk",
+    "opentelemetry.exporter",
+    "rich",
+    "pygments",
+    "psutil",
+    "cel",
+    "webauthn",
+)
 NOT_ON_THE_HOT_PATH = ("fastapi", "starlette", "uvicorn", "httpx", "obstore", "mcp", "pydantic_ai")
 UNWANTED = {
     "planner": NOBODY + NOT_ON_THE_HOT_PATH,

@@ -44,7 +44,8 @@ class Gateway:
 
     def refused(self) -> int:
         data: Any = self.reader.get_metrics_data()
-        return 0 if data is None else data.resource_metrics[0].scope_metrics[0].metrics[0].data.data_points[0].value
+        metrics = data.resource_metrics[0].scope_metrics[0].metrics
+        return next((one.data.data_points[0].value for one in metrics if one.name == "aetheris.tools.lines_refused"), 0)
 
 
 def line(key: str | None = None, **says: Any) -> tuple[str, bytes]:

@@ -3,6 +3,8 @@
 import asyncio
 import hashlib
 import json
+import threading
+import time
 import uuid
 from pathlib import Path
 
@@ -119,7 +121,7 @@ def test_every_topic_has_dead_letters_and_the_facts_are_kept_for_ever() -> None:
 
 
 async def test_health_tells_alive_from_ready() -> None:
-    health = Health()
+    health = Health(lambda: b"up 1\n")
     assert health.unready() == {"service": "starting"}
     reasons: dict[str, str | None] = {"redis": "gone"}
     health.add("redis", lambda: reasons["redis"])
@@ -131,6 +133,27 @@ async def test_health_tells_alive_from_ready() -> None:
     health.report("jobs_stuck", lambda: 3)
     assert await _get(port, "/readyz") == (200, {"ready": True, "unready": {}, "jobs_stuck": 3})
     assert (await _get(port, "/other"))[0] == 404
+    await health.stop()
+
+
+async def test_metrics_are_said_by_a_thread_one_asker_after_another() -> None:
+    asked: list[int] = []
+    under_way: list[int] = []
+
+    def exposition() -> bytes:
+        under_way.append(threading.get_ident())
+        time.sleep(0.01)
+        asked.append(len(under_way))
+        under_way.pop()
+        return b"up 1\n"
+
+    health = Health(exposition)
+    port = await health.start("127.0.0.1", 0)
+    async with httpx.AsyncClient(trust_env=False) as client:
+        answers = await asyncio.gather(*(client.get(f"http://127.0.0.1:{port}/metrics") for _ in range(8)))
+    assert {(answer.status_code, answer.text) for answer in answers} == {(200, "up 1\n")}
+    assert answers[0].headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert asked == [1] * 8
     await health.stop()
 
 

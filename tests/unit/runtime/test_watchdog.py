@@ -67,7 +67,7 @@ def test_it_is_counted_by_tool_or_function_and_logged() -> None:
     ]
     data = reader.get_metrics_data()
     assert data is not None
-    (metric,) = data.resource_metrics[0].scope_metrics[0].metrics
-    assert metric.name == "aetheris.loop.blocked"
+    metrics = data.resource_metrics[0].scope_metrics[0].metrics
+    [metric] = [one for one in metrics if one.name == "aetheris.loop.blocked"]
     points = {str(point.attributes and point.attributes["by"]) for point in metric.data.data_points}
     assert points == {"pay@1", "aetheris.planner.fold"}

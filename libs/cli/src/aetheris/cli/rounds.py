@@ -9,6 +9,7 @@ from aetheris.cli.console import CommandError, progress
 from aetheris.cli.embedded.errors import EmbeddedError
 from aetheris.runtime.process.health import Health
 from aetheris.runtime.process.settings import RuntimeSettings, load
+from aetheris.runtime.telemetry.metrics import Metrics
 
 _NONE_YET = "no round is over yet"
 _NOT_DONE = "the last round is not done: the log says what is missing"
@@ -30,7 +31,8 @@ class Rounds:
         stop = asyncio.Event()
         for told in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(told, stop.set)
-        health = Health()
+        metrics = Metrics("relay")
+        health = Health(metrics.exposition)
         health.add("rounds", self.unready)
         if health_port is not None:
             await health.start(load(RuntimeSettings).listen, health_port)
@@ -42,6 +44,7 @@ class Rounds:
                         await stop.wait()
         finally:
             await health.stop()
+            metrics.close()
 
     def _round(self) -> str | None:
         try:

@@ -70,8 +70,9 @@ async def serve(settings: ArchiverSettings, stop: asyncio.Event) -> None:
     from aetheris.archiver.handlers import SealHandler  # noqa: PLC0415  pyarrow is asked for first
 
     async with AsyncExitStack() as closing:
-        health, metrics = Health(), Metrics("archiver")
+        metrics = Metrics("archiver")
         closing.callback(metrics.close)
+        health = Health(metrics.exposition)
         await health.start(settings.listen, settings.health_port)
         closing.push_async_callback(health.stop)
         health.add("service", lambda: "is stopping" if stop.is_set() else None)

@@ -27,6 +27,7 @@ from aetheris.http_server.server import HttpServer
 from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.process.health import Health
 from aetheris.runtime.process.lifecycle import freeze_memory
+from aetheris.runtime.telemetry.metrics import Metrics
 
 _STATIC = Path(__file__).parent / "static"
 _LOOPBACK = "127.0.0.1"
@@ -45,13 +46,15 @@ async def serve(settings: ConsoleSettings, stop: asyncio.Event) -> None:
     Raises:
         HttpTlsUnusable, LoginProviderUnusable, LoopbackTaken: what the settings name can't be used.
     """
-    health = Health()
+    metrics = Metrics("console")
+    health = Health(metrics.exposition)
     health.add("service", lambda: "is stopping" if stop.is_set() else None)
     await health.start(settings.listen, settings.health_port)
     async with console(settings):
         freeze_memory()
         await stop.wait()
     await health.stop()
+    metrics.close()
 
 
 @asynccontextmanager

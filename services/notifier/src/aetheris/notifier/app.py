@@ -44,8 +44,9 @@ async def serve(settings: NotifierSettings, stop: asyncio.Event) -> None:
     routes = load(settings.notices)
     member = worker_name(settings)
     async with AsyncExitStack() as closing:
-        health, metrics = Health(), Metrics("notifier")
+        metrics = Metrics("notifier")
         closing.callback(metrics.close)
+        health = Health(metrics.exposition)
         await health.start(settings.listen, settings.health_port)
         closing.push_async_callback(health.stop)
         jobs = KeyedJobs(settings.gateway_url, settings.gateway_token, settings.ca)

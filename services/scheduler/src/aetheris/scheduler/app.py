@@ -37,8 +37,9 @@ async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
     starts = load(settings.starts)
     member = worker_name(settings)
     async with AsyncExitStack() as closing:
-        health, metrics = Health(), Metrics("scheduler")
+        metrics = Metrics("scheduler")
         closing.callback(metrics.close)
+        health = Health(metrics.exposition)
         await health.start(settings.listen, settings.health_port)
         closing.push_async_callback(health.stop)
         jobs = KeyedJobs(settings.gateway_url, settings.gateway_token, settings.ca)

@@ -1,11 +1,18 @@
-"""/livez and /readyz, as JSON, on a port of their own: alive needs no other part, ready needs all of them."""
+"""/livez and /readyz, as JSON, on a port of their own: alive needs no other part, ready needs all of them.
+
+Beside them /metrics, as Prometheus reads it (docs/metrics.md).
+"""
 
 import asyncio
 import json
 import socket
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from aetheris.runtime.process.connections import Connection, Connections, Listener
+
+Exposition = Callable[[], bytes]
+"""Says all metrics in Prometheus' text format, from a thread of its own."""
 
 Check = Callable[[], str | None]
 """Why a part is not ready, in words for an operator; None if it is."""
@@ -14,12 +21,24 @@ _REQUEST_DEADLINE_S = 5.0
 _MOST_CONNECTIONS = 64
 _MOST_BYTES = 8 * 1024
 _STATUS = {200: "OK", 404: "Not Found", 503: "Service Unavailable"}
+_JSON = "application/json"
+_PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class _Answer(NamedTuple):
+    """What goes back, as bytes of a type."""
+
+    status: int
+    body: bytes
+    type: str = _JSON
 
 
 class Health:
     """A service's checks, and the small HTTP server that shows them."""
 
-    def __init__(self) -> None:
+    def __init__(self, exposition: Exposition) -> None:
+        self._exposition = exposition
+        self._exposing = asyncio.Lock()
         self._checks: dict[str, Check] = {}
         self._reported: dict[str, Callable[[], object]] = {}
         self._connections = Connections(_MOST_CONNECTIONS, _MOST_CONNECTIONS)
@@ -67,27 +86,36 @@ class Health:
         try:
             async with asyncio.timeout(_REQUEST_DEADLINE_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_response(*self._answer(head.split(b" ", 2)[1])))
+                writer.write(_response(await self._answer(head.split(b" ", 2)[1])))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, IndexError):
             pass
         finally:
             writer.close()
 
-    def _answer(self, path: bytes) -> tuple[int, Mapping[str, object]]:
-        if path == b"/livez":
-            return 200, {"alive": True}
-        if path == b"/readyz":
-            reasons = self.unready()
-            reported = {name: ask() for name, ask in self._reported.items()}
-            return (503 if reasons else 200), {"ready": not reasons, "unready": reasons, **reported}
-        return 404, {"error": {"code": "not_found", "message": "there are /livez and /readyz", "details": {}}}
+    async def _answer(self, path: bytes) -> _Answer:
+        match path:
+            case b"/livez":
+                return _json(200, {"alive": True})
+            case b"/readyz":
+                reasons = self.unready()
+                reported = {name: ask() for name, ask in self._reported.items()}
+                return _json(503 if reasons else 200, {"ready": not reasons, "unready": reasons, **reported})
+            case b"/metrics":
+                async with self._exposing:  # one at a time, however many ask
+                    return _Answer(200, await asyncio.to_thread(self._exposition), _PROMETHEUS)
+            case _:
+                message = "there are /livez, /readyz and /metrics"
+                return _json(404, {"error": {"code": "not_found", "message": message, "details": {}}})
 
 
-def _response(status: int, body: Mapping[str, object]) -> bytes:
-    payload = json.dumps(body).encode()
+def _json(status: int, body: Mapping[str, object]) -> _Answer:
+    return _Answer(status, json.dumps(body).encode())
+
+
+def _response(answer: _Answer) -> bytes:
     head = (
-        f"HTTP/1.1 {status} {_STATUS[status]}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(payload)}\r\nConnection: close\r\n\r\n"
+        f"HTTP/1.1 {answer.status} {_STATUS[answer.status]}\r\nContent-Type: {answer.type}\r\n"
+        f"Content-Length: {len(answer.body)}\r\nConnection: close\r\n\r\n"
     )
-    return head.encode() + payload
+    return head.encode() + answer.body

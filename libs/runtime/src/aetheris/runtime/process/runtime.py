@@ -86,11 +86,11 @@ async def runtime(
     stop = asyncio.Event() if stop is None else stop
     claim(settings.data, settings.prefix)
     async with AsyncExitStack() as closing:
-        health = Health()
         telemetry = Telemetry(service, settings.trace_sample)
         closing.callback(telemetry.close)
         metrics = Metrics(service)
         closing.callback(metrics.close)
+        health = Health(metrics.exposition)
         watchdog = Watchdog(reported(metrics))
         closing.enter_context(watchdog.watching())
         await health.start(settings.listen, settings.health_port)

@@ -98,7 +98,7 @@ class RuntimeSettings(BaseSettings):
         "", description="This process's stable name, no other's; unset: worker-0 and the id of the data folder"
     )
     listen: str = Field("127.0.0.1", description="Address that HTTP servers listen on")
-    health_port: int = Field(0, description="Port of /livez and /readyz; 0 picks a free one")
+    health_port: int = Field(0, description="Port of /livez, /readyz and /metrics; 0 picks a free one")
     http_port: int = Field(8080, description="Port of the gateway's API and of the verifier's proofs")
     partitions: int = Field(4, ge=1, description="Partitions of every topic keyed by job_id; never changes")
     replication: int = Field(1, ge=1, description="Replicas of topics that are created where dev is set")

@@ -1,0 +1,93 @@
+"""The catalogue of metrics (docs/metrics.md): what each is called, in which unit, and what it says."""
+
+from enum import Enum
+
+
+class Metric(Enum):
+    """(name, unit, what it says)."""
+
+    VIOLATIONS = ("aetheris.violations", "{violation}", "Rules that a job's history breaks, by rule")
+    IN_DOUBT = ("aetheris.invocations.in_doubt", "{invocation}", "Calls of which nobody knew whether they took effect")
+    PARKED = ("aetheris.invocations.parked", "{invocation}", "Calls left to a human")
+    CONTRADICTED = (
+        "aetheris.invocations.contradicted",
+        "{invocation}",
+        "Successes that came after their key was settled otherwise: a second effect may exist",
+    )
+    UNTRACEABLE = ("aetheris.effects.untraceable", "{effect}", "Irreversible effects without an external id, by tool")
+    UNCONFIRMED = (
+        "aetheris.confirmations.failed",
+        "{effect}",
+        "Recorded effects that the external system no longer bears out",
+    )
+    TOOL_REFUSED = (
+        "aetheris.tools.refused",
+        "{call}",
+        "Calls of blocking tools that were refused: too many threads of calls that timed out still run, by tool",
+    )
+    TOOL_LINES_REFUSED = (
+        "aetheris.tools.lines_refused",
+        "{record}",
+        "Lines of tools.registry that describe no tool and no model: passed over",
+    )
+    QUARANTINED = ("aetheris.tools.quarantined", "{pause}", "Pauses of tools that failed whoever called them, by tool")
+    GLASS_BROKEN = (
+        "aetheris.glass.broken",
+        "{decision}",
+        "Decisions taken alone, in an emergency, by what",
+    )
+    LEASE_CONFLICTS = ("aetheris.lease.conflicts", "{lease}", "Heartbeats for a lease that somebody else holds")
+    GRANTS_DROPPED = (
+        "aetheris.grants.dropped",
+        "{grant}",
+        "Grants dropped again, as they name an earlier activation than the executor goes by",
+    )
+    LOGINS_REFUSED = ("aetheris.logins.refused", "{login}", "Requests without a token that counts, by reason")
+    LIMITED = ("aetheris.requests.limited", "{request}", "Requests beyond a limit of their tenant or token, by limit")
+    ACCESSES_LOST = ("aetheris.accesses.lost", "{record}", "Accesses that could not be recorded")
+    NOTICES_UNTOLD = ("aetheris.notices.untold", "{notice}", "Notices that the gateway takes no job for, by reason")
+    STARTS_REFUSED = ("aetheris.starts.refused", "{occasion}", "Due times and messages that start no job, by start")
+    DEAD_LETTERS = ("aetheris.dead_letters", "{record}", "Records that could not be decoded, since the start")
+    UNJUDGED = ("aetheris.jobs.unjudged", "{job}", "Jobs that a service failed to judge: they stand still, by error")
+    REFUSED = ("aetheris.records.refused", "{record}", "Records that the brokers will not have, by topic and reason")
+    UNSIGNED = (
+        "aetheris.messages.unsigned",
+        "{record}",
+        "Commands and lines of tables that nobody signed who may write them: no service obeys them, by topic and type",
+    )
+    ARCHIVE_LATE = ("aetheris.archive.late", "s", "For how long the oldest job waits that should be archived, now")
+    ARCHIVE_REFUSED = (
+        "aetheris.archive.refused",
+        "{job}",
+        "Sealed jobs that can't be archived, as their bundle would prove nothing, now",
+    )
+    PARQUET_LATE = ("aetheris.parquet.late", "s", "For how long a sealed job should be in Parquet and is not, now")
+    PARQUET_REFUSED = (
+        "aetheris.parquet.refused",
+        "{job}",
+        "Sealed jobs that are not written as Parquet, as their records are not what was sealed, since the start",
+    )
+    UNREAD = ("aetheris.jobs.unread", "{job}", "Jobs that can't be read, and are asked for again and again, now")
+    UNWITNESSED = (
+        "aetheris.seals.unwitnessed",
+        "s",
+        "For how long the oldest seal waits that not enough witnesses have seen, now",
+    )
+    BLOCKED = (
+        "aetheris.loop.blocked",
+        "{block}",
+        "Times that something held up a service's event loop for over a second, by tool or function",
+    )
+    STUCK_JOBS = ("aetheris.jobs.stuck", "{job}", "Jobs that go on no more and wait for nobody, now")
+    LAG = ("aetheris.consumer.lag", "{record}", "Records of the log that were not read yet, now")
+    CPU = ("aetheris.process.cpu", "s", "Processor time that this process has used, since its start")
+
+    def __init__(self, metric: str, unit: str, says: str) -> None:
+        self.metric = metric
+        self.unit = unit
+        self.says = says
+
+    def in_prometheus(self, *, grows: bool = False) -> str:
+        """Its name there, by OpenTelemetry's rules for Prometheus: with its unit, where it is seconds, and `_total`."""
+        unit = "_seconds" if self.unit == "s" else ""
+        return self.metric.replace(".", "_") + unit + ("_total" if grows else "")
