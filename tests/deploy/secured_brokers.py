@@ -133,9 +133,10 @@ class Secured:
         return {right for right in self.said("Denied") if right.user in set(users)} - asked_if_allowed
 
     def forget_group(self, group: str) -> None:
-        """Its marks hold the log up no more; nobody is in it."""
+        """Its marks hold the log up no more, once the brokers have seen its members go."""
         argv = ["--bootstrap-server", self.plain, "--delete", "--group", group]
-        _done([command("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", *argv)])
+        delete = command("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", *argv)
+        until(lambda: "was successful" in _run(delete).stdout, PATIENCE_S)
 
     @contextmanager
     def without(self, right: Right) -> Generator[None]:
