@@ -55,11 +55,15 @@ def test_children_are_jobs_of_their_own_that_name_the_call_by_which_they_have_be
     assert done(rig, job) == [f"did {tag}-{number}" for number in range(5)]
     children = begun(rig, job)
     assert len(children) == 5
+    named = rig.system.job(job)["children"]
+    assert [(one["job_id"], one["status"]) for one in named] == [(child, "completed") for child in children]
     keys = {one["node_id"]: one["idempotency_key"] for one in rig.system.data_of(job, "tool_invocation_started")}
     for child in children:
         assert done(rig, child, "workflow").startswith("did ")
         (born,) = births(rig, child)
         said = born["begun"]
+        view = rig.system.job(child)["begun"]
+        assert (view["job_id"], view["node_id"], view["awaited_by"]) == (job, said["node_id"], job)
         assert (said["job_id"], said["idempotency_key"]) == (job, keys[said["node_id"]])
         assert (born["tenant"], born["submitted_by"]) == (
             births(rig, job)[0]["tenant"],

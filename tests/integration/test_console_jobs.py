@@ -58,6 +58,27 @@ def test_a_list_that_is_open_follows(gateway: StandInGateway, console: RunningCo
     expect(page.locator("#rows")).to_contain_text(JOB)
 
 
+def test_a_job_leads_to_those_that_it_has_begun_and_to_the_one_that_began_it(
+    gateway: StandInGateway, console: RunningConsole, browser: Browser
+) -> None:
+    children = [
+        {
+            "job_id": "child-1",
+            "node_id": "n",
+            "workflow": "ship\u202e",
+            "status": "completed",
+            "continued_as": "child-2",
+        },
+        {"job_id": "child-3", "node_id": "m", "workflow": "ship", "detached": True},
+    ]
+    gateway.hold("running", begun={"job_id": "parent", "node_id": "w.a"}, children=children, continued_as="next")
+    page = console.opened(browser, f"/jobs/{JOB}")
+    assert serious(page) == []
+    linked = ["parent", "next", "child-1", "child-2", "child-3"]
+    assert [page.locator(f'#state a[href="/jobs/{one}"]').inner_text() for one in linked] == linked
+    assert "\u202e" not in page.locator("#state").inner_text()
+
+
 def test_a_parked_step_is_settled_by_keyboard_with_its_evidence(
     gateway: StandInGateway, console: RunningConsole, browser: Browser
 ) -> None:

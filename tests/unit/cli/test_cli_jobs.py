@@ -165,6 +165,25 @@ def test_job_says_why_it_waits_and_how_to_go_on(gateway: ScriptedGateway) -> Non
     assert "aetheris resolve j1 --node a" in shown.stdout
 
 
+def test_job_names_the_jobs_that_it_has_begun_and_the_one_that_began_it(gateway: ScriptedGateway) -> None:
+    begun = {"job_id": "p1", "node_id": "workflow.ship", "replaces": False, "awaited_by": "p1"}
+    children = [
+        {"job_id": "c1", "node_id": "n", "workflow": "ship", "status": "failed", "continued_as": None},
+        {"job_id": "c2", "node_id": "m", "workflow": "ship\x1b[2J", "detached": True},
+    ]
+    related = {"begun": begun, "children": children, "continued_as": "j2"}
+    gateway.answers["GET", "/jobs/j1"] = (200, {**SUMMARY, "steps": [], **related})
+    shown = call("job", "j1").stdout
+    assert "begun by" in shown
+    assert "job p1, by its call workflow.ship" in shown
+    assert "job c1 (ship): failed" in shown
+    assert "on its own" in shown
+    assert "job j2" in shown
+    assert "\x1b" not in shown
+    gateway.answers["GET", "/jobs/j1"] = (200, {**SUMMARY, "steps": [], "children": children * 40})
+    assert "30 more: --json shows them" in call("job", "j1").stdout
+
+
 def test_what_came_from_outside_cannot_steer_the_terminal(gateway: ScriptedGateway) -> None:
     nasty = "re_\x1b[2J\x07[bold]x"
     step = {**PARKED, "state": "completed", "external_id": nasty}

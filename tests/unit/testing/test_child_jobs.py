@@ -238,3 +238,31 @@ def test_the_page_s_example_ships_each_parcel_once_a_day() -> None:
         "over",
     ]
     assert job.status == "completed"
+
+
+def test_a_job_names_those_that_it_has_begun_and_each_of_them_the_one_that_began_it() -> None:
+    system = MemorySystem(shop, ship, pay, repay, refuses)
+    job = system.run(shop.plan(orders=["a"]))
+    first, last = [one for one in system.jobs if one is not job]
+    assert [(one.job_id, one.workflow, one.status, one.detached) for one in job.view.children] == [
+        (first.job_id, "ship", "completed", False),
+        (last.job_id, "ship", "completed", False),
+    ]
+    for child, named in zip((first, last), job.view.children, strict=True):
+        assert child.view.begun is not None
+        assert (child.view.begun.job_id, child.view.begun.node_id) == (job.job_id, named.node_id)
+        assert (child.view.begun.replaces, child.view.begun.awaited_by) == (False, job.job_id)
+    assert (job.view.begun, job.view.continued_as) == (None, None)
+
+
+def test_a_job_names_the_one_that_goes_on_in_its_place_and_whoever_waits_for_it_names_each() -> None:
+    system = MemorySystem(awaits, rounds, pay)
+    job = system.run(awaits.plan(left=2))
+    named = job.view.children
+    assert [one.job_id for one in named] == [one.job_id for one in system.jobs if one is not job]
+    assert [one.continued_as for one in named] == [named[1].job_id, named[2].job_id, None]
+    views = {one.job_id: one.view for one in system.jobs}
+    assert [views[one.job_id].continued_as for one in named] == [one.continued_as for one in named]
+    second = views[named[1].job_id].begun
+    assert second is not None
+    assert (second.job_id, second.replaces, second.awaited_by) == (named[0].job_id, True, job.job_id)

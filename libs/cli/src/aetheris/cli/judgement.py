@@ -78,7 +78,7 @@ def of_call(data: bytes, keys: Sequence[TrustedKey], policy: LogPolicy | None = 
 
 def of_stream(stream: Stream, keys: Sequence[TrustedKey], data: Path, signers: Signers = None) -> dict[str, Any]:
     """The report on an exported stream."""
-    link = _judged(stream.job_id, list(stream.raw()), keys, data, signers)
+    link = judged(stream.job_id, list(stream.raw()), keys, data, signers)
     found = list(_beside_the_proofs(stream, sealed=link.report.seal.present))
     return _with(with_chain([link]), found)
 
@@ -112,7 +112,7 @@ def of_log(
         if not found.records and not found.claims:
             break
         found.records = list(since_birth(found.records, roots))
-        link = _judged(wanted, found.records, keys, data, signers)
+        link = judged(wanted, found.records, keys, data, signers)
         beside += [one if not chain else {**one, "job_id": wanted} for one in _against_seals(found, link.report.seal)]
         chain.append(link)
         wanted = link.continues
@@ -210,18 +210,20 @@ def not_whole(report: dict[str, Any]) -> dict[str, Any]:
 
 def under_roots(report: dict[str, Any], roots: Collection[str]) -> dict[str, Any]:
     """The report, with each of its jobs as a violation whose services sign under none of these roots."""
-    named = [report, *report.get("continued", ())] if "installation" in report else [report]
+    beside = (*report.get("continued", ()), *report.get("with", ()))
+    named = [report, *beside] if "installation" in report else [report]
     others = [one.get("job_id", "") for one in named if one.get("installation") not in roots]
     said = "its records are not signed under the root of the installation"
     return _with(report, [{**_finding("other_installation", None, said), "job_id": job_id} for job_id in others])
 
 
-def _judged(
-    job_id: str, records: Sequence[RawRecord], keys: Sequence[TrustedKey], data: Path, signers: Signers
+def judged(
+    job_id: str, records: Sequence[RawRecord], keys: Sequence[TrustedKey], data: Path, signers: Signers = None
 ) -> Link:
+    """A job by itself; large results are looked up in the store of blobs."""
     with _uncollected():
-        judged = judge(records, keys, _stored(data), signers)
-    return Link(job_id, judged.report, judged.validity, _stored(data))
+        found = judge(records, keys, _stored(data), signers)
+    return Link(job_id, found.report, found.validity, _stored(data))
 
 
 def _stored(data: Path) -> LoadBlob:

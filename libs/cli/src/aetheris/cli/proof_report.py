@@ -72,6 +72,12 @@ def _print_whole(report: Mapping[str, Any]) -> None:
         evidence = json.dumps(gone["evidence"], ensure_ascii=False)
         text = f"{gone['worker_id']}, by {gone['by']} at {gone['said_at']}: {evidence}"
         fields((("said to have ended", text),))
+    for one in report.get("with", ()):
+        fields((("with", f"job {shown(one['job_id'])}, which {'holds' if one['ok'] else 'does not hold'} by itself"),))
+    left_out = [one["job_id"] for one in report.get("begun", ()) if not one["shown"]]
+    if left_out:
+        text = f"{len(left_out)} jobs that it has begun, of which nothing is shown: {', '.join(left_out[:MOST_SHOWN])}"
+        fields((("not shown", shown(text)),))
     for word in report.get("settled_by_hand", ()):
         text = f"{word['node_id']} of job {word['of']}: {word['verdict']}, says {word['by']}: {word['evidence']}"
         fields((("by hand", shown(text)),))

@@ -8,7 +8,12 @@ from aetheris.proofs.canonical import canonical
 from aetheris.proofs.records import Body
 
 _ROOT = uuid.uuid5(uuid.NAMESPACE_URL, "urn:aetheris")
-_START, _CONTINUE = "jobs.start", "jobs.continue"
+START, CONTINUE = "jobs.start", "jobs.continue"
+
+
+def child_of(job_id: str, node_id: str) -> str:
+    """The id of the job that a call has begin."""
+    return str(uuid.uuid5(_ROOT, f"child\0{job_id}\0{node_id}"))
 
 
 def is_of_its_call(created: Body, plan: object) -> bool:
@@ -17,7 +22,7 @@ def is_of_its_call(created: Body, plan: object) -> bool:
         return True
     said = _mapping(created["begun"])
     by_job, node = str(said.get("job_id")), str(said.get("node_id"))
-    if created.get("job_id") != str(uuid.uuid5(_ROOT, f"child\0{by_job}\0{node}")):
+    if created.get("job_id") != child_of(by_job, node):
         return False
     nodes = _mapping(plan).get("nodes")
     if not isinstance(nodes, list) or len(cast("list[Any]", nodes)) != 1:
@@ -30,7 +35,7 @@ def is_of_its_call(created: Body, plan: object) -> bool:
         meant = canonical(args)
     except ValueError:
         return False
-    called = f"{by_job}\0{node}\0{_CONTINUE if replaces else _START}\0".encode()
+    called = f"{by_job}\0{node}\0{CONTINUE if replaces else START}\0".encode()
     return said.get("idempotency_key") == hashlib.sha256(called + meant).hexdigest()
 
 

@@ -6,8 +6,9 @@ is not known is refused. An answer may have more fields than its reader knows.
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
+from aetheris.protocol.api_models import BegunBy, ChildJob, RequestModel, ResponseModel
 from aetheris.protocol.base.freeze_scope import NAME_LIMIT
 from aetheris.protocol.base.labels import Labels
 from aetheris.protocol.base.sshsig import MAX_ARMORED
@@ -20,18 +21,6 @@ Verdict = Literal["happened", "not_executed", "retry"]
 Action = Literal["approve", "edit", "reject"]
 
 _ENDED = frozenset({"completed", "failed", "cancelled"})
-
-
-class RequestModel(BaseModel):
-    """What a client sends."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ResponseModel(BaseModel):
-    """What the gateway answers."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
 
 
 # Bodies
@@ -263,6 +252,9 @@ class Job(JobSummary):
 
     goal: str | None = None
     continues: Continued | None = None
+    begun: BegunBy | None = None
+    children: tuple[ChildJob, ...] = ()
+    continued_as: str | None = None
     steps: tuple[StepView, ...] = ()
     why: str | None = None
     result: Any = None

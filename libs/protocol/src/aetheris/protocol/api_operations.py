@@ -4,7 +4,8 @@ from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field
 
-from aetheris.protocol.api import FreezeInForce, RequestModel, ResponseModel
+from aetheris.protocol.api import FreezeInForce
+from aetheris.protocol.api_models import RequestModel, ResponseModel
 from aetheris.protocol.base.freeze_scope import NAME_LIMIT
 from aetheris.protocol.base.hidden_values import LONGEST_SUBJECT
 from aetheris.protocol.tables.policy_activations import MAX_POLICY_BYTES

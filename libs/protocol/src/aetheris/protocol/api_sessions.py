@@ -4,7 +4,8 @@ from typing import Any
 
 from pydantic import Field
 
-from aetheris.protocol.api import Options, RequestModel, ResponseModel
+from aetheris.protocol.api import Options
+from aetheris.protocol.api_models import RequestModel, ResponseModel
 from aetheris.protocol.base.ids import NAME
 from aetheris.protocol.plan.forms import NamePattern
 from aetheris.protocol.plan.graph import Name, ToolName

@@ -14,6 +14,7 @@ from aetheris.protocol.planning.confirmation import unanswered
 from aetheris.protocol.planning.contract import ContractStatus
 from aetheris.protocol.planning.outcome import step_status
 from aetheris.views.failure import failure_in_words, unknown
+from aetheris.views.related_jobs import related_view
 
 _SHOWN = 5
 """Calls that are named, of many."""
@@ -36,6 +37,7 @@ def job_view(job: JobState, created_at: str) -> dict[str, Any]:
     if job.created.continues is not None:
         earlier = job.created.continues
         view["continues"] = {"job_id": earlier.job_id, "adopted": [one.node_id for one in earlier.adopted]}
+    view |= related_view(job)
     why = _why(job)
     if why is not None:
         view["why"] = why

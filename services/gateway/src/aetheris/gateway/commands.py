@@ -12,7 +12,8 @@ from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.feed import JobFeed
 from aetheris.gateway.hidden_submissions import HiddenSubmissions
 from aetheris.gateway.job_reader import JobReader
-from aetheris.protocol.api import CancelBody, Commanded, ReasonBody, ResolveBody, ResponseModel
+from aetheris.protocol.api import CancelBody, Commanded, ReasonBody, ResolveBody
+from aetheris.protocol.api_models import ResponseModel
 
 Given = TypeVar("Given", bound=ResponseModel)
 

@@ -10,8 +10,9 @@ from aetheris.gateway.core.access import OPEN, ROUTES
 from aetheris.gateway.http_api import ROUTERS
 from aetheris.gateway.routes import probes, submission
 from aetheris.protocol import api, api_operations, api_sessions
+from aetheris.protocol.api_models import RequestModel
 
-_BODIES: tuple[type[api.RequestModel], ...] = (
+_BODIES: tuple[type[RequestModel], ...] = (
     api.Submission,
     api.ContinuationBody,
     api.CancelBody,

@@ -1,6 +1,5 @@
 """`aetheris submit | run | jobs | job | events | contracts | signal | resolve | tools | models`, by HTTP."""
 
-import json
 import math
 import time
 from collections.abc import Callable
@@ -18,7 +17,6 @@ from aetheris.cli.console import (
     end,
     err,
     errors_as_exits,
-    fields,
     out,
     print_json,
     print_json_line,
@@ -29,7 +27,8 @@ from aetheris.cli.console import (
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import json_object, json_value, read_bytes, read_object
 from aetheris.cli.job_ids import of_job
-from aetheris.cli.labels import Label, labels_of, labels_shown
+from aetheris.cli.job_shown import print_job
+from aetheris.cli.labels import Label, labels_of
 from aetheris.cli.steps import Steps
 from aetheris.protocol.plan.graph import Confirmation, OnInDoubt
 from aetheris.protocol.plan.prompts import Planning
@@ -42,7 +41,6 @@ from aetheris.sdk.client import (
     JobEvent,
     JobSummary,
     Level,
-    StepView,
     Verdict,
     calls,
 )
@@ -167,7 +165,7 @@ def run(
             progress("job", job_id)
             _watch(client, job_id)
             found = client.job(job_id)
-    _print_job(found, as_json=as_json)
+    print_job(found, as_json=as_json)
     end(Exit.HOLDS if found.status == "completed" else Exit.FAILED)
 
 
@@ -201,7 +199,7 @@ def job(
     with errors_as_exits(as_json=as_json):
         with of_job(job_id, data) as (client, job):
             found = client.job(job, wait_s=wait_s or None)
-        _print_job(found, as_json=as_json)
+        print_job(found, as_json=as_json)
 
 
 def events(
@@ -427,27 +425,6 @@ def _follow_events(client: Client, job_id: str, after: int, *, as_json: bool) ->
 def _print_event(event: JobEvent) -> None:
     about = f"{shown(event.subject)}  (void)" if event.void else shown(event.subject)
     out.print(f"{event.seq:>5} {event.offset:>8}  {event.time:<26} {shown(event.type):<26} {about}")
-
-
-def _print_job(found: Job, *, as_json: bool) -> None:
-    if as_json:
-        print_json(found.model_dump(mode="json", exclude_none=True))
-        return
-    result = json.dumps(found.result, ensure_ascii=False) if found.result is not None else ""
-    rows = (("job", found.job_id), ("goal", found.goal), ("labels", labels_shown(found)), ("status", found.status))
-    fields((*rows, ("why", found.why), ("created", found.created_at), ("by", found.submitted_by), ("result", result)))
-    for step in found.steps:
-        if step.state == "waiting" and step.attempts and step.request_id is None:  # parked, and asks nobody
-            how = "--happened|--not-executed|--retry --evidence … [--as NAME]"
-            fields((("settle it", f"aetheris resolve {found.job_id} --node {step.node_id} {how}"),))
-    if found.steps:
-        columns = ("step", "tool", "state", "tries", "effect", "external id", "reason")
-        table(columns, [_row(step) for step in found.steps])
-
-
-def _row(step: StepView) -> tuple[Any, ...]:
-    state = step.result_type if step.result_type == "compensated" else step.state
-    return (step.node_id, step.tool, state, step.attempts, step.effect, step.external_id, step.reason)
 
 
 def _contract_row(contract: Contract) -> tuple[Any, ...]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from aetheris.cli import judgement, local, streamfile
+from aetheris.cli import jobs_beside, judgement, local, streamfile
 from aetheris.cli.console import (
     CommandError,
     Exit,
@@ -69,6 +70,13 @@ def verify(
         Path | None,
         typer.Option(help="What the log of seals says of erased persons, of `aetheris seals erasures`; with FILE."),
     ] = None,
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with",
+            help="A bundle or stream of a job that it has begun, or that began it; repeat: do they say the same?",
+        ),
+    ] = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
@@ -84,6 +92,7 @@ def verify(
                 "--tsa-roots": tsa_roots,
                 "--openings": openings,
                 "--erasures": erasures,
+                "--with": beside,
             },
         )
         if self_signed and public_key:
@@ -100,6 +109,8 @@ def verify(
             raise CommandError(Exit.BAD_INPUT, "bad_usage", "--redacted: nothing is left out of it", field="--redacted")
         if "redacted" in report and not redacted:
             report = judgement.not_whole(report)
+        if beside:
+            report = _with_jobs(report, Path(target), beside, given, data)
         if roots:
             report = judgement.under_roots(report, roots)
         if "redacted" in report or "not_shown" in report:
@@ -163,6 +174,19 @@ def _report(
 
     with of_job(target, data) as (client, job):
         return client.verify(job)
+
+
+def _with_jobs(
+    report: dict[str, Any], path: Path, beside: Sequence[Path], keys: GivenKeys, data: Path
+) -> dict[str, Any]:
+    """The report, and what is wrong between the jobs of all these files."""
+    if "redacted" in report or "not_shown" in report:
+        rule = "--with: what it says of other jobs is not shown whole"
+        raise CommandError(Exit.BAD_INPUT, "bad_usage", rule, field="--with")
+    known = [] if keys.own else judgement.trusted_keys(keys.files, data)
+    trusted = known if known or keys.files else None
+    judged = partial(_of_file, keys=keys, data=data, signers=None)
+    return jobs_beside.with_jobs(report, path, beside, judged, keys=trusted, data=data)
 
 
 def _is_file(target: str) -> bool:
