@@ -120,14 +120,21 @@ async def test_an_unknown_type_is_ignored_and_chained(rig: TracedRig) -> None:
     assert "brand_new" in rig.system.types(job)
 
 
-async def test_an_unknown_major_version_pauses_its_job_alone(rig: TracedRig) -> None:
+@pytest.mark.parametrize(
+    ("event_type", "says"),
+    [("policy_allowed.v2", {}), ("tool_invocation_finished.v1", {"outcome": "undone", "via": "executor"})],
+)
+async def test_a_record_of_a_newer_version_pauses_its_job_alone(
+    rig: TracedRig, event_type: str, says: dict[str, str]
+) -> None:
     tag = fresh("upgrade")
     held = rig.external.hold(tag)
     job = rig.system.submit(poke("a", tag, hold=tag), poke("b", f"{tag}-b", "a", tool="poke_opaque"))
     rig.external.wait_for(1, tag)
-    value = json.dumps({"job_id": job}).encode()
-    await append(rig, Topic.JOBS_EVENTS, job, value, headers_of("policy_allowed.v2"))
+    value = json.dumps({"job_id": job} | says).encode()
+    await append(rig, Topic.JOBS_EVENTS, job, value, headers_of(event_type))
     rig.system.wait_status(job, "needs_upgrade")
+    assert event_type.partition(".")[0] in rig.system.api.get(f"/jobs/{job}").json()["why"]
     held.unlink()
     rig.system.completed(poke("a", "while-another-needs-an-upgrade"))
     assert rig.external.count(f"{tag}-b") == 0

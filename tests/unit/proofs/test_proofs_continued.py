@@ -293,7 +293,7 @@ def test_an_unsure_step_is_settled_by_the_word_of_who_continues_and_shown_as_tha
         (word(), (), "continued_unsure"),
         (word(), (taken | {"result_hash": "0"},), "adopted_differs"),
         (word("not_executed"), (taken,), "adopted_unsure"),
-        (word("perhaps"), (), "continued_word"),
+        (word("perhaps"), (), "unknown_version"),
         (word("not_executed", invocation_id=try_of("n2")), (), "continued_word"),
         (word("not_executed", node_id="b"), (), "continued_word"),
     ):

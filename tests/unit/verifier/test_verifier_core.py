@@ -1,6 +1,7 @@
 """What the verifier takes under audit, and when it lets go."""
 
 import gc
+import json
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -211,3 +212,24 @@ def test_a_birth_behind_a_barrier_of_later_rules_begins_no_audit() -> None:
     assert partition.evolve(late, other.event_type) is None
     assert list(partition.jobs) == [JOB]
     assert list(partition.live()) == [(JOB, 5), (RULES_BARRIER_KEY, 6)]
+
+
+@pytest.mark.parametrize("said", [{"outcome": "undone"}, {"via": "newer"}])
+def test_a_job_that_goes_on_with_a_record_of_a_newer_version_is_not_sealed(said: dict[str, str]) -> None:
+    """Nor behind what an upgraded planner writes of its end; behind an end that was read, it is a violation."""
+    partition = Partition()
+    take(partition, created(), 0)
+    take(partition, planned(graph({"id": "a"})), 1)
+    end = record(finished("a", "n1"), 2)
+    newer = replace(end, value=json.dumps(json.loads(end.value) | said).encode())
+    assert partition.evolve(newer, "tool_invocation_finished") is not None
+    assert [failure.job_id for failure in partition.unjudged.take()] == [JOB]
+    assert take(partition, JobCompleted(job_id=JOB), 3)
+    assert (partition.to_seal(), [offset for _, offset in partition.live()]) == ([], [0])
+    after = Partition()
+    for offset, event in enumerate((created(), planned(graph({"id": "a"})), JobCompleted(job_id=JOB))):
+        take(after, event, offset)
+    job = after.evolve(replace(newer, offset=3), "tool_invocation_finished")
+    assert [one.job_id for one in after.to_seal()] == [JOB]
+    assert job is not None
+    assert "unknown_version" in {one.rule for one in job.audit.broken_records}

@@ -66,6 +66,10 @@ class Audit:
         """Has a terminal event been seen? (The first one wins.)"""
         return self.history.end is not None
 
+    def is_newer(self, fact: Fact) -> bool:
+        """Is a record of the job of a version that can't be judged here?"""
+        return any(one.at == fact.at and one.rule == "unknown_version" for one in reversed(self._violations))
+
     @property
     def last(self) -> Fact:
         """What the latest record says."""

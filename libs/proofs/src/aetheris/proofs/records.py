@@ -10,6 +10,8 @@ import jiter
 from msgspec import MsgspecError, Struct
 from msgspec.json import Decoder, Encoder
 
+from aetheris.proofs.closed_values import unknown_value
+
 _decode, _encode_into = Decoder().decode, Encoder().encode_into
 _AGAIN: Any = bytearray()
 """What was written last; no code of ours runs between writing and comparing, so no other thread writes meanwhile."""
@@ -214,7 +216,9 @@ def read_named(record: LoggedRecord, named: Mapping[str, bytes], at: int) -> tup
     get, repeated = named.get, repeated_in(record.headers) if len(named) < len(record.headers) else ()
     kind = _type(get("ce_type", b""))
     body = None if repeated else body_of(record.value)
-    is_readable = kind.is_readable and (kind.name not in _CONDITIONAL or body is None or _is_known(kind, body))
+    is_known = kind.is_readable and (kind.name not in _CONDITIONAL or body is None or _is_known(kind, body))
+    newer = unknown_value(kind.name, body) if is_known and body is not None else None
+    is_readable = is_known and newer is None
     name = kind.name if body is not None and is_readable else ""
     event_id, time = get("ce_id", b"").decode("utf-8", "replace"), get("ce_time", b"").decode("utf-8", "replace")
     fact = fact_of(at, record.offset, event_id, name, _NOTHING if body is None else body, time)
@@ -224,7 +228,8 @@ def read_named(record: LoggedRecord, named: Mapping[str, bytes], at: int) -> tup
     elif body is None:
         found = (violation("undecodable", fact, "the value is not one JSON object that each reader reads"),)
     elif not is_readable:
-        found = (violation("unknown_version", fact, f"{kind.name} has a version that can't be judged"),)
+        said = f"a value of {newer} that is not known here" if newer is not None else "a version that can't be judged"
+        found = (violation("unknown_version", fact, f"{kind.name} has {said}"),)
     else:
         found = _repeated_fields(record.key, get("ce_subject"), fact)
     if kind.is_ambiguous or " " in event_id or "\n" in event_id:

@@ -262,7 +262,7 @@ def _error(state: KeyState, event: Event) -> str | None:
     if state.outcome is Settled.SUCCESS:
         return None
     if isinstance(event, ev.InvocationRejected) and event.detail:
-        return f"{event.reason.value}: {event.detail}"
+        return f"{event.reason}: {event.detail}"
     return state.reason or "failed"
 
 

@@ -163,7 +163,7 @@ def _called(state: KeyState) -> dict[str, Any]:
     started = state.started
     if started is None:
         raise LookupError("an effect without a start")
-    return {"kind": started.kind.value, "tool_name": started.tool_name, "input_hash": started.args_hash}
+    return {"kind": str(started.kind), "tool_name": started.tool_name, "input_hash": started.args_hash}
 
 
 def _model(event: ev.ToolInvocationFinished) -> dict[str, Any]:

@@ -181,7 +181,7 @@ def _why(job: JobState) -> str | None:
     if job.terminal is not None:
         return failure_in_words(job) or unknown(job)
     if job.needs_upgrade:
-        return "its log holds an event of a newer version: upgrade the services"
+        return f"its log holds an event of a newer version: upgrade the services. {job.unread or ''}".rstrip()
     if job.paused is not None:
         return f"paused by {job.paused.by}" + (f": {job.paused.reason}" if job.paused.reason else "")
     frozen = frozen_by(job, None)

@@ -145,7 +145,7 @@ def _says(reported: Any) -> str:
         case ev.PolicyAllowed():
             return f"{reported.node_id}: rule {reported.rule}"
         case ev.InvocationRejected():
-            return f"{reported.node_id}: {reported.reason.value}"
+            return f"{reported.node_id}: {reported.reason}"
         case ev.InvocationInDoubt():
             return f"{reported.node_id}: {reported.error_class}"
         case ev.InvocationProbed():

@@ -269,6 +269,11 @@ class PlannerHandler(PartitionHandler):
             self._partition.evolve(found)
         elif isinstance(found, NeedsUpgrade):
             self._partition.needs_upgrade(found.job_id, record.offset)
+            if self._live:
+                source = (record.header("ce_source") or b"").decode(errors="replace")[:200]
+                _log.warning(
+                    "a record of a newer version", job_id=found.job_id, offset=record.offset, what=found.what, of=source
+                )
         elif record.key == _RULES_BARRIER and isinstance(barrier := self._messages.barrier(record), RulesBarrier):
             self._records.rules.passed(barrier, record.offset)
             _log.info("rules", partition=record.partition, offset=record.offset, version=barrier.number)

@@ -357,7 +357,7 @@ def _error_of(reply: Said) -> str | None:
 
 def _span_of(invocation: DeclaredInvocation) -> tuple[str, Mapping[str, str | int]]:
     started = invocation.started
-    if started.kind is EffectKind.LLM:
+    if started.kind == EffectKind.LLM:
         model = str(invocation.call.args.get("model", ""))
         name, what = f"chat {model}", {"gen_ai.operation.name": "chat", "gen_ai.request.model": model}
     else:

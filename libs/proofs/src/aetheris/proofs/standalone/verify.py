@@ -74,6 +74,42 @@ EVENT_TYPES = set(
     "key_revoked birth_repeated call_planned workflow_accepted job_sealed".split()
 )
 
+# Values that rules decide on, and where they stand ([]: in each of a list, {}: of an object).
+NODE = {
+    "kind": "tool llm human wait timer time random workflow",
+    "form.fields.[].type": "text textarea select multiselect radio checkbox number slider date datetime boolean",
+}
+PIN = {
+    "effect_class": "pure idempotent probeable opaque",
+    "on_in_doubt": "park fail",
+    "duplicate_scope": "job session tenant",
+}
+CLOSED: dict[str, dict[str, str]] = {
+    "job_created": {
+        "options.on_in_doubt": "park fail",
+        "options.confirmation": "strict warn human_in_loop",
+        "brief.planning": "agent graph",
+        "continues.settled.[].verdict": "happened not_executed",
+    },
+    "plan_generated": {
+        f"{graph}.{each}.{path}": known
+        for graph in ("task_graph", "diff")
+        for each, places in (("nodes.[]", NODE), ("tools.{}", PIN))
+        for path, known in places.items()
+    },
+    "call_planned": {f"entry.{path}": known for path, known in NODE.items()},
+    "tool_invocation_finished": {
+        "outcome": "success compensatable_failure retryable_failure permanent_failure",
+        "via": "executor catch_up probe late human ledger",
+    },
+    "policy_allowed": {"repeats": "allow"},
+    "approval_decided": {"decision": "approve edit reject"},
+    "invocation_probed": {"answer": "found not_found unknown"},
+    "invocation_reopened": {"by": "probe policy human"},
+    "resolution_voted": {"verdict": "happened not_executed accepted"},
+    "confirmation_failed": {"reason": "drift unknown"},
+}
+
 
 class Bad(Exception):
     """A broken rule after which there is nothing to go on with: Bad(rule)."""
@@ -365,7 +401,8 @@ class Record:
         rules = self.body.get("rules", 1)  # by which a creation has its job judged
         other = name == "job_created" and not (type(rules) is int and rules in KNOWN_RULES)
         version = b"2" if name == "plan_generated" and self.body.get("bodies") is True else b"1"
-        self.outdated = self.readable and name in EVENT_TYPES and (other or not (named and named[2] == version))
+        other = other or not (named and named[2] == version) or says_unknown(CLOSED.get(name, {}), self.body)
+        self.outdated = self.readable and name in EVENT_TYPES and other
         self.type = name if self.readable and not self.outdated else ""
         self.key, self.nonce, self.node = map(self.text, ("idempotency_key", "invocation_id", "node_id"))
         self.outcome, self.via = self.text("outcome"), self.text("via")
@@ -388,6 +425,23 @@ class Record:
         named = self.body.get("worker_id"), self.body.get("incarnation")
         texts = tuple(one for one in named if isinstance(one, str))
         return texts if texts == named else ()
+
+
+def says_unknown(places: dict[str, str], body: dict[str, Any]) -> bool:
+    """Whether a text stands in one of these places that is none of those that are known there."""
+    for path, known in places.items():
+        found: list[Any] = [body]
+        for step in path.split("."):
+            if step == "[]":
+                within = [listed(one) for one in found]
+            elif step == "{}":
+                within = [list(mapping(one).values()) for one in found]
+            else:
+                within = [[mapping(one)[step]] for one in found if step in mapping(one)]
+            found = [one for each in within for one in each]
+        if any(isinstance(one, str) and one not in known.split() for one in found):
+            return True
+    return False
 
 
 def read_record(at: int, one: dict[str, Any]) -> Record:

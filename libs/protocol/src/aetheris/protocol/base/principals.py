@@ -1,8 +1,9 @@
 """Who acts: people, agents and services, and what each of them may do (docs/identity.md)."""
 
 from enum import StrEnum
+from typing import Annotated
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 
 class PrincipalKind(StrEnum):
@@ -57,13 +58,16 @@ DELEGABLE = frozenset({Role.APPROVE, Role.RESOLVE, Role.READ, Role.READ_PAYLOADS
 
 
 class RecordedPrincipal(BaseModel):
-    """Who said something, as it is recorded beside his name: what he was, and might do, when he said it."""
+    """Who said something, as it is recorded beside his name: what he was, and might do, when he said it.
+
+    A kind or a role that only a newer version knows is kept as text: rules name both, and are held against them so.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     id: str
-    kind: PrincipalKind
-    roles: tuple[Role, ...]
+    kind: Annotated[PrincipalKind | str, Field(union_mode="left_to_right")]
+    roles: tuple[Annotated[Role | str, Field(union_mode="left_to_right")], ...]
     tenant: str | None = None
     """Absent where it stands beside."""
     breaks_glass: bool | None = None

@@ -166,6 +166,7 @@ def fold_event(state: JobState | None, event: Event | NeedsUpgrade | None, offse
     if isinstance(event, NeedsUpgrade):
         if state is not None:
             state.needs_upgrade = True
+            state.unread = state.unread or f"{event.what} (offset {offset})"
         return state, state is not None
     if event is None:
         return state, False

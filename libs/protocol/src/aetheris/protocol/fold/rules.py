@@ -248,7 +248,7 @@ def _rejected(job: JobState, e: ev.InvocationRejected, offset: int) -> bool:
     if job.bodies is not None and has_open_calls(job, e.node_id):
         return False
     state.status, state.outcome, state.sure = KeyStatus.SETTLED, Settled.REJECTED, not state.unresolved
-    state.reason, state.detail, state.duplicate_of, state.rejected_by = e.reason.value, e.detail, e.duplicate_of, e.by
+    state.reason, state.detail, state.duplicate_of, state.rejected_by = str(e.reason), e.detail, e.duplicate_of, e.by
     job.void_starts.pop(e.idempotency_key, None)
     waits_are_over(job, e.node_id)
     return True

@@ -293,6 +293,8 @@ class JobState:
     signals: dict[str, ev.SignalReceived] = field(default_factory=dict)
     """By correlation key; the first one counts."""
     needs_upgrade: bool = False
+    unread: str | None = None
+    """What it was first that this version can't read, in words, where whoever folds it tells."""
     last_offset: int = -1
 
     @property

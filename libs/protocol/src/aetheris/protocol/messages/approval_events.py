@@ -4,9 +4,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, Role
+from aetheris.protocol.base.principals import RecordedPrincipal
 from aetheris.protocol.messages.event_base import Event, KeyEvent
-from aetheris.protocol.messages.event_values import BlobRef, Decision, Observed
+from aetheris.protocol.messages.event_values import BlobRef, Decision, Observed, RecordedPrincipalKind, RecordedRole
 
 
 class ApproverSignature(BaseModel):
@@ -29,8 +29,8 @@ class _ByRule(KeyEvent):
     observed: tuple[Observed, ...] | None = None
     """What rules that only observe would have done."""
     approvers: tuple[str, ...] | None = None
-    approver_roles: tuple[Role, ...] | None = None
-    approver_kinds: tuple[PrincipalKind, ...] | None = None
+    approver_roles: tuple[RecordedRole, ...] | None = None
+    approver_kinds: tuple[RecordedPrincipalKind, ...] | None = None
     approvals: int | None = Field(default=None, ge=2)
     """How many different principals must say yes; absent: one."""
     self_approval: bool | None = None

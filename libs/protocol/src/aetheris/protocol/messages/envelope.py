@@ -20,7 +20,9 @@ from aetheris.protocol.messages.commands import (
     PolicyBarrier,
     RulesBarrier,
 )
-from aetheris.protocol.messages.events import EVENTS, Event, JobCreated, PlanGenerated
+from aetheris.protocol.messages.events import EVENTS, CallPlanned, Event, JobCreated, PlanGenerated
+from aetheris.protocol.messages.record_struct import is_strict
+from aetheris.protocol.messages.unknown_values import refused_value, unknown_part
 
 M = TypeVar("M", bound=Event | Message)
 _TYPE = re.compile(rb"io\.aetheris\.([a-z0-9_]+)\.v([0-9]+)")
@@ -50,16 +52,28 @@ class UnknownRecord:
 
 @dataclass(frozen=True, slots=True)
 class NeedsUpgrade:
-    """A known type in a major version that this version can't read, or a birth under other rules: its job pauses."""
+    """A known type of a version that can't be read here: its job pauses.
+
+    Its major version, a birth's rules, or a value that stands where a rule decides (`at`: where) are not known.
+    """
 
     job_id: str
     record: Record
+    at: str | None = None
 
     @property
     def is_creation(self) -> bool:
         """Whether its job begins with it."""
         named = _named(self.record.header("ce_type"))
         return named is not None and named[0] == "job_created"
+
+    @property
+    def what(self) -> str:
+        """What of it is not known, in words."""
+        name, version = _named(self.record.header("ce_type")) or ("", b"")
+        if self.at is not None:
+            return f"{name}: a value of {self.at} that this version does not know"
+        return f"{name} of version {version.decode()}, or under rules that this version does not know"
 
 
 BARRIERS = frozenset(f"io.aetheris.{one.type_name}.v1".encode() for one in (FreezeBarrier, PolicyBarrier, RulesBarrier))
@@ -145,6 +159,9 @@ def _decode(
     try:
         body = read(value)
     except ValidationError as error:
+        newer = refused_value(error)
+        if newer is not None and is_strict(value):
+            return NeedsUpgrade(_key_of(record), record, newer)
         where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"]) or "payload"
         raise Undecodable(f"{model.__name__}: {where} is invalid") from None
     job_id = getattr(body, "job_id", None)
@@ -154,6 +171,10 @@ def _decode(
         raise Undecodable("a plan with bodies is of version 2, and no other is")
     if model is JobCreated and getattr(body, "rules", None) not in event_base.KNOWN_RULES:
         return NeedsUpgrade(_key_of(record), record)
+    if isinstance(body, PlanGenerated | CallPlanned):
+        newer = unknown_part(body.event_type, body)
+        if newer is not None:
+            return NeedsUpgrade(_key_of(record), record, newer)
     return Envelope((identity or b"").decode(errors="replace"), body, record)
 
 

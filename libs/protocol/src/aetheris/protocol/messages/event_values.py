@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any
 
 from aetheris.protocol.base import recordable
+from aetheris.protocol.base.principals import PrincipalKind, Role
 from aetheris.protocol.messages.record_struct import RecordStruct
+from aetheris.protocol.messages.unknown_values import open_to
+from aetheris.protocol.plan.graph import EffectKind
 
 
 class Outcome(StrEnum):
@@ -45,7 +48,7 @@ class Observed(RecordStruct):
     """What a rule that only observes would have done with a call: deny it, or ask somebody."""
 
     rule: str
-    would: Literal["deny", "approval"]
+    would: Annotated[str, open_to("deny", "approval")]
 
 
 class Answer(StrEnum):
@@ -116,10 +119,18 @@ class After(RecordStruct):
     result_hash: str
 
 
-WaitType = Literal[
-    "signal", "human", "timer", "approval", "resolve", "upgrade", "confirmation", "duplicate", "verifier", "executor"
+RecordedReason = Annotated[str, open_to(*RejectReason)]
+RecordedEffectKind = Annotated[str, open_to(*EffectKind)]
+RecordedRole = Annotated[str, open_to(*Role)]
+RecordedPrincipalKind = Annotated[str, open_to(*PrincipalKind)]
+WaitType = Annotated[
+    str,
+    open_to(
+        *("signal", "human", "timer", "approval", "resolve"),
+        *("upgrade", "confirmation", "duplicate", "verifier", "executor"),
+    ),
 ]
 
 
-ConfirmationMode = Literal["strict", "warn", "human_in_loop", "reconcile"]
+ConfirmationMode = Annotated[str, open_to("strict", "warn", "human_in_loop", "reconcile")]
 """Why a recorded effect is compared with the external system: by the job's option, before it goes on, or asked for."""

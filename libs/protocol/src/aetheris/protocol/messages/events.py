@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from aetheris.protocol.base.principals import PrincipalKind, RecordedPrincipal, Role
+from aetheris.protocol.base.principals import RecordedPrincipal
 from aetheris.protocol.messages.adoption import Adopted, Continues
 from aetheris.protocol.messages.approval_events import (
     ApprovalDecided,
@@ -28,14 +28,17 @@ from aetheris.protocol.messages.event_values import (
     DuplicateOf,
     Observed,
     Outcome,
-    RejectReason,
+    RecordedEffectKind,
+    RecordedPrincipalKind,
+    RecordedReason,
+    RecordedRole,
     Via,
     WaitType,
 )
 from aetheris.protocol.messages.hold_events import JobFrozen, JobPaused, JobResumed, JobUnfrozen
 from aetheris.protocol.messages.self_named import by_name
 from aetheris.protocol.messages.submission_numbers import SubmissionNumber
-from aetheris.protocol.plan.graph import EffectKind, JobOptions, TaskGraph
+from aetheris.protocol.plan.graph import JobOptions, TaskGraph
 from aetheris.protocol.plan.prompts import Brief
 
 __all__ = [
@@ -152,7 +155,7 @@ class ToolInvocationStarted(KeyEvent):
     token: int
     attempt_id: int
     external_key: str
-    kind: EffectKind
+    kind: RecordedEffectKind
     tool_name: str
     tool_version: str
     args_hash: str
@@ -203,7 +206,7 @@ class CommandCommitted(Event):
     node_id: str
     command_id: str
     idempotency_key: str
-    kind: EffectKind
+    kind: RecordedEffectKind
     input_hash: str
     output_hash: str
 
@@ -216,7 +219,7 @@ class StateChanged(Event):
 
 class InvocationRejected(KeyEvent):
     event_type: ClassVar[str] = "invocation_rejected"
-    reason: RejectReason
+    reason: RecordedReason
     detail: str | None = None
     duplicate_of: DuplicateOf | None = None
     observed: tuple[Observed, ...] | None = None
@@ -307,8 +310,8 @@ class JobWaiting(Event):
     form: dict[str, Any] | None = None
     rule: str | None = None
     approvers: tuple[str, ...] | None = None
-    approver_roles: tuple[Role, ...] | None = None
-    approver_kinds: tuple[PrincipalKind, ...] | None = None
+    approver_roles: tuple[RecordedRole, ...] | None = None
+    approver_kinds: tuple[RecordedPrincipalKind, ...] | None = None
     self_approval: bool | None = None
     approvals: int | None = Field(default=None, ge=2)
     """How many different principals must say so, where it is to be accepted; absent: one."""

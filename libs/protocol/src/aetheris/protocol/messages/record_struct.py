@@ -23,7 +23,16 @@ from annotated_types import Ge
 from msgspec import Raw
 from msgspec.json import Decoder, Encoder
 from msgspec.structs import asdict, force_setattr, replace
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, Strict, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    Strict,
+    ValidationError,
+    WithJsonSchema,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema, to_json
 
@@ -75,6 +84,8 @@ def _decoded(field: FieldInfo) -> Any:
     for bound in field.metadata:
         if isinstance(bound, Strict | PlainlyRead) or (left_alone and isinstance(bound, BeforeValidator)):
             continue  # as msgspec is
+        if isinstance(bound, WithJsonSchema):
+            continue  # describes, and refuses nothing
         if field.annotation is str and (fixed := _FIXED_TEXT.fullmatch(getattr(bound, "pattern", None) or "")):
             return Annotated[str, msgspec.Meta(pattern=rf"^{fixed[1]}\Z")]
         if not isinstance(bound, Ge) or not isinstance(bound.ge, int):
@@ -93,6 +104,8 @@ def _plain(kind: Any, least: int | None = None) -> Any:
         return kind
     if origin is Literal and all(isinstance(arg, str) for arg in args):
         return kind
+    if origin is Annotated and all(isinstance(bound, WithJsonSchema) for bound in args[1:]):
+        return _plain(args[0], least)
     if origin is tuple and args[1:] == (...,):
         return tuple[_plain(args[0]), ...]
     if origin in (Union, UnionType):
@@ -133,7 +146,7 @@ _write_again = Encoder().encode_into
 _decode_any = Decoder().decode
 
 
-def _is_strict(value: bytes) -> bool:
+def is_strict(value: bytes) -> bool:
     """Whether no object in JSON that somebody could read says a name twice, and no number is NaN or infinite."""
     try:
         _write_again(_decode_any(value), _AGAIN)
@@ -208,12 +221,12 @@ class RecordStruct(msgspec.Struct, metaclass=FromModel):
             if (len(value) <= _MOST_DIGITS and value.isascii()) or _is_plain(value):
                 found = cls._decode(value)
                 _write_again(found, _AGAIN)
-                if value == _AGAIN or _is_strict(value):
+                if value == _AGAIN or is_strict(value):
                     return found  # a writer's bytes are those that it is written to again: then nothing is parsed
         except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError):
             pass
         found = cls.model_validate_json(value)
-        if not _is_strict(value):
+        if not is_strict(value):
             raise ValidationError.from_exception_data(cls.__name__, [{"type": _TWICE, "input": None}])
         return found
 

@@ -36,9 +36,9 @@ class Deciders:
     """Patterns of names: * and ? as in file names."""
     self_approval: bool = False
     """Whether who asked for it, by submitting the job or by editing the call, may decide as well."""
-    roles: Sequence[Role] | None = None
+    roles: Sequence[str] | None = None
     """Any of them will do."""
-    kinds: Sequence[PrincipalKind] | None = None
+    kinds: Sequence[str] | None = None
     approvals: int = 1
     """How many different principals must say yes."""
     signed: bool = False

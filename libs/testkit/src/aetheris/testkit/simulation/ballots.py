@@ -37,5 +37,5 @@ class Ballots:
 
     def _may(self, vote: ApprovalVoted, submitted_by: str) -> bool:
         who, asked = vote.principal, self._asked[vote.idempotency_key]
-        is_person = who is not None and (who.id, who.kind.value, who.tenant) == (vote.approver, "person", TENANT)
+        is_person = who is not None and (who.id, who.kind, who.tenant) == (vote.approver, "person", TENANT)
         return is_person and vote.approver not in (submitted_by, asked.edited_by)

@@ -241,7 +241,7 @@ def _as_before(requested: ev.ApprovalRequested, context: DecisionContext) -> Rul
     for rule in context.rules.rules:
         if rule.name == requested.rule and rule.effect is PolicyEffect.APPROVAL:
             return rule
-    return Rule(
+    return Rule.model_construct(  # as it is recorded, with roles that only a newer version knows
         name=requested.rule,
         tools=("*",),
         effect=PolicyEffect.APPROVAL,

@@ -153,7 +153,7 @@ def _decided(event: ev.KeyEvent) -> tuple[str, str] | None:
         case ev.ApprovalRequested():
             return ASKED, event.rule
         case ev.InvocationRejected(reason=reason) if reason in _BY_POLICY:
-            return DENIED, event.detail or reason.value
+            return DENIED, event.detail or str(reason)
         case ev.ToolInvocationStarted(rule=rule) if rule is not None:
             return ALLOWED, rule
         case _:

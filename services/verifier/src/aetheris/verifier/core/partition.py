@@ -120,6 +120,10 @@ _AMENDS = b'"amends"'
 """In an amendment, and anywhere else by chance or malice: that costs a look."""
 
 
+class NewerVersion(Exception):
+    """A job that goes on has a record that only a newer version reads: this one would seal what it does not know."""
+
+
 class Partition:
     """The live jobs of one partition."""
 
@@ -223,9 +227,12 @@ class Partition:
         if job.needs_upgrade:
             return None
         try:
-            return job.audit.add(record)
+            fact = job.audit.add(record)
         except Exception as error:  # noqa: BLE001 - it concerns this job alone
             return self.stand_still(job, error)
+        if fact.at and not (fact.type or fact.claims or job.audit.ended) and job.audit.is_newer(fact):
+            return self.stand_still(job, NewerVersion())
+        return fact
 
     def stand_still(self, job: AuditedJob, error: Exception) -> None:
         """Judge it no more: it waits, unsealed, for a version that can."""

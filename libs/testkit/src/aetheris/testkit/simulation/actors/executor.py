@@ -340,7 +340,7 @@ class SimulatedExecutor:
         fate = self.around.fates.pop() if self.around.fates else self._usual(running)
         slow = 0.0 if fate is CallFate.ANSWERED else self.around.tape.below(10) / 10
         call = call_of(running.invocation, fate, self.around.now_s, slow)
-        if running.invocation.started.kind is EffectKind.LLM:
+        if running.invocation.started.kind == EffectKind.LLM:
             call.said = draw_answer(self.around.tape)
         running.call, running.stage = call, Stage.ANSWER
         self.around.say(f"    call {call.invocation_id} of {call.node_id} under {call.external_key}: {call.fate.name}")
@@ -351,7 +351,7 @@ class SimulatedExecutor:
             self._ends.leave_children(self)
 
     def _usual(self, running: Running) -> CallFate:
-        if running.invocation.started.kind is EffectKind.LLM:
+        if running.invocation.started.kind == EffectKind.LLM:
             return CallFate.ANSWERED
         if self.around.lasting is Lasting.CALLS_LOST:
             return CallFate.REQUEST_LOST
