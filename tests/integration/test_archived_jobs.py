@@ -76,7 +76,7 @@ class ArchivedRig(Rig):
         known = {"job_id": self.done, "execution_id": self.execution, "request_id": self.request}
         body, about, query = REQUESTS[route]
         job = self.failed if about == "failed" else self.done
-        url = re.sub(r"\{(\w+)\}", lambda named: {**known, "job_id": job}[named[1]], path)
+        url = re.sub(r"\{(\w+)\}", lambda named: {**known, "job_id": job, "seq": "3"}[named[1]], path)
         data = json.loads(json.dumps(body).replace("REQUEST", self.request).replace("JOB", job)) if body else None
         params = {name: value.replace("JOB", job).replace("EFFECT", self.effect) for name, value in query.items()}
         headers = self.system.approver if about == "approver" else None
@@ -96,6 +96,7 @@ VERDICT = {"verdict": "happened", "evidence": "seen"}
 REQUESTS: Mapping[str, Asked] = {
     "GET /api/jobs/{job_id}": READ,
     "GET /api/jobs/{job_id}/events": READ,
+    "GET /api/jobs/{job_id}/events/{seq}/record": READ,
     "GET /api/jobs/{job_id}/contracts": READ,
     "GET /api/jobs/{job_id}/replay": READ,
     "GET /api/jobs/{job_id}/effects": READ,

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -79,11 +80,17 @@ class ReadLog:
     def __init__(self, records: Sequence[Record]) -> None:
         self._records = list(records)
 
-    async def row(self, _caller: object, _job_id: str) -> object:
-        return object()
+    async def row(self, _caller: object, _job_id: str) -> Row:
+        return cast("Row", SimpleNamespace(job_id="job-1", first_offset=self._records[0].offset))
 
     async def end(self, _job_id: str) -> int:
-        return len(self._records)
+        return self._records[-1].offset + 1
+
+    async def between(self, _job_id: str, start: int, end: int) -> list[Record]:
+        return [record for record in self._records if start <= record.offset < end]
+
+    def sealed_line(self, _row: object) -> None:
+        return None
 
     async def records(self, _row: object, _end: int) -> list[Record]:
         return self._records

@@ -224,6 +224,7 @@ class StepView(ResponseModel):
     """Where one step stands: pending, running, waiting, completed, failed, rejected or cancelled.
 
     `request_id` is what a human is asked, where he is and has not answered; `via` says by whom it was settled.
+    `parent` is the step whose code has planned it.
     """
 
     node_id: str
@@ -238,6 +239,8 @@ class StepView(ResponseModel):
     effect: str | None = None
     via: str | None = None
     compensates: str | None = None
+    depends_on: tuple[str, ...] = ()
+    parent: str | None = None
 
 
 class Continued(ResponseModel):
@@ -284,6 +287,19 @@ class JobEvent(ResponseModel):
     offset: int
     void: bool = False
     data: Any
+
+
+class JobRecord(ResponseModel):
+    """A record of a job as it lies in the log: key, each header's value, and its own value are base64."""
+
+    seq: int
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: str | None
+    headers: tuple[tuple[str, str], ...]
+    value: str
 
 
 class Contract(ResponseModel):

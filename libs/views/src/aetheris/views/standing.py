@@ -147,6 +147,8 @@ def step_view(job: JobState, entry: PlanEntry) -> dict[str, Any]:
         step["result_type"] = finished.result_type
         step["reason"] = finished.reason or step.get("reason")
     step["compensates"] = node.compensates
+    step["depends_on"] = list(dependencies(node)) or None
+    step["parent"] = entry.call.parent if entry.call is not None else None
     step["effect"] = _effect(job, entry)
     return {name: value for name, value in step.items() if value is not None}
 

@@ -18,6 +18,7 @@ from aetheris.protocol.fold.job_log import Sequence, fold_into, since_creation
 from aetheris.protocol.fold.state import JobState
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Log
+from aetheris.runtime.log.job_lines import JobLine
 
 _BREATH = 500
 """Records after which a long fold lets other requests go on."""
@@ -111,6 +112,11 @@ class JobReader:
         (_, partition), _ = self._feed.place_of(row.job_id)
         found = await self._history.read_all(row.job_id, partition, line, self._deadlines.request_s)
         return [record for record in since_creation(found) if record.offset < end]
+
+    def sealed_line(self, row: Row) -> JobLine | None:
+        """What jobs.index says of where a sealed job's records lie; None of one that is not sealed."""
+        line = self._index.line(row.job_id)
+        return line if line is not None and line.birth == row.first_offset and line.stretches else None
 
     async def between(self, job_id: str, start: int, end: int) -> list[Record]:
         """The job's records at the offsets from `start` up to, without, `end`; raises LogError."""

@@ -6,11 +6,13 @@ from typing import Any
 
 from aetheris.gateway.core import wire
 from aetheris.gateway.core.principal import Principal
+from aetheris.gateway.core.problems import NotFoundProblem
 from aetheris.gateway.core.wire import Moved
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.end_waits import EndWait, EndWaits
 from aetheris.gateway.feed import Feed
 from aetheris.gateway.job_reader import JobReader
+from aetheris.gateway.long_jobs import LongJobs
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.views import JobQuery, Page, Row, Views
 from aetheris.protocol.base.records import Record
@@ -49,6 +51,7 @@ class Reads:
         clock: Clock,
     ) -> None:
         self._reader = reader
+        self._long = LongJobs(reader)
         self._waits = waits
         self._feed = feed
         self._views = views
@@ -73,7 +76,7 @@ class Reads:
                 await self._waits.ended(news, await self._reader.check(caller, job_id), wait)
         async with self._deadlines.deadline():
             row = await self._reader.row(caller, job_id)
-            state = (await self._reader.fold(row)).state
+            state = await self._long.state(row)
             if state is None:
                 return {**row.summary(), "steps": []}
             view = standing.job_view(state, row.created_at)
@@ -98,15 +101,26 @@ class Reads:
         Raises:
             NotFound, Unavailable.
         """
+        async with self._deadlines.deadline():
+            records = await self._long.events(await self._reader.row(caller, job_id), after, limit)
         found: list[dict[str, Any]] = []
-        for count, event in enumerate(logged_events(await self.records(caller, job_id)), start=1):
-            if event.sequence is not None and event.sequence > after:
-                found.append(wire.event_view(event.sequence, event))
-                if len(found) == limit:
-                    break
+        for count, one in enumerate(records, start=1):
+            found.append(wire.told(one.sequence, one.record, is_void=one.is_void))
             if count % _BREATH == 0:
                 await asyncio.sleep(0)
         return found
+
+    async def record(self, caller: Principal, job_id: str, seq: int) -> dict[str, Any]:
+        """The record of one event, byte for byte.
+
+        Raises:
+            NotFound: the job has no such event, or there is no such job. Unavailable.
+        """
+        async with self._deadlines.deadline():
+            found = await self._long.events(await self._reader.row(caller, job_id), seq - 1, 1)
+        for one in found:
+            return wire.record_view(seq, one.record)
+        raise NotFoundProblem("unknown_event", "the job has no such event")
 
     async def stream(self, row: Row, after: int) -> AsyncIterator[list[Moved]]:
         """A job's events with sequence above `after`, without void ones: history, then live, until the job is sealed.

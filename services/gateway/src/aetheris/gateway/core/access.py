@@ -45,6 +45,7 @@ ROUTES: Mapping[str, Access] = {
     "GET /api/search": Access((Role.READ, Role.READ_PAYLOADS)),
     "GET /api/jobs/{job_id}": _READ,
     "GET /api/jobs/{job_id}/events": _READ_PAYLOADS,
+    "GET /api/jobs/{job_id}/events/{seq}/record": _READ_PAYLOADS,
     "GET /api/jobs/{job_id}/contracts": _READ_PAYLOADS,
     "GET /api/jobs/{job_id}/replay": _READ_PAYLOADS,
     "GET /api/jobs/{job_id}/effects": _READ_PAYLOADS,

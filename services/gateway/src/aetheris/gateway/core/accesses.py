@@ -12,6 +12,7 @@ from aetheris.protocol.messages.accesses import AccessAction
 ACTIONS: Mapping[str, AccessAction] = {
     "GET /api/jobs/{job_id}": AccessAction.READ,
     "GET /api/jobs/{job_id}/events": AccessAction.READ,
+    "GET /api/jobs/{job_id}/events/{seq}/record": AccessAction.READ,
     "GET /api/jobs/{job_id}/contracts": AccessAction.READ,
     "GET /api/jobs/{job_id}/replay": AccessAction.READ,
     "GET /api/jobs/{job_id}/effects": AccessAction.READ,

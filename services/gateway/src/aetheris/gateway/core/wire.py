@@ -84,8 +84,31 @@ def _move_bytes(sequence: int, moved: Transition) -> bytes:
 
 def event_view(sequence: int, logged: LoggedEvent) -> dict[str, Any]:
     """An event as clients get it: its envelope, `void` where it is, and its payload under `data`."""
-    void = {"void": True} if logged.is_void else {}
-    return {**_envelope(sequence, logged.record), **void, "data": payload_of(logged.record)}
+    return told(sequence, logged.record, is_void=logged.is_void)
+
+
+def told(sequence: int, record: Record, *, is_void: bool) -> dict[str, Any]:
+    """As `event_view`, of a record that was judged before."""
+    void = {"void": True} if is_void else {}
+    return {**_envelope(sequence, record), **void, "data": payload_of(record)}
+
+
+def record_view(sequence: int, record: Record) -> dict[str, Any]:
+    """A record as it lies in the log, its bytes in base64 as they need not be text."""
+    return {
+        "seq": sequence,
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": _base64(record.key) if record.key is not None else None,
+        "headers": [[name, _base64(value)] for name, value in record.headers],
+        "value": _base64(record.value),
+    }
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 def _envelope(sequence: int, record: Record) -> dict[str, Any]:
@@ -106,4 +129,4 @@ def payload_of(record: Record) -> Any:
     try:
         return json.loads(record.value)
     except (ValueError, RecursionError):
-        return {"$raw": base64.b64encode(record.value).decode()}
+        return {"$raw": _base64(record.value)}

@@ -78,6 +78,12 @@ async def events(
     return EventStreamResponse(stream, deps.holds.held(caller))
 
 
+@router.get("/{job_id}/events/{seq}/record", response_model=api.JobRecord)
+async def record(caller: Who, deps: RouteServices, job_id: str, seq: str) -> JSONResponse:
+    """The record of one event, byte for byte."""
+    return JSONResponse(await deps.reads.record(caller, job_id, number("seq", seq, 1)))
+
+
 @router.get("/{job_id}/contracts", response_model=api.ContractList)
 async def contracts(caller: Who, deps: RouteServices, job_id: str, level: str = Level.RESULT.value) -> JSONResponse:
     """The execution contracts of a job: what came of them, how they got there, or what was asked for."""
