@@ -35,6 +35,7 @@ def run_workflow(
     faults: Sequence[InjectedFault] = (),
     crash: Literal["everywhere"] | None = None,
     races: bool = False,
+    strict: bool = False,
 ) -> JobUnderTest:
     """Run a workflow until it has ended, or nothing is left to say to it; its result is `job.result(NODE)`.
 
@@ -49,12 +50,14 @@ def run_workflow(
         crash: everywhere: run it once more for each moment of its life, in which the process of its body dies; and
             calls end in another order in each.
         races: it may do other things where calls end in another order; then only that it goes on is looked at.
+        strict: a clock, chance, files, network or threads of its own end it, with the line named, as
+            `@workflow(strict=True)` has it anywhere; so it is of those that it starts.
 
     Raises:
         FaultNotMet: a run ended, and a fault never struck.
         BodyDiffers: a run in which the body died differs from that in which it did not.
     """
-    started = _reached((workflow, *workflows))
+    started = [_strict(one) if strict else one for one in _reached((workflow, *workflows))]
     called = list({id(one): one for flow in started for one in flow.tools.values() if one is not None}.values())
     called += tools
     faked = [_faked(one, (fakes or {}).get(one)) for one in called]
@@ -76,6 +79,12 @@ def run_workflow(
             at = f"its body died at moment {moment} of {system.moments}"
             raise BodyDiffers(f"{workflow.name}: {at}: {'; '.join(found[:_MOST_WORDS])}")
     return job
+
+
+def _strict(workflow: AnyWorkflow) -> AnyWorkflow:
+    same = copy.copy(workflow)
+    same.strict = True
+    return same
 
 
 def _reached(given: Sequence[AnyWorkflow]) -> list[AnyWorkflow]:

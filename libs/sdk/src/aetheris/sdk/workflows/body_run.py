@@ -9,7 +9,9 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from aetheris.protocol.base import recordable
@@ -33,6 +35,7 @@ from aetheris.sdk.workflows.errors import (
     stopped,
 )
 from aetheris.sdk.workflows.local_calls import LocalFunction
+from aetheris.sdk.workflows.strict_bodies import StrictBody
 
 MOST_CALLS = 10_000
 """Calls of one body, as the fold has it."""
@@ -58,6 +61,14 @@ class BodyEnd:
     text: str = ""
 
 
+class CallStanding(Enum):
+    """How a call of a body stands, as its code has been told."""
+
+    NEW = "not asked for"
+    OPEN = "asked for"
+    SETTLED = "settled"
+
+
 @dataclass(slots=True)
 class _Call:
     node: Node
@@ -81,7 +92,8 @@ class _Call:
 class BodyRun:
     """A body; `begin`, `tell` and `stop` run its code until it does nothing any more."""
 
-    def __init__(self, start: BodyStart, main: Main) -> None:
+    def __init__(self, start: BodyStart, main: Main, *, strict: bool = False) -> None:
+        """`strict`: its code may draw on nothing that is another in each run."""
         self.start = start
         self.end: BodyEnd | None = None
         self._main = main
@@ -98,6 +110,7 @@ class BodyRun:
         self._asked: list[Node] = []
         self._occurrences: Counter[tuple[str, bytes]] = Counter()
         self._stopped: WorkflowControl | None = None
+        self._watch = StrictBody() if strict else None
 
     def begin(self) -> None:
         """Run its code until it waits."""
@@ -145,6 +158,12 @@ class BodyRun:
     def waits_for(self) -> tuple[str, ...]:
         """The calls whose end could make it go on: those that are awaited, or that it could ask for again."""
         return tuple(node_id for node_id, call in self._open.items() if call.is_awaited)
+
+    def standing(self, node_id: str) -> CallStanding:
+        """How the call of this id stands."""
+        if node_id not in self._asked_for:
+            return CallStanding.NEW
+        return CallStanding.OPEN if node_id in self._open else CallStanding.SETTLED
 
     def local(self, node_id: str) -> LocalFunction | None:
         """What makes a call that waits for it; None where the code has not asked for it, or waits no longer."""
@@ -255,9 +274,13 @@ class BodyRun:
             return
         while True:
             try:
-                self._loop.run_ready()
+                with self._watch.watching() if self._watch is not None else nullcontext():
+                    self._loop.run_ready()
             except (SystemExit, KeyboardInterrupt) as error:
                 self._end(BodyEnd(None, type(error).__name__, raised_at(error)))
+                return
+            if self._watch is not None and self._watch.refused is not None:
+                self._end(BodyEnd(None, Misuse.__name__, str(self._watch.refused)))
                 return
             if task.done():
                 self._end(_end_of(task))

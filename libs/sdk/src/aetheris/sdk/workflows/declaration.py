@@ -42,8 +42,10 @@ class Workflow(Startable[P, R]):
         version: str,
         tools: Sequence[AnyTool | str],
         starts: Sequence[AnyStartable | str] = (),
+        strict: bool = False,
     ) -> None:
         self.function = function
+        self.strict = strict
         self.name = name
         self.version = version
         self.tools: Mapping[str, AnyTool | None] = {
@@ -154,6 +156,7 @@ def workflow(
     version: str = "1",
     tools: Sequence[AnyTool | str],
     starts: Sequence[AnyStartable | str] = (),
+    strict: bool = False,
 ) -> Callable[[Callable[Concatenate[WorkflowContext, P], Coroutine[Any, Any, R]]], Workflow[P, R]]:
     """Declare an async function as a workflow; its first parameter is ctx: WorkflowContext, all others are arguments.
 
@@ -162,6 +165,7 @@ def workflow(
         version: of its code, for people; which calls may go on follows from what is recorded, not from this.
         tools: what it may call: tools, or names of registered ones.
         starts: what it may begin as jobs of their own: workflows, or names of registered ones; its own name, too.
+        strict: a clock, chance, files, network or threads of its own end it, with the line named; its code runs slower.
 
     Raises:
         DeclarationError: what can't be registered as it is written.
@@ -169,7 +173,8 @@ def workflow(
 
     def declare(function: Callable[Concatenate[WorkflowContext, P], Coroutine[Any, Any, R]]) -> Workflow[P, R]:
         try:
-            return Workflow(function, name=name or function.__name__, version=version, tools=tools, starts=starts)
+            called = name or function.__name__
+            return Workflow(function, name=called, version=version, tools=tools, starts=starts, strict=strict)
         except DeclarationError as refused:
             refused.place = place_of(function)
             raise

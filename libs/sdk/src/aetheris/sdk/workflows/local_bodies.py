@@ -26,7 +26,8 @@ class LocalBodies:
             LookupError: there is no such workflow.
         """
         self.drop(start.body)
-        run = self._runs[start.body] = BodyRun(start, self._workflows[start.workflow].main)
+        flow = self._workflows[start.workflow]
+        run = self._runs[start.body] = BodyRun(start, flow.main, strict=flow.strict)
         run.begin()
         self._say(run)
         self.settled(start.body, history)

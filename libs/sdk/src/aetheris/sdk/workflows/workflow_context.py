@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar, TypeVarTuple, get_args, overload
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar, TypeVarTuple, get_args, overload
 from uuid import UUID
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
@@ -33,7 +33,11 @@ from aetheris.sdk.workflows.call_arguments import (
 )
 from aetheris.sdk.workflows.child_jobs import AnyStartable, ChildWorkflows, Startable
 from aetheris.sdk.workflows.errors import ChildFailed, Misuse, ToolFailed
+from aetheris.sdk.workflows.model_calls import ModelTool, model_tools
 from aetheris.sdk.workflows.races import AsCompleted, TimeoutAt, first_of
+
+if TYPE_CHECKING:
+    from aetheris.sdk.workflows.agents import WorkflowToolset
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -269,6 +273,24 @@ class WorkflowContext(ToolCaller):
         node = node_of(id=node_id, tool=tool, args=given, occurrence=number)
         settled = await self.run.call(node, is_named=False, local=partial(function, *args))
         return _as_declared(_returns_if_known(function, name), settled.result, name)
+
+    def model_tools(self, patterns: Sequence[str]) -> list[ModelTool]:
+        """Those of the workflow's tools that fit these names or patterns, for a model: an equal call is the same one.
+
+        Raises:
+            Misuse: a pattern that none fits, or a tool that can't be shown to a model.
+        """
+        return model_tools(self.run, self.tools, patterns)
+
+    def toolset(self, patterns: Sequence[str]) -> "WorkflowToolset":
+        """The same as a toolset for an agent on pydantic-ai, whose extra it takes.
+
+        Raises:
+            Misuse: as `model_tools`.
+        """
+        from aetheris.sdk.workflows.agents import WorkflowToolset  # noqa: PLC0415  an extra, which few have
+
+        return WorkflowToolset(self.model_tools(patterns))
 
     async def sleep(self, duration: Duration) -> None:
         """Wait; the time goes on whatever dies. The same as asyncio.sleep of so many seconds."""
