@@ -77,6 +77,7 @@ docs: setup ## what is generated: AsyncAPI, OpenAPI, the events' JSON Schemas, K
 	@$(RUN)/python libs/sdk/generate.py
 	@$(RUN)/python docs/schemas/generate.py
 	@$(RUN)/python deploy/generate.py
+	@$(RUN)/python deploy/dashboard.py
 	@$(RUN)/python deploy/sbom.py --page
 	@$(RUN)/python docs/site/build.py
 

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 from aetheris.runtime.telemetry.metrics import Metric
-from tests.deploy.manifests import kubectl_needed, name, of_kind
+from tests.deploy.manifests import DEPLOY, kubectl_needed, name, of_kind
 
 pytestmark = [
     kubectl_needed,
@@ -22,6 +23,8 @@ pytestmark = [
     ),
 ]
 
+NAME = r"\baetheris_[a-z_]+"
+PRINTED = "import dashboard; print(dashboard.text(), end='')"
 BORN = "_x5 1+0x100"
 """No series for five minutes; then a counter that starts with its first count, and stays."""
 AGAIN = "1+0x70 2+0x30"
@@ -40,6 +43,21 @@ class AlertHistory:
     quiet: tuple[int, ...]
     kept: dict[str, str] | None = field(default=None)
     """The labels that the alert keeps; all where None."""
+    beside: tuple[tuple[str, str], ...] = ()
+    """Other series that it looks at, and their values."""
+
+
+def slow(alert: str, of: str, bound: str, fires: int) -> tuple[AlertHistory, AlertHistory]:
+    """One in ten takes longer than is promised, then one in fifty; bounds as /metrics, then as OTLP has them."""
+
+    def history(share: float, bound: str, fires: tuple[int, ...], quiet: tuple[int, ...]) -> AlertHistory:
+        count = f"aetheris_{of}_duration_seconds_count{{}}"
+        name, labels = f"{of}_duration_seconds_bucket", {"le": bound}
+        return AlertHistory(
+            alert, name, labels, f"0+{100 * (1 - share):g}x90", fires, quiet, {}, ((count, "0+100x90"),)
+        )
+
+    return history(0.10, bound, (fires, 60), (5,)), history(0.02, bound.removesuffix(".0"), (), (fires, 60))
 
 
 VERIFIER, EXECUTOR = {"job": "aetheris-verifier"}, {"job": "aetheris-tool_executor"}
@@ -125,6 +143,33 @@ COURSES = [
     AlertHistory("AetherisUnwitnessed", "seals_unwitnessed_seconds", VERIFIER, "0+60x60", (25,), (10, 19), {}),
     AlertHistory("AetherisUnwitnessed", "seals_unwitnessed_seconds", VERIFIER, "0x5 60+60x10 0x40", (), (18, 40), {}),
     AlertHistory("AetherisStuck", "jobs_stuck", {"job": "aetheris-planner"}, "0+0x5 1+0x20 0+0x10", (12,), (8, 30), {}),
+    *slow("AetherisStartsSlow", "queue", "30.0", fires=30),
+    *slow("AetherisDoubtSlow", "doubt", "300.0", fires=30),
+    *slow("AetherisRecoverySlow", "recovery", "60.0", fires=30),
+    AlertHistory(
+        "AetherisJobsFail",
+        "jobs_ended_total",
+        VERIFIER | {"end": "failed"},
+        "0+0x10 0+1x80",
+        (60,),
+        (5, 15),
+        {},
+        (('aetheris_jobs_ended_total{job="aetheris-verifier",end="completed"}', "0+5x90"),),
+    ),
+    AlertHistory(
+        "AetherisJobsFail",
+        "jobs_ended_total",
+        VERIFIER | {"end": "failed"},
+        "0+1x90",
+        (),
+        (30, 60, 80),
+        {},
+        (('aetheris_jobs_ended_total{job="aetheris-verifier",end="completed"}', "0+50x90"),),
+    ),
+    AlertHistory("AetherisParkedLong", "calls_parked", VERIFIER, "0+0x5 1+0x100", (70, 100), (30, 60), {}),
+    AlertHistory("AetherisParkedLong", "calls_parked", VERIFIER, "1+0x40 0+0x5 1+0x40", (), (30, 70, 84), {}),
+    AlertHistory("AetherisSealsLate", "seals_late_seconds", VERIFIER, "0+60x60", (25,), (10, 19), {}),
+    AlertHistory("AetherisDown", "", EXECUTOR, "1+0x10 0+0x40", (20,), (5, 14)),
     AlertHistory("AetherisLag", "consumer_lag", EXECUTOR, "0+2000x60", (20,), (5, 10)),
     AlertHistory("AetherisLag", "consumer_lag", EXECUTOR, "90000-1000x60", (), (15, 30)),
 ]
@@ -154,10 +199,14 @@ def tried(history: AlertHistory, rule: dict[str, Any]) -> dict[str, Any]:
     }
     fired = {"exp_labels": kept | rule["labels"], "exp_annotations": annotations}
     labels = ",".join(f'{key}="{value}"' for key, value in history.labels.items())
+    metric = f"aetheris_{history.series}" if history.series else "up"
     times = [(at, [fired]) for at in history.fires] + [(at, []) for at in history.quiet]
     return {
         "interval": "1m",
-        "input_series": [{"series": f"aetheris_{history.series}{{{labels}}}", "values": history.values}],
+        "input_series": [
+            {"series": f"{metric}{{{labels}}}", "values": history.values},
+            *({"series": series, "values": values} for series, values in history.beside),
+        ],
         "alert_rule_test": [
             {"eval_time": f"{at}m", "alertname": history.alert, "exp_alerts": alerts} for at, alerts in times
         ],
@@ -169,17 +218,25 @@ def test_the_dashboard_shows_what_is_exported_and_nothing_else(tmp_path: Path) -
     assert held["metadata"]["labels"]["grafana_dashboard"] == "1"
     panels = json.loads(held["data"]["dashboard.json"])["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
-    asked = [target["expr"] for panel in panels for target in panel["targets"]]
-    shown = {found.removesuffix("_total") for expr in asked for found in re.findall(r"aetheris_[a-z_]+", expr)}
+    rows = [panel["title"] for panel in panels if panel["type"] == "row"]
+    assert rows == ["Is it well?", "Who waits?", "What costs?"]
+    asked = [target["expr"] for panel in panels if panel["type"] != "row" for target in panel["targets"]]
+    shown = {re.sub(r"_(total|bucket|sum|count)$", "", one) for expr in asked for one in re.findall(NAME, expr)}
     assert shown == {metric.in_prometheus() for metric in Metric}
-    counters = {metric for expr in asked for metric in re.findall(r"(?:rate|increase)\((aetheris_[a-z_]+)\[", expr)}
-    states = ("jobs_stuck", "jobs_unread", "consumer_lag", "archive_refused", "parquet_refused")
-    ages = ("archive_late_seconds", "seals_unwitnessed_seconds", "parquet_late_seconds")
-    gauges = {f"aetheris_{state}" for state in (*states, *ages)}
-    assert counters == {f"{metric}_total" for metric in shown - gauges}, "a counter is asked for its rate"
+    rated = {metric for expr in asked for metric in re.findall(rf"(?:rate|increase)\(({NAME})\[", expr)}
+    plain = {metric for expr in asked for metric in re.findall(rf"({NAME})(?![\[\w])", expr)}
+    assert all(re.search(r"_(total|bucket|sum|count)$", metric) for metric in rated)
+    assert not any(re.search(r"_(total|bucket|sum|count)$", metric) for metric in plain), (
+        "a counter is asked for its rate"
+    )
     recorded = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(asked)]
     (tmp_path / "panels.yaml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": recorded}]}))
     promtool(tmp_path, "check", "rules", "panels.yaml")
+
+
+def test_the_dashboard_is_as_it_is_made() -> None:
+    made = subprocess.run([sys.executable, "-c", PRINTED], cwd=DEPLOY, capture_output=True, text=True, check=True)
+    assert made.stdout == (DEPLOY / "components" / "monitoring" / "dashboard.json").read_text()
 
 
 def promtool(folder: Path, *argv: str) -> None:

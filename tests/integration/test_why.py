@@ -267,12 +267,13 @@ async def test_a_violation_is_an_event_a_metric_and_an_alert_within_a_second(
 
 
 def test_what_is_seldom_is_counted(rig: WhyRig) -> None:
-    value, kinds = rig.collector.value, ("aetheris.invocations.in_doubt", "aetheris.invocations.parked")
-    before = [value(kind) or 0 for kind in kinds]
+    value, total = rig.collector.value, rig.collector.total
+    kinds = ("aetheris.invocations.in_doubt", "aetheris.invocations.parked")
+    before = [total(kind) for kind in kinds]
     args = {"tag": fresh("why-lost")}
     job_id = rig.system.submit({"id": "one", "tool": "poke_lost", "args": args})
     rig.system.wait_status(job_id, "waiting")
-    until(lambda: [value(kind) for kind in kinds] == [count + 1 for count in before], 40)
+    until(lambda: [total(kind) for kind in kinds] == [count + 1 for count in before], 40)
     key = idempotency_key(job_id, "one", "poke_lost", args)
     assert key[:32] in rig.collector.exemplars("aetheris.invocations.in_doubt")
     until(lambda: value("aetheris.consumer.lag") is not None and value("aetheris.jobs.stuck") == 0, 40)

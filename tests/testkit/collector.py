@@ -109,6 +109,11 @@ class Collector:
             found = [value for (_, name, at), value in self._values.items() if (name, at) == (metric, named)]
         return sum(found) if found else None
 
+    def total(self, metric: str) -> int:
+        """The sum of a metric over all services and attributes."""
+        with self._lock:
+            return sum(value for (_, name, _), value in self._values.items() if name == metric)
+
     def histograms(self, metric: str, **attributes: str) -> list[CollectedHistogram]:
         """Of each service that has sent it."""
         named = tuple(sorted(attributes.items()))

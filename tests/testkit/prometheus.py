@@ -4,12 +4,12 @@ import json
 import shutil
 import subprocess
 import urllib.request
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import yaml
 
@@ -27,6 +27,20 @@ class Prometheus:
 
     url: str
 
+    def ask(self, query: str) -> list[dict[str, Any]]:
+        """What it answers: of each series its `metric` and `value`.
+
+        Raises:
+            HTTPError: it is no query.
+        """
+        asked = f"{self.url}/api/v1/query?{urlencode({'query': query})}"
+        with urllib.request.urlopen(asked, timeout=10) as answer:  # noqa: S310  our own server
+            return json.load(answer)["data"]["result"]
+
+    def value(self, query: str) -> float:
+        """The sum of what it answers; 0 where there is nothing."""
+        return sum(float(one["value"][1]) for one in self.ask(query))
+
     def firing(self, alert: str) -> list[dict[str, str]]:
         """The labels of each alert of that name that fires now."""
         with urllib.request.urlopen(f"{self.url}/api/v1/alerts", timeout=10) as answer:  # noqa: S310  our own server
@@ -36,18 +50,21 @@ class Prometheus:
 
 
 @contextmanager
-def running_prometheus(folder: Path, scraped: str) -> Generator[Prometheus]:
-    """Scrape an address, and judge our rules, for as long as the block lasts."""
+def running_prometheus(folder: Path, scraped: str | Mapping[str, str]) -> Generator[Prometheus]:
+    """Scrape a collector, or each of these by its `job`, and judge our rules, for as long as the block lasts."""
     program = shutil.which("prometheus")
     assert program is not None, "this test needs Prometheus: make system-deps"
     folder.mkdir()
     (folder / "rules.yml").write_text(yaml.safe_dump({"groups": yaml.safe_load(RULES.read_text())["spec"]["groups"]}))
     every = f"{int(SCRAPE_S * 1000)}ms"
-    job = {"job_name": "collector", "honor_labels": True, "static_configs": [{"targets": [urlsplit(scraped).netloc]}]}
+    if isinstance(scraped, str):
+        served = [{"job_name": "collector", "honor_labels": True, "static_configs": _at(scraped)}]
+    else:
+        served = [{"job_name": job, "static_configs": _at(url)} for job, url in scraped.items()]
     config = {
         "global": {"scrape_interval": every, "scrape_timeout": every},
         "rule_files": ["rules.yml"],
-        "scrape_configs": [job],
+        "scrape_configs": served,
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     address = f"127.0.0.1:{free_port()}"
@@ -60,6 +77,10 @@ def running_prometheus(folder: Path, scraped: str) -> Generator[Prometheus]:
     finally:
         process.terminate()
         process.wait()
+
+
+def _at(url: str) -> list[dict[str, list[str]]]:
+    return [{"targets": [urlsplit(url).netloc]}]
 
 
 def _has_scraped(url: str) -> bool:

@@ -18,6 +18,7 @@ from aetheris.ledger.settings import LedgerSettings
 from aetheris.ledger.stores import Stores
 from aetheris.ledger.tool_registry import ToolRegistry
 from aetheris.protocol.base.allowed_signers import AllowedSigners
+from aetheris.protocol.base.measures import Histogram
 from aetheris.protocol.base.sealed import REACH
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
@@ -40,6 +41,7 @@ from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.process.signers_file import load_signers
 from aetheris.runtime.redis.effects import EffectStore
 from aetheris.runtime.redis.leases import Leases
+from aetheris.runtime.telemetry.metrics import Metric
 from aetheris.runtime.worker.loop import Cadence, Inputs, PartitionWorker
 from aetheris.runtime.worker.unsigned import HeardMessages
 
@@ -99,6 +101,8 @@ def ledger(
     in_force = PolicyInForce(rules.signers)
     parts.health.report("policy", lambda: _policy_report(rules.policy, in_force))
     edges: list[LedgerDependencies] = []
+    queue_s = Histogram()
+    parts.metrics.watch_histograms(Metric.QUEUE_DURATION, queue_s)
     heard = HeardMessages(keys.messages, parts.metrics)
     crash = crash_points(os.environ, settings.data)
     context: list[DecisionContext] = []
@@ -138,6 +142,7 @@ def ledger(
                     parts.metrics,
                     parts.clock,
                     worker,
+                    queue_s,
                     keys,
                     crash,
                 )

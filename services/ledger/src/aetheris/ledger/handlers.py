@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -34,6 +34,7 @@ from aetheris.ledger.reconciler import Reconciler
 from aetheris.ledger.releases import Releases
 from aetheris.ledger.stores import Stores
 from aetheris.ledger.unread_activations import UnreadActivations
+from aetheris.protocol.base.measures import Histogram
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.job_log import text_of
@@ -132,6 +133,8 @@ class LedgerDependencies:
     metrics: Metrics
     clock: Clock
     wake_ups: WakeUps
+    queue_s: Histogram = field(default_factory=Histogram)
+    """How long steps are asked for before they start."""
     keys: RecordKeys = UNSIGNED
     crash: CrashPoints = NOWHERE
 
@@ -144,7 +147,7 @@ class LedgerHandler(PartitionHandler):
         self._deps = deps
         self._records = PartitionRecords(deps.keys, number, deps.rules.orders)
         self._messages = HeardMessages(deps.keys.messages, deps.metrics, deps.rules.orders)
-        self._partition = Partition(context, deps.workers.ended, number, self._records.rules)
+        self._partition = Partition(context, deps.workers.ended, number, self._records.rules, deps.queue_s)
         self._reconciler = Reconciler(number, history, context.verifies, self._ask)
         self._outgoing = Outbox(number, deps.duplicates, deps.telemetry, deps.clock, self._partition.jobs)
         self._operators = OperatorLog(number, self._partition, deps.quarantines, deps.metrics, self._outgoing)
@@ -295,7 +298,8 @@ class LedgerHandler(PartitionHandler):
             self._deps.wake_ups.quarantine(record, str(error))
             return
         if isinstance(found, Envelope) and isinstance(found.body, ToolRequest):
-            self._partition.request(found.body, record.offset, record.header("traceparent"))
+            parent, at_s = record.header("traceparent"), record.timestamp_ms / 1000
+            self._partition.request(found.body, record.offset, parent, at_s)
         elif isinstance(found, NeedsUpgrade):
             self._deps.wake_ups.quarantine(record, "a request of a newer version: upgrade, then redrive it")
 

@@ -167,7 +167,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
                 workflows=workflows,
             )
             worker.show(on.health, on.metrics)
-            on.metrics.watch(Metric.LEASE_CONFLICTS, lambda: heartbeat.conflicts, grows=True)
+            heartbeat.show(on.metrics)
             freeze_memory()
             await worker.run(stop)
 

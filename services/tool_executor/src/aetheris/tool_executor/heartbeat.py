@@ -15,6 +15,7 @@ from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.log.interface import Writer
 from aetheris.runtime.redis.client import Redis, RedisUnavailable
 from aetheris.runtime.redis.leases import Lease, Leases
+from aetheris.runtime.telemetry.metrics import Metric, Metrics
 from aetheris.sdk.remains import know
 
 
@@ -115,6 +116,11 @@ class Heartbeat:
         finally:
             self._over = True
         raise RuntimeError("the heartbeat has ended")
+
+    def show(self, metrics: Metrics) -> None:
+        """How many leases it renews, and how many it has lost."""
+        metrics.watch(Metric.LEASES, lambda: len(self._held))
+        metrics.watch(Metric.LEASE_CONFLICTS, lambda: self.conflicts, grows=True)
 
     def turn(self) -> None:
         """The event loop has turned."""

@@ -24,9 +24,11 @@ from aetheris.runtime.worker.handler import Cadence, Inputs
 from aetheris.runtime.worker.loop import PartitionWorker
 from aetheris.runtime.worker.unsigned import HeardMessages
 from aetheris.verifier.archiver import Archiver
+from aetheris.verifier.core.job_metrics import JobMeasures
 from aetheris.verifier.erasure_lines import ErasureLines
 from aetheris.verifier.handlers import VerifierDependencies, VerifierPartition
 from aetheris.verifier.http import api
+from aetheris.verifier.job_watch import show
 from aetheris.verifier.keys import LISTED, SealKeys, log_key, publish, seal_keys, signing_key
 from aetheris.verifier.line_writer import LoggedAnswers
 from aetheris.verifier.proofs import Proofs
@@ -87,8 +89,11 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
         signed = settings.data / "keys" / "checkpoint"
         seals = SealLog(parts.log, keys, settings.seal_log, signed, settings.read_s, witnessed=witnessed)
         proofs = Proofs(parts, worker.tables[Topic.JOBS_INDEX], history, keys, seals, settings.read_s)
+        measures = JobMeasures()
+        show(measures, lambda: [one.watched for one in list(handlers.values())], parts.metrics, parts.clock)
+        logged = LoggedAnswers(parts.log, keys)
         deps = VerifierDependencies(
-            parts, worker, keys, records, proofs, rules, LoggedAnswers(parts.log, keys), settings.interim_seal_s
+            parts, worker, keys, records, proofs, rules, logged, settings.interim_seal_s, measures
         )
         erasures = ErasureLines(parts, worker, heard.line_counts, keys, seals)
         http = HttpServer.of(settings, api(proofs, internal, parts.clock))

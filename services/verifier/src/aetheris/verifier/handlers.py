@@ -18,6 +18,7 @@ from aetheris.protocol.messages import envelope
 from aetheris.protocol.messages.commands import RulesBarrier
 from aetheris.protocol.messages.envelope import Undecodable
 from aetheris.protocol.messages.events import (
+    BirthRepeated,
     ConfirmationFailed,
     Event,
     InvocationInDoubt,
@@ -45,7 +46,9 @@ from aetheris.runtime.worker.unsigned import HeardMessages, orders_read
 from aetheris.verifier.amendment_watch import AmendmentWatch
 from aetheris.verifier.audit_watch import AuditWatch
 from aetheris.verifier.core.amendments import LateJob, LateJudgement
+from aetheris.verifier.core.job_metrics import JobMeasures, JobMetrics
 from aetheris.verifier.core.partition import AuditedJob, Partition, amended, sealed
+from aetheris.verifier.job_watch import WatchedJobs
 from aetheris.verifier.keys import SealKeys
 from aetheris.verifier.line_writer import LoggedAnswers, LogLines
 from aetheris.verifier.proofs import Proofs
@@ -88,6 +91,7 @@ class VerifierDependencies:
     rules: OrderTable[RulesOrders]
     logged: LoggedAnswers
     interim_seal_s: float
+    measures: JobMeasures
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,7 @@ class VerifierPartition(PartitionHandler):
         self._rules = PartitionRules(deps.rules.orders, number)
         self._messages = HeardMessages(deps.records.messages, deps.runtime.metrics, deps.rules.orders)
         self._core = Partition(deps.records.roots, self._rules)
+        self._metrics = JobMetrics(deps.measures)
         self._watch = AuditWatch(self._core, self._report, deps.runtime.clock)
         self._amendments = AmendmentWatch(
             self._core.late,
@@ -140,6 +145,13 @@ class VerifierPartition(PartitionHandler):
         """How many sealed jobs, behind whose seal something came, can't be read now."""
         return 0 if self._is_closed else self._core.late.unread
 
+    @property
+    def watched(self) -> WatchedJobs:
+        """How many jobs live, and what waits, in this partition, now."""
+        if self._is_closed:
+            return WatchedJobs()
+        return WatchedJobs(len(self._core.jobs), self._metrics.asked, self._metrics.parked, self._core.oldest_end())
+
     def begin(self, start: int, live: Collection[tuple[str, int]] = ()) -> None:
         """What was written by who had read less than `start` may lie there once more."""
         self._core.begin(start, live)
@@ -147,7 +159,7 @@ class VerifierPartition(PartitionHandler):
     def fold(self, records: Sequence[Record]) -> None:
         """Audit history."""
         for record in records:
-            self._evolve(record, _event_type(record))
+            self._evolve(record, _event_type(record), is_news=False)
         if records:
             self._lines.read(records[-1].offset)
 
@@ -212,20 +224,34 @@ class VerifierPartition(PartitionHandler):
         if ce_type in UNREAD:
             self._check(record)
         name = _name_in(ce_type)
-        job = self._evolve(record, name)
+        job = self._evolve(record, name, is_news=True)
         if name not in _HEARD or (job is not None and (job.needs_upgrade or job.audit.last.claims)):
             return
         if name in _COUNTED:
-            self._deps.runtime.metrics.count(_COUNTED[name], traceparent=record.header("traceparent"))
+            self._count(_COUNTED[name], record, job)
         if name == _FINISHED:
             self._take_end(job, record)
 
-    def _evolve(self, record: Record, name: str) -> AuditedJob | None:
+    def _count(self, metric: Metric, record: Record, job: AuditedJob | None) -> None:
+        count, traceparent = self._deps.runtime.metrics.count, record.header("traceparent")
+        if metric is Metric.IN_DOUBT:
+            cause = "" if job is None else job.audit.last.text("error_class")
+            count(metric, traceparent=traceparent, cause=self._deps.measures.causes.label(cause))
+        else:
+            count(metric, traceparent=traceparent)
+
+    def _evolve(self, record: Record, name: str, *, is_news: bool) -> AuditedJob | None:
         if name == _BARRIER and isinstance(barrier := self._messages.barrier(record), RulesBarrier):
             self._rules.passed(barrier, record.offset)
         job = self._core.evolve(record, name)
         if name in _OF_LINES:
             self._take_line(record, name, job)
+        if job is not None and not job.needs_upgrade and self._core.knows(job):
+            fact = job.audit.last
+            if fact.at not in job.audit.history.unproven:
+                self._metrics.take(job.times, job.tenant, fact, is_news=is_news)
+            if name == BirthRepeated.event_type and job.job_id not in self._core.jobs:
+                self._metrics.forget(job.times)
         return job
 
     def _take_line(self, record: Record, name: str, job: AuditedJob | None) -> None:

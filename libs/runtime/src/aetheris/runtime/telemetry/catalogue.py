@@ -7,7 +7,11 @@ class Metric(Enum):
     """(name, unit, what it says)."""
 
     VIOLATIONS = ("aetheris.violations", "{violation}", "Rules that a job's history breaks, by rule")
-    IN_DOUBT = ("aetheris.invocations.in_doubt", "{invocation}", "Calls of which nobody knew whether they took effect")
+    IN_DOUBT = (
+        "aetheris.invocations.in_doubt",
+        "{invocation}",
+        "Calls of which nobody knew whether they took effect, by cause",
+    )
     PARKED = ("aetheris.invocations.parked", "{invocation}", "Calls left to a human")
     CONTRADICTED = (
         "aetheris.invocations.contradicted",
@@ -80,6 +84,31 @@ class Metric(Enum):
     )
     STUCK_JOBS = ("aetheris.jobs.stuck", "{job}", "Jobs that go on no more and wait for nobody, now")
     LAG = ("aetheris.consumer.lag", "{record}", "Records of the log that were not read yet, now")
+    JOBS_CREATED = ("aetheris.jobs.created", "{job}", "Jobs created, by tenant")
+    JOBS_ENDED = ("aetheris.jobs.ended", "{job}", "Jobs that have ended, by how and tenant")
+    JOBS_LIVE = ("aetheris.jobs.live", "{job}", "Jobs that are not sealed, now")
+    JOB_DURATION = ("aetheris.job.duration", "s", "From a job's creation to its end")
+    STEPS = ("aetheris.steps.finished", "{step}", "Steps finished, by what came of them and tenant")
+    CALLS = ("aetheris.calls.ended", "{call}", "Calls of tools that ended, by outcome and tool")
+    EFFECTS = ("aetheris.effects.committed", "{effect}", "Results that steps rest on, by tool")
+    STEP_DURATION = ("aetheris.step.duration", "s", "From a call's start to its end, by tool")
+    QUEUE_DURATION = ("aetheris.queue.duration", "s", "From the planner's request of a step to its start")
+    APPROVAL_DURATION = ("aetheris.approval.duration", "s", "From a request to a human to his decision")
+    DOUBT_DURATION = ("aetheris.doubt.duration", "s", "From a call's doubt to what settles it")
+    RECOVERY_DURATION = (
+        "aetheris.recovery.duration",
+        "s",
+        "From a worker's end, or the doubt, to the next start",
+    )
+    PREVENTED = ("aetheris.duplicates.prevented", "{call}", "Calls not made a second time, by how that was known")
+    APPROVALS_OPEN = ("aetheris.approvals.open", "{request}", "Requests that wait for a human's decision, now")
+    PARKED_OPEN = ("aetheris.calls.parked", "{call}", "Calls of which a human must say what became, now")
+    LEASES = ("aetheris.leases.held", "{lease}", "Leases that this executor renews, now")
+    SEALS = ("aetheris.seals.made", "{seal}", "Seals that were read in their jobs' streams")
+    SEAL_DURATION = ("aetheris.seal.duration", "s", "From a job's end to its seal")
+    SEALS_LATE = ("aetheris.seals.late", "s", "For how long the oldest job that has ended waits for its seal, now")
+    TOKENS = ("aetheris.tokens.used", "{token}", "Tokens that models' providers count, by model, tenant and direction")
+    MODEL_COST = ("aetheris.answers.cost", "{microdollar}", "What models' answers cost, as their providers' prices say")
     CPU = ("aetheris.process.cpu", "s", "Processor time that this process has used, since its start")
 
     def __init__(self, metric: str, unit: str, says: str) -> None:

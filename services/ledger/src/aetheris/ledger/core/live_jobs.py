@@ -107,6 +107,8 @@ class Pending:
     """Of the request; None where a human's yes is what asks."""
     parent: bytes | None
     due_s: float
+    asked_s: float | None = None
+    """When it was first asked for, as the log has it, in seconds since 1970; None where that is not known."""
     grants: int = 0
     scope: str | None = None
     """Where calls of other jobs that mean the same have their lines."""

@@ -17,6 +17,7 @@ class _Ahead:
 
     request: ToolRequest
     parent: bytes | None
+    at_s: float | None
 
 
 class NodeRequests:
@@ -33,10 +34,10 @@ class NodeRequests:
         """Whether one is here that the fold has not caught up with."""
         return bool(self._ahead)
 
-    def take(self, request: ToolRequest, offset: int, parent: bytes | None) -> None:
-        """It is judged when the fold has come to where its writer was."""
+    def take(self, request: ToolRequest, offset: int, parent: bytes | None, at_s: float | None = None) -> None:
+        """It is judged when the fold has come to where its writer was; appended at `at_s`, in seconds since 1970."""
         self._open[offset] = None
-        heapq.heappush(self._ahead, (max(request.as_of, request.birth), offset, _Ahead(request, parent)))
+        heapq.heappush(self._ahead, (max(request.as_of, request.birth), offset, _Ahead(request, parent, at_s)))
 
     def admit(self, now: Now) -> None:
         """What the fold has caught up with is due."""
@@ -67,8 +68,11 @@ class NodeRequests:
             return
         node_id = request.nodes[0]
         known = job.pending.get(node_id)
-        pending = Pending(request.nodes, offset, ahead.parent, now.mono_s + now.seconds_until(request.not_before))
+        delay_s = now.seconds_until(request.not_before)
+        asked_s = None if ahead.at_s is None else ahead.at_s + max(delay_s, 0.0)
+        pending = Pending(request.nodes, offset, ahead.parent, now.mono_s + delay_s, asked_s)
         if known is not None:
+            pending.asked_s = known.asked_s or asked_s
             pending.grants, pending.due_s, pending.offered = known.grants, known.due_s, known.offered
             self.discharge(job, node_id)
         job.pending[node_id] = pending

@@ -15,7 +15,7 @@ from aetheris.ledger.core.invocations import Invocations
 from aetheris.ledger.core.judgement import Judgement
 from aetheris.ledger.core.key_changes import KeyChanges
 from aetheris.ledger.core.key_revocations import KeyRevocations
-from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob, LiveJobs, WorkerLife
+from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob, LiveJobs, Pending, WorkerLife
 from aetheris.ledger.core.node_requests import NodeRequests
 from aetheris.ledger.core.offers import Offers
 from aetheris.ledger.core.outdated_lines import OutdatedLines
@@ -26,6 +26,7 @@ from aetheris.ledger.core.reactions import Reactions
 from aetheris.ledger.core.rules_answers import RulesAnswers
 from aetheris.ledger.core.tool_failures import ToolFailures
 from aetheris.ledger.core.worker_ends import WorkerEnds
+from aetheris.protocol.base.measures import Histogram
 from aetheris.protocol.base.principals import RecordedPrincipal
 from aetheris.protocol.base.sealed import SealedNames, UnreadCreations
 from aetheris.protocol.fold.rules import apply
@@ -62,6 +63,7 @@ class Partition:
         ended: Mapping[WorkerLife, Ended],
         number: int = 0,
         rules: PartitionRules | None = None,
+        queue_s: Histogram | None = None,
     ) -> None:
         self._live_jobs = live_jobs = LiveJobs(context.of_partition(), ended, number)
         self._due = DueTimes(live_jobs)
@@ -88,6 +90,7 @@ class Partition:
             failures=self._failures,
             placement=self._placement,
         )
+        self._queue_s = Histogram() if queue_s is None else queue_s
         self._forgotten = SealedNames()
         self._unread = UnreadCreations()
         self._outdated = OutdatedLines(live_jobs, self._unread)
@@ -168,9 +171,11 @@ class Partition:
             confirmations.nothing_changed(job, key)
             self._due.hurry_all(job, now)
 
-    def request(self, request: ToolRequest, offset: int, parent: bytes | None = None) -> None:
-        """Take a request up; it is judged when the fold has come to where its writer was."""
-        self._requests.take(request, offset, parent)
+    def request(
+        self, request: ToolRequest, offset: int, parent: bytes | None = None, at_s: float | None = None
+    ) -> None:
+        """Take a request up, appended at `at_s`; it is judged when the fold has come to where its writer was."""
+        self._requests.take(request, offset, parent, at_s)
 
     def hear(self, command: StepCommand, command_id: str, offset: int) -> None:
         """Take a word from outside up; it is decided when the fold has come to where the gateway was."""
@@ -346,6 +351,8 @@ class Partition:
         if not apply(job.state, event, self._live_jobs.folded):
             return
         if key is not None and (known or keys[key]).status is not before:
+            if isinstance(event, ev.ToolInvocationStarted):
+                self._time(job.pending.get(event.node_id), at_s)
             self._changes.moved(job, key, before, event, now)
             if isinstance(event, ev.ToolInvocationFinished):
                 self._failures.judge(job, event, now)
@@ -360,6 +367,11 @@ class Partition:
             self._forget(job)
         else:
             self._reactions.follow(job, event, now, at_s)
+
+    def _time(self, pending: Pending | None, at_s: float) -> None:
+        """How long what starts now was asked for."""
+        if pending is not None and pending.asked_s is not None:
+            self._queue_s.add(at_s - pending.asked_s)
 
     def _forget(self, job: LiveJob) -> None:
         """A sealed job costs nothing but its name, for a while: a repeat of its birth may still arrive."""

@@ -29,6 +29,7 @@ from aetheris.protocol.messages.events import (
 )
 from aetheris.protocol.tables.rules_orders import PartitionRules
 from aetheris.verifier.core.amendments import LateJobs
+from aetheris.verifier.core.job_metrics import JobTimes
 
 Sign = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Adds key_id and signature to a seal's payload."""
@@ -57,6 +58,8 @@ class AuditedJob:
     """Whether this version has failed to judge it: it stands still, and is not sealed."""
     rounds: int = 0
     """How many rounds it has lived through."""
+    times: JobTimes = field(default_factory=JobTimes)
+    """What metrics go by, and nothing else."""
     _started: set[str] = field(default_factory=set[str])
 
     def looks_odd(self, event_type: str) -> bool:
@@ -247,6 +250,11 @@ class Partition:
     def knows(self, job: AuditedJob) -> bool:
         """Whether a job is of those whose records are judged here; one under another root, or other rules, waits."""
         return job.is_read and job.audit.history.authors.installation in (self._roots or (None,))
+
+    def oldest_end(self) -> float | None:
+        """When the job ended that waits longest for its seal, in seconds since 1970; from any thread."""
+        ends = (job.times.ended_s for job in tuple(self.ended.values()) if not job.needs_upgrade)
+        return min((ended_s for ended_s in ends if ended_s), default=None)
 
     def _is_void(self, job: AuditedJob) -> bool:
         """Whether its first record creates nothing: it can't be read, or nobody who may has signed it."""
