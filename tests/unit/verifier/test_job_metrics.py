@@ -11,7 +11,7 @@ from aetheris.verifier.core.job_metrics import JobMeasures, JobMetrics, JobTimes
 WORKER: dict[str, Any] = {"worker_id": "executor-0", "incarnation": "i1"}
 
 
-class Log:
+class FollowedJob:
     """A job's facts, each so many seconds after its creation."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ def timed(histogram: Any) -> tuple[int, float]:
 
 
 def test_a_job_that_goes_well_is_counted_and_timed() -> None:
-    log = Log()
+    log = FollowedJob()
     log.say(0, "job_created")
     log.start(1)
     log.finish(1.25, usage={"model": "m", "input_tokens": 10, "output_tokens": 3, "cost_usd": 0.5})
@@ -69,7 +69,7 @@ def test_a_job_that_goes_well_is_counted_and_timed() -> None:
 
 
 def test_a_worker_that_dies_is_doubted_and_what_recovers_from_it_is_timed() -> None:
-    log = Log()
+    log = FollowedJob()
     log.start(0)
     log.say(10, "worker_ended", **WORKER)
     log.say(11, "invocation_in_doubt", **call(), error_class="WorkerEnded")
@@ -83,7 +83,7 @@ def test_a_worker_that_dies_is_doubted_and_what_recovers_from_it_is_timed() -> N
 
 @pytest.mark.parametrize("via", ["probe", "catch_up", "human"])
 def test_what_is_found_to_have_taken_effect_is_a_duplicate_prevented(via: str) -> None:
-    log = Log()
+    log = FollowedJob()
     log.start(0)
     log.say(5, "invocation_in_doubt", **call(), error_class="LeaseLapsed")
     log.finish(9, via=via)
@@ -94,7 +94,7 @@ def test_what_is_found_to_have_taken_effect_is_a_duplicate_prevented(via: str) -
 
 
 def test_a_second_start_and_an_equal_call_are_duplicates_prevented() -> None:
-    log = Log()
+    log = FollowedJob()
     log.start(0)
     log.start(0)  # the same record once more
     log.start(1, "rival")
@@ -106,7 +106,7 @@ def test_a_second_start_and_an_equal_call_are_duplicates_prevented() -> None:
 
 
 def test_a_retry_is_no_duplicate() -> None:
-    log = Log()
+    log = FollowedJob()
     log.start(0)
     log.finish(1, outcome="retryable_failure")
     log.start(2, "two")
@@ -116,7 +116,7 @@ def test_a_retry_is_no_duplicate() -> None:
 
 
 def test_who_waits_for_a_person_is_known_and_for_how_long_it_was() -> None:
-    log = Log()
+    log = FollowedJob()
     log.say(0, "approval_requested", idempotency_key="k", node_id="a")
     log.say(0, "approval_requested", idempotency_key="l", node_id="b")
     assert log.metrics.asked == 2
@@ -136,7 +136,7 @@ def test_who_waits_for_a_person_is_known_and_for_how_long_it_was() -> None:
 
 
 def test_what_was_read_before_is_followed_and_not_counted_again() -> None:
-    log = Log()
+    log = FollowedJob()
     log.say(0, "job_created", is_news=False)
     log.say(0, "approval_requested", is_news=False, idempotency_key="k", node_id="a")
     log.say(60, "approval_decided", idempotency_key="k", node_id="a")
@@ -144,7 +144,7 @@ def test_what_was_read_before_is_followed_and_not_counted_again() -> None:
     assert timed(log.measures.approval_s) == (1, 60.0)
 
 
-LIES: Mapping[str, Callable[[Log], None]] = {
+LIES: Mapping[str, Callable[[FollowedJob], None]] = {
     "no time": lambda log: log.metrics.take(
         log.times, "acme", fact_of(0, 0, "e", "job_completed", {}, "soon"), is_news=True
     ),
@@ -162,7 +162,7 @@ LIES: Mapping[str, Callable[[Log], None]] = {
 
 @pytest.mark.parametrize("lie", LIES)
 def test_what_lies_breaks_nothing_and_is_never_below_zero(lie: str) -> None:
-    log = Log()
+    log = FollowedJob()
     LIES[lie](log)
     assert of(log.measures.tokens) == of(log.measures.microdollars) == {}
     assert log.measures.job_s.total >= 0
