@@ -246,7 +246,7 @@ def compare(event_type: str, count: int) -> None:
         assert by_the_struct(kind, value) == by_model, value
         taken += by_model is not None
         read += by_model is not None and is_read(kind, value)
-    assert taken > count / (20 if event_type in NEVER else 6), "most are refused: little was compared"
+    assert taken > count / (20 if event_type in NEVER else 7), "most are refused: little was compared"
     assert (read > taken / 4) == (event_type not in NEVER), "the model reads most: little was compared"
 
 

@@ -52,7 +52,8 @@ async def models(served: tuple[ScriptedModel, str]) -> AsyncGenerator[Models]:
 async def test_a_conversation_goes_out_whole_and_the_answer_comes_back(
     models: Models, served: tuple[ScriptedModel, str]
 ) -> None:
-    first = await models.ask(Prompt(model="fast", prompt="find", system="Be brief.", max_tokens=50), TOOLS)
+    wanted = Prompt(model="fast", prompt="find", system="Be brief.", max_tokens=50, temperature=0.2, seed=7)
+    first = await models.ask(wanted, TOOLS)
     assert (first.reply.text, first.reply.calls) == ("I look.", [("look.up", '{"id": 1}'), ("nope", "{bad")])
     used = first.usage
     assert used["cost_usd"] == pytest.approx((used["input_tokens"] + 2 * used["output_tokens"]) / 1_000_000)
@@ -64,6 +65,8 @@ async def test_a_conversation_goes_out_whole_and_the_answer_comes_back(
     asked, again = (request.body for request in served[0].requests)
     assert [one["content"] for one in asked["messages"]] == ["Be brief.", "find"]
     assert (asked["max_tokens"] if "max_tokens" in asked else asked["max_completion_tokens"]) == 50
+    assert (asked["temperature"], asked["seed"]) == (0.2, 7)
+    assert not {"temperature", "seed"} & again.keys()
     assert [one["function"]["name"] for one in asked["tools"]] == ["look_up", "look_up_2"]
     reported = [one for one in again["messages"] if one["role"] == "tool"]
     assert [(one["tool_call_id"], one["content"][:22]) for one in reported] == [

@@ -127,7 +127,9 @@ def test_the_loop_goes_on_with_results_until_an_answer_without_calls() -> None:
     happen(planner, "turn-2", END)
     assert facts(planner.surroundings)[-3:] == ["node_finished", "decision_snapshot", "job_completed"]
     assert of_type(planner.surroundings, ev.JobCompleted)[0].result == {"turn-2": END}
-    assert of_type(planner.surroundings, ev.DecisionSnapshot)[-1].task_graph == {"nodes": []}
+    first, last = of_type(planner.surroundings, ev.DecisionSnapshot)
+    assert last.task_graph == {"nodes": []}
+    assert (first.memory_summary, last.memory_summary) == (None, "1 earlier answers and 2 results of their calls")
 
 
 def test_whoever_takes_over_decides_the_same_and_says_nothing_new() -> None:

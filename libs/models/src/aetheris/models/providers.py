@@ -99,6 +99,10 @@ class Provider:
         settings = ModelSettings(timeout=self._spec.timeout_s, max_retries=0)
         if prompt.max_tokens is not None:
             settings["max_tokens"] = prompt.max_tokens
+        if prompt.temperature is not None:
+            settings["temperature"] = prompt.temperature
+        if prompt.seed is not None:
+            settings["seed"] = prompt.seed
         return settings
 
     def _usage(self, response: ModelResponse) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from aetheris.protocol.base.sshsig import MAX_ARMORED
 from aetheris.protocol.base.words import HexDigits
 from aetheris.protocol.plan.forms import NamePattern
 from aetheris.protocol.plan.graph import CorrelationKey, JobOptions
-from aetheris.protocol.plan.prompts import Limits, ModelName, Planning
+from aetheris.protocol.plan.prompts import Limits, ModelName, Planning, Seed, Temperature
 
 Verdict = Literal["happened", "not_executed", "retry"]
 Action = Literal["approve", "edit", "reject"]
@@ -48,6 +48,8 @@ class Submission(RequestModel):
     system: str | None = Field(default=None, max_length=20_000)
     planning: Planning | None = None
     max_tokens: int | None = Field(default=None, ge=1)
+    temperature: Temperature | None = None
+    seed: Seed | None = None
     limits: LimitsBody | None = None
     agent: str | None = Field(default=None, max_length=200)
     session: str | None = Field(default=None, max_length=200)

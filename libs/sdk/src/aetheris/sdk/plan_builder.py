@@ -184,10 +184,18 @@ class PlanBuilder(StepCaller):
         return StepCaller(self.nodes, id, needed, undo, seconds_of(timeout), retry, occurrence)
 
     def llm(
-        self, model: str, prompt: Any, *, system: str | None = None, max_tokens: int | None = None
+        self,
+        model: str,
+        prompt: Any,
+        *,
+        system: str | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        seed: int | None = None,
     ) -> PlannedStep[Any]:
         """A step that asks a model; the words of its answer are at /text."""
-        asked = {"model": model, "prompt": prompt, "system": system, "max_tokens": max_tokens}
+        drawn = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
+        asked = {"model": model, "prompt": prompt, "system": system, **drawn}
         args = as_json("llm", {name: value for name, value in asked.items() if value is not None}, _reference)
         return self._add(Kind.LLM, args=args)
 

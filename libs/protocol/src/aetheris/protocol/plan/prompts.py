@@ -14,6 +14,10 @@ ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:/@-]{1,128}
 Planning = Literal["agent", "graph"]
 """Turn by turn, each with the results of the one before; or one answer that is the whole plan."""
 
+Temperature = Annotated[float, Field(ge=0, le=2)]
+Seed = Annotated[int, Field(ge=-(2**53) + 1, le=2**53 - 1)]
+"""By which a provider that takes one draws its answer."""
+
 MAX_TURNS = 200
 MAX_CALLS = 5_000
 RETRY = Retry(max_attempts=10, backoff_s=0.5, max_backoff_s=30.0)
@@ -66,6 +70,8 @@ class Brief(_Lenient):
     planning: Planning = "agent"
     max_tokens: int | None = Field(default=None, ge=1)
     """Of one answer."""
+    temperature: Temperature | None = None
+    seed: Seed | None = None
     limits: Limits = Limits()
 
 
@@ -110,6 +116,8 @@ class Prompt(_Strict):
     """What was done towards the goal before."""
     turns: tuple[Turn, ...] = ()
     max_tokens: int | None = Field(default=None, ge=1)
+    temperature: Temperature | None = None
+    seed: Seed | None = None
 
 
 class AskedByPlan(_Strict):
@@ -119,6 +127,8 @@ class AskedByPlan(_Strict):
     prompt: Any
     system: str | None = None
     max_tokens: int | None = Field(default=None, ge=1)
+    temperature: Temperature | None = None
+    seed: Seed | None = None
 
 
 TURN = "turn-"
@@ -162,8 +172,8 @@ def asking(
         args["earlier"] = list(earlier)
     if turns:
         args["turns"] = list(turns)
-    if brief.max_tokens is not None:
-        args["max_tokens"] = brief.max_tokens
+    drawn = {"max_tokens": brief.max_tokens, "temperature": brief.temperature, "seed": brief.seed}
+    args |= {name: value for name, value in drawn.items() if value is not None}
     return Node(id=turn_id(turn), kind=Kind.LLM, args=args, retry=RETRY)
 
 

@@ -26,6 +26,7 @@ class Goal:
         model: as the service has it configured; it may be left out where there is one only.
         limits: turns, calls, tokens, cost_usd; what is over ends the job.
         planning: turn by turn (agent, the default), or one answer that is the whole plan (graph).
+        max_tokens, temperature, seed: of each answer, as far as its provider takes them; recorded.
     """
 
     goal: str
@@ -35,12 +36,15 @@ class Goal:
     planning: Literal["agent", "graph"] | None = None
     limits: Mapping[str, int | float] | None = None
     max_tokens: int | None = None
+    temperature: float | None = None
+    seed: int | None = None
 
     def body(self) -> dict[str, Any]:
         """As it is sent."""
         limits = dict(self.limits) if self.limits else None
         given = _given(model=self.model, system=self.system, planning=self.planning, limits=limits)
-        return {"goal": self.goal, "tools": list(self.tools), **given, **_given(max_tokens=self.max_tokens)}
+        drawn = _given(max_tokens=self.max_tokens, temperature=self.temperature, seed=self.seed)
+        return {"goal": self.goal, "tools": list(self.tools), **given, **drawn}
 
 
 @dataclass(frozen=True, slots=True)

@@ -342,13 +342,23 @@ class WorkflowContext(ToolCaller):
         """A random one, recorded."""
         return UUID(hex=(await self._effect(Kind.RANDOM))["hex"], version=4)
 
-    async def llm(self, model: str, prompt: Any, *, system: str | None = None, max_tokens: int | None = None) -> str:
+    async def llm(
+        self,
+        model: str,
+        prompt: Any,
+        *,
+        system: str | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        seed: int | None = None,
+    ) -> str:
         """What a model answers, in words.
 
         Raises:
             ToolFailed, Misuse.
         """
-        asked = {"model": model, "prompt": prompt, "system": system, "max_tokens": max_tokens}
+        drawn = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
+        asked = {"model": model, "prompt": prompt, "system": system, **drawn}
         args = as_json("llm", {name: value for name, value in asked.items() if value is not None})
         node_id, number = self.run.content_id(Kind.LLM.value, args)
         node = node_of(id=node_id, kind=Kind.LLM, args=args, occurrence=number)

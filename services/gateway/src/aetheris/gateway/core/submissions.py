@@ -44,7 +44,7 @@ class SubmissionRequest:
     """What he is, where that is known."""
 
 
-OF_A_GOAL = ("model", "tools", "system", "planning", "max_tokens", "limits")
+OF_A_GOAL = ("model", "tools", "system", "planning", "max_tokens", "temperature", "seed", "limits")
 
 
 def submit_command(
@@ -174,6 +174,8 @@ def _brief(wanted: api.Submission, registry: Mapping[str, RegistryEntry], models
         system=wanted.system,
         planning=wanted.planning or "agent",
         max_tokens=wanted.max_tokens,
+        temperature=wanted.temperature,
+        seed=wanted.seed,
         limits=Limits.model_validate((wanted.limits or api.LimitsBody()).model_dump()),
     )
 

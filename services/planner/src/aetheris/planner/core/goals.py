@@ -9,6 +9,7 @@ from aetheris.planner.core.creations import BY_MODEL, PLANNER_VERSION
 from aetheris.planner.core.decisions import Append, LoadArguments, NewEvent, Output
 from aetheris.planner.core.progress import JobFailure, JobProgress
 from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import TaskGraph
 from aetheris.protocol.planning.answers import Following, failure_report, following
@@ -47,6 +48,7 @@ def decided(progress: JobProgress, blobs: Blobs | None) -> Iterator[Output]:
         goal=job.created.goal or "",
         task_graph=diff or NO_NODES,
         command_id=node_id,
+        memory_summary=_told_before(job, node_id),
         reasoning_summary=found.summary,
     )
     facts = [NewEvent(snapshot, (node_id,), key=None)]
@@ -86,6 +88,18 @@ def _revision(progress: JobProgress, diff: dict[str, object]) -> NewEvent:
         planner_version=PLANNER_VERSION,
     )
     return NewEvent(planned, (str(planned.revision), planned.plan_hash))
+
+
+def _told_before(job: JobState, node_id: str) -> str | None:
+    """What the model had before it when it answered: how much of which, as its question says it word by word."""
+    entry = job.entry(node_id)
+    args = entry.node.args if entry is not None else {}
+    turns, earlier = args.get("turns", ()), args.get("earlier", ())
+    results = sum(len(one.get("results", ())) for one in turns)
+    said = [f"{len(turns)} earlier answers and {results} results of their calls"] if turns else []
+    if earlier and job.created.continues is not None:
+        said.append(f"{len(earlier)} calls of job {job.created.continues.job_id}")
+    return "; ".join(said) or None
 
 
 def _end_of_plan(progress: JobProgress, found: Following) -> None:
