@@ -36,6 +36,14 @@ async def chain(ctx: WorkflowContext, tag: str, steps: int, delay_s: float = 0) 
     return steps
 
 
+@workflow(name="steady", tools=TOOLS)
+async def steady(ctx: WorkflowContext, tag: str, steps: int, delay_s: float = 0) -> int:
+    """As chain, of effects that may be sent again under their keys by whoever takes over."""
+    for number in range(steps):
+        await ctx.call(poke_idempotent, tag=f"{tag}-{number}", delay_s=delay_s)
+    return steps
+
+
 @workflow(name="wide", tools=TOOLS)
 async def wide(ctx: WorkflowContext, tag: str, calls: int) -> int:
     """So many effects at once, three of them equal, and one behind whichever comes first."""
