@@ -26,7 +26,9 @@ class Goal:
         model: as the service has it configured; it may be left out where there is one only.
         limits: turns, calls, tokens, cost_usd; what is over ends the job.
         planning: turn by turn (agent, the default), or one answer that is the whole plan (graph).
-        max_tokens, temperature, seed: of each answer, as far as its provider takes them; recorded.
+        max_tokens: of each answer.
+        temperature: of each answer, from 0 to 2, as far as its provider takes it; recorded.
+        seed: by which its provider draws, as far as it does; recorded.
     """
 
     goal: str
