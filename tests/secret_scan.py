@@ -27,7 +27,7 @@ NOT_USED = frozenset({*GUESSING, *BY_NAME, "IPPublicDetector"})
 HASHES = "|".join(
     (
         r"\.lock$|\.jsonl$|go\.sum$|package-lock\.json$|deploy/uv\.txt$",
-        r"^docs/(examples|model)/|^tests/(replay|contract|deploy)/",
+        r"^docs/(examples|model)/|^tests/(replay|golden|contract|deploy)/",
         r"^services/console/vendor\.py$|/vendor/",
     )
 )

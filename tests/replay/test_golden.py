@@ -1,5 +1,6 @@
 """Streams that released versions wrote: this version reads them to the very same outcome."""
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -14,5 +15,8 @@ def test_an_old_stream_comes_to_its_outcome(stream: Path) -> None:
     assert outcome(stream) == stream.with_suffix(".outcome.json").read_text()
 
 
-def test_every_release_is_among_them() -> None:
-    assert {path.parent.name for path in STREAMS} == {"0.1"}
+def test_every_release_is_among_them_and_so_is_this_version() -> None:
+    lines = (FOLDER / "releases.txt").read_text().splitlines()
+    released = {line for line in lines if line and not line.startswith("#")}
+    assert {path.parent.name for path in STREAMS} == released
+    assert version("aetheris-protocol") in released

@@ -29,7 +29,7 @@ from tests.testkit.external_server import ExternalServer, running_outside
 from tests.testkit.refused import write
 from tests.testkit.system import System, running_system
 
-FOLDER = Path(__file__).parent.parent / "replay" / "golden"
+FOLDER = Path(__file__).parent.parent / "golden"
 SIMULATED = ((4, 2), (14, 1), (19, 0), (25, 0), (27, 0), (46, 1))
 """Seed, and which of its jobs: between them most types of events, and each way to end."""
 PATIENCE_S = 120.0
@@ -118,7 +118,7 @@ def _real(system: System, external: ExternalServer) -> Iterator[tuple[str, str]]
 
 def make() -> None:
     """Write the streams and outcomes of this version."""
-    folder = FOLDER / version("aetheris-protocol").rpartition(".")[0]
+    folder = FOLDER / version("aetheris-protocol")
     folder.mkdir(parents=True)
     for seed, number in SIMULATED:
         raw = [RawRecord(one.offset, one.key, one.headers, one.value) for one in simulated(seed, number)]
