@@ -168,8 +168,22 @@ OF_NO_LOG = frozenset(
     {
         *("init", "up", "down", "doctor", "check", "config", "submit", "run", "jobs", "logs", "passkey", "freeze"),
         *("unfreeze", "freezes", "tools", "models", "worker", "workers", "limits", "audit", "policy", "token"),
-        *("subscribe", "mcp", "witness", "root", "key", "dlq", "archive", "erase", "enrol", "hold", "release", "rules"),
-        *("console", "backup", "restore", "sql"),
+        *(
+            "subscribe",
+            "mcp",
+            "witness",
+            "root",
+            "key",
+            "dlq",
+            "archive",
+            "erase",
+            "enrol",
+            "hold",
+            "release",
+            "rules",
+            "upgrade",
+        ),
+        *("console", "backup", "restore", "sql", "upgrade"),
     }
 )
 

@@ -78,7 +78,7 @@ async def test_groups_of_one_name_are_two(logs: dict[str, KafkaLog], kafka: str)
     await asyncio.to_thread(until, lambda: all(numbers == set(range(PARTITIONS)) for numbers in owned), 60)
     for log in logs.values():
         assert set((await log.members(GROUP)).values()) == {"planner-0"}
-        assert (await log.known_rules(GROUP)).keys() == {"planner-0"}
+        assert (await log.attendants(GROUP)).keys() == {"planner-0"}
     await members[0].commit({EVENTS: 7})
     assert await members[0].committed([EVENTS]) == {EVENTS: 7}
     assert await members[1].committed([EVENTS]) == {EVENTS: None}

@@ -1,5 +1,6 @@
 """The whole system as others see it: foreign Kafka clients, bad records on every topic, one trace per key."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -10,7 +11,9 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from typer.testing import CliRunner
 
+from aetheris.cli.app import app
 from aetheris.protocol.base.keys import idempotency_key, job_key
 from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.runtime.kafka.bootstrap import client_options, login_of, servers_of
@@ -120,6 +123,13 @@ async def test_an_unknown_type_is_ignored_and_chained(rig: TracedRig) -> None:
     assert "brand_new" in rig.system.types(job)
 
 
+def upgrade_check(rig: TracedRig) -> tuple[int, dict[str, Any]]:
+    argv = ["upgrade", "check", "--as", "approver", "--data", str(rig.system.data), "--json"]
+    done = CliRunner().invoke(app, argv)
+    assert done.stdout, done.output
+    return done.exit_code, json.loads(done.stdout)
+
+
 @pytest.mark.parametrize(
     ("event_type", "says"),
     [("policy_allowed.v2", {}), ("tool_invocation_finished.v1", {"outcome": "undone", "via": "executor"})],
@@ -135,6 +145,16 @@ async def test_a_record_of_a_newer_version_pauses_its_job_alone(
     await append(rig, Topic.JOBS_EVENTS, job, value, headers_of(event_type))
     rig.system.wait_status(job, "needs_upgrade")
     assert event_type.partition(".")[0] in rig.system.api.get(f"/jobs/{job}").json()["why"]
+    code, told = await asyncio.to_thread(upgrade_check, rig)
+    blocking = [one["detail"] for one in told["findings"] if one["blocks"]]
+    assert (code, [job in detail and event_type.partition(".")[0] in detail for detail in blocking].count(True)) == (
+        1,
+        1,
+    )
+    services = {one["detail"].partition("/")[0] for one in told["findings"] if one["subject"] == "services"}
+    assert {"gateway", "planner", "ledger", "tool_executor", "prober", "verifier"} <= services
+    assert all(told["version"] in one["detail"] for one in told["findings"] if one["subject"] == "services")
+    assert ("topics", False) in {(one["subject"], one["blocks"]) for one in told["findings"]}
     held.unlink()
     rig.system.completed(poke("a", "while-another-needs-an-upgrade"))
     assert rig.external.count(f"{tag}-b") == 0

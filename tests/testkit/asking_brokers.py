@@ -161,7 +161,7 @@ async def all_is_served(address: str, context: SSLContext | None, *, replication
         await member.commit({EVENTS: end})
         assert await member.committed([EVENTS]) == {EVENTS: end}
         assert list(await log.members(group)) != []
-        assert list(await log.known_rules(group)) == ["one"]
+        assert list(await log.attendants(group)) == ["one"]
         assert (await marks(address, EVENTS[0], 1, tls=context))[group] == {0: end}
         await delete_below(address, {EVENTS: end}, tls=context)
         assert (await log.beginning_offsets([EVENTS]))[EVENTS] == end

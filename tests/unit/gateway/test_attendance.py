@@ -46,7 +46,7 @@ class LossyLog:
         return LossyMembership(self.log.attendance(group, name, topic), self)
 
     async def seen(self) -> Collection[str]:
-        return (await self.log.known_rules(GROUP)).keys()
+        return (await self.log.attendants(GROUP)).keys()
 
 
 async def turns(log: LossyLog, tries: int) -> None:

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any
 
 import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 
+from aetheris.protocol.tables.attendants import Attendant
 from aetheris.runtime.kafka import members
 from aetheris.runtime.log.interface import LogUnreachable
 
@@ -43,20 +45,40 @@ async def test_of_one_name_that_is_known_which_each_life_of_it_knows(
 ) -> None:
     lives = [member("gateway", 0, knows(1)), member("gateway", 1, knows(1, 2)), member("other", 0, knows(1, 2))]
     brokers_say(monkeypatch, ("Stable", lives[::order]))
-    assert await members.known_rules("b", "g") == {"gateway": {1}, "other": {1, 2}}
+    assert await members.attendants("b", "g") == {
+        "gateway": Attendant(frozenset({1})),
+        "other": Attendant(frozenset({1, 2})),
+    }
 
 
 async def test_who_says_nothing_that_can_be_read_knows_none(monkeypatch: pytest.MonkeyPatch) -> None:
     said = {"none": b"", "text": knows("2"), "truth": knows(True), "torn": knows(1, 2)[:-3]}
     brokers_say(monkeypatch, ("Stable", [member(name, 0, one) for name, one in said.items()]))
-    assert await members.known_rules("b", "g") == dict.fromkeys(said, frozenset[int]())
+    assert await members.attendants("b", "g") == dict.fromkeys(said, Attendant(frozenset()))
+
+
+async def test_who_joins_says_which_version_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = members.RulesAssignor.metadata(["topic"]).encode()
+    newer, torn, long = (
+        ConsumerProtocolMemberMetadata(0, ["topic"], json.dumps({"rules": [1], "version": said}).encode()).encode()
+        for said in ("9.9.9", "1.0\n2.0", "1" * 41)
+    )
+    lives = [member("here", 0, own), member("both", 0, own), member("both", 1, newer), member("torn", 0, torn)]
+    brokers_say(monkeypatch, ("Stable", [*lives, member("long", 0, long)]))
+    found = await members.attendants("b", "g")
+    assert {name: one.version for name, one in found.items()} == {
+        "here": version("aetheris-runtime"),
+        "both": None,
+        "torn": None,
+        "long": None,
+    }
 
 
 async def test_who_joins_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     old = [member("gateway", 0, knows(1))]
     unsettled = (("PreparingRebalance", old), ("CompletingRebalance", []))
     told = brokers_say(monkeypatch, *unsettled, ("Stable", [member("gateway", 1, knows(1, 2))]))
-    assert await members.known_rules("b", "g") == {"gateway": {1, 2}}
+    assert await members.attendants("b", "g") == {"gateway": Attendant(frozenset({1, 2}))}
     assert told == ["PreparingRebalance", "CompletingRebalance", "Stable"]
 
 
@@ -64,4 +86,4 @@ async def test_a_group_that_does_not_settle_is_not_known(monkeypatch: pytest.Mon
     brokers_say(monkeypatch, ("PreparingRebalance", []))
     monkeypatch.setattr(members, "_DEADLINE_S", 0.0)
     with pytest.raises(LogUnreachable, match="PreparingRebalance"):
-        await members.known_rules("b", "g")
+        await members.attendants("b", "g")

@@ -58,6 +58,7 @@ PLACES = {
     "audit": "audit",
     "policy": "policy",
     "rules": "rules",
+    "upgrade": "upgrade",
     "token": "token",
     "console": "console",
     "subscribe": "subscribe",

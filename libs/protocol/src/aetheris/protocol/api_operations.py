@@ -213,10 +213,11 @@ class RulesOrderView(ResponseModel):
 
 
 class ServiceRules(ResponseModel):
-    """A live process of a service, and the versions of the rules that it knows."""
+    """A live process of a service, its version where it says so, and the versions of the rules that it knows."""
 
     service: str
     name: str
+    version: str | None = None
     known: tuple[int, ...]
 
 

@@ -8,6 +8,7 @@ from weakref import WeakSet
 
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.messages import event_base
+from aetheris.protocol.tables.attendants import Attendant
 from aetheris.runtime.log.interface import (
     AppendRefused,
     Batch,
@@ -103,9 +104,9 @@ class MemoryLog:
         """Those in `group`: a member's name is its id."""
         return {name: name for name in self._groups[group].members}
 
-    async def known_rules(self, group: str) -> dict[str, frozenset[int]]:
+    async def attendants(self, group: str) -> dict[str, Attendant]:
         """Those in `group`: all know what this build does."""
-        return dict.fromkeys(self._groups[group].members, event_base.KNOWN_RULES)
+        return dict.fromkeys(self._groups[group].members, Attendant(event_base.KNOWN_RULES))
 
     async def assign(self, group: str, partitions: Mapping[str, Collection[int]]) -> None:
         """Rebalance `group`: member → partition numbers; revocations come first."""

@@ -395,7 +395,7 @@ def _services(
         rules=OrderedRules(
             OrderTable(sources.policies, RulesOrders(), heard.line_counts),
             orders,
-            parts.log.known_rules,
+            parts.log.attendants,
             registry.pools,
         ),
         openings=JobOpenings(hiding, reader, deadlines),

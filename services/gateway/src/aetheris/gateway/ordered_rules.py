@@ -15,6 +15,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import RULES_KEY
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.registry_lines import DEFAULT_POOL
+from aetheris.protocol.tables.attendants import Attendant
 from aetheris.protocol.tables.rules_orders import RulesOrders
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.log.order_table import OrderTable
@@ -24,7 +25,7 @@ SERVICES = ("planner", "ledger", "prober", "verifier", rules_versions.GATEWAY)
 
 EXECUTORS = "tool_executor"
 
-KnownRules = Callable[[str], Awaitable[Mapping[str, frozenset[int]]]]
+KnownRules = Callable[[str], Awaitable[Mapping[str, Attendant]]]
 
 
 class OrderedRules:
@@ -33,7 +34,7 @@ class OrderedRules:
     def __init__(
         self, table: OrderTable[RulesOrders], writer: OrderWriter, known: KnownRules, pools: Callable[[], Iterable[str]]
     ) -> None:
-        """`known`: the live members of a consumer group, and the versions that each knows; raises LogUnreachable.
+        """`known`: the live members of a consumer group, and what each knows; raises LogUnreachable.
 
         `pools`: of executors, each a group of its own.
         """

@@ -27,8 +27,11 @@ def show(*, who: local.As = None, data: local.Data = local.DEFAULT_DATA, as_json
             return
         order = found.get("order")
         typer.echo(f"version {found['version']}" + (f", ordered by {order['by']}" if order else ""))
-        rows = [[one["service"], one["name"], ", ".join(map(str, one["known"]))] for one in found["services"]]
-        table(("service", "name", "knows"), rows)
+        rows = [
+            [one["service"], one["name"], one.get("version") or "", ", ".join(map(str, one["known"]))]
+            for one in found["services"]
+        ]
+        table(("service", "name", "version", "knows"), rows)
 
 
 @rules.command("order")

@@ -8,11 +8,12 @@ from ssl import SSLContext
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from aetheris.protocol.tables.attendants import Attendant
 from aetheris.runtime.kafka.appender import KafkaAppender
 from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.kafka.brokers import Brokers
 from aetheris.runtime.kafka.clients import close_consumer, open_client
-from aetheris.runtime.kafka.members import known_rules, members
+from aetheris.runtime.kafka.members import attendants, members
 from aetheris.runtime.kafka.membership import KafkaMembership
 from aetheris.runtime.kafka.pulse import Pulse
 from aetheris.runtime.kafka.reader import KafkaReader
@@ -116,13 +117,13 @@ class KafkaLog:
         """
         return await members(self._bootstrap, self._brokers.prefix + group, tls=self._tls)
 
-    async def known_rules(self, group: str) -> dict[str, frozenset[int]]:
-        """Those in `group`: name → the versions of the rules that it says it knows; of one name, those that all know.
+    async def attendants(self, group: str) -> dict[str, Attendant]:
+        """Those in `group`, by name; of one name, what all of them say.
 
         Raises:
             LogUnreachable: the brokers can't say, as where somebody who joins, or has died, keeps the group unsettled.
         """
-        return await known_rules(self._bootstrap, self._brokers.prefix + group, tls=self._tls)
+        return await attendants(self._bootstrap, self._brokers.prefix + group, tls=self._tls)
 
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has; asked once (partition counts never change in place).

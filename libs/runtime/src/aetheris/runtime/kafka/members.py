@@ -1,9 +1,10 @@
-"""Who is in a consumer group, and which rules each says that it knows."""
+"""Who is in a consumer group, in which version, and which rules each says that it knows."""
 
 import asyncio
 import json
 import time
 from collections.abc import Iterable
+from importlib.metadata import version
 from ssl import SSLContext
 from typing import Any
 
@@ -12,23 +13,27 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 from aiokafka.errors import KafkaError, for_code
 
 from aetheris.protocol.messages import event_base
+from aetheris.protocol.tables.attendants import Attendant
 from aetheris.runtime.kafka.admin import Admin
 from aetheris.runtime.log.interface import LogUnreachable
 
 _DEADLINE_S = 10.0
 _UUID = len("-01234567-0123-0123-0123-0123456789ab")
 _PAUSE_S = 0.25
+_MOST_VERSION = 40
+"""Characters: who may join a group says what he likes."""
 _SETTLED = ("Stable", "Empty", "Dead")
 """States of a group in which a broker knows what each of its members says of itself."""
 
 
 class RulesAssignor(RangePartitionAssignor):
-    """Ranges; who joins says beside his topics which versions of the rules he knows."""
+    """Ranges; who joins says beside his topics which version he is, and which versions of the rules he knows."""
 
     @classmethod
     def metadata(cls, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
         """What a member says when it joins."""
-        said = json.dumps({"rules": sorted(event_base.KNOWN_RULES)}).encode()
+        knows = {"rules": sorted(event_base.KNOWN_RULES), "version": version("aetheris-runtime")}
+        said = json.dumps(knows).encode()
         return ConsumerProtocolMemberMetadata(cls.version, list(topics), said)
 
 
@@ -43,8 +48,8 @@ async def members(bootstrap: str, group: str, *, tls: SSLContext | None = None) 
     return {member_id: member_id[:-_UUID] for member_id, *_ in described}
 
 
-async def known_rules(bootstrap: str, group: str, *, tls: SSLContext | None = None) -> dict[str, frozenset[int]]:
-    """Name → the versions of the rules that its members know; none, where one doesn't say. Who joins is waited for.
+async def attendants(bootstrap: str, group: str, *, tls: SSLContext | None = None) -> dict[str, Attendant]:
+    """By name, what its members know of the rules: none, where one doesn't say. Who joins is waited for.
 
     Raises:
         LogUnreachable: the brokers can't say.
@@ -57,10 +62,11 @@ async def known_rules(bootstrap: str, group: str, *, tls: SSLContext | None = No
         if time.monotonic() >= until_s:
             raise LogUnreachable(f"who is in {group} is not known: {state}")
         await asyncio.sleep(_PAUSE_S)
-    found: dict[str, frozenset[int]] = {}
+    found: dict[str, Attendant] = {}
     for member_id, _client, _host, said, *_ in described:
-        name, known = member_id[:-_UUID], _said(said)
-        found[name] = found.get(name, known) & known
+        name, one = member_id[:-_UUID], _said(said)
+        other = found.get(name, one)
+        found[name] = Attendant(one.rules & other.rules, one.version if one.version == other.version else None)
     return found
 
 
@@ -76,9 +82,11 @@ async def _described(bootstrap: str, group: str, tls: SSLContext | None) -> tupl
     return state, described
 
 
-def _said(metadata: bytes) -> frozenset[int]:
+def _said(metadata: bytes) -> Attendant:
     try:
         said: Any = json.loads(ConsumerProtocolMemberMetadata.decode(metadata).user_data)
-        return frozenset(one for one in said["rules"] if type(one) is int)
+        runs = said.get("version")
+        is_named = isinstance(runs, str) and runs.isprintable() and len(runs) <= _MOST_VERSION
+        return Attendant(frozenset(one for one in said["rules"] if type(one) is int), runs if is_named else None)
     except Exception:  # noqa: BLE001  whoever may join a group says what he likes, and knows nothing then
-        return frozenset()
+        return Attendant(frozenset())

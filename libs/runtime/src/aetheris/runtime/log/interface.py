@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from aetheris.protocol.base.records import Draft, Group, Record
+from aetheris.protocol.tables.attendants import Attendant
 
 Place = tuple[str, int]
 """A partition of a topic: (topic, partition)."""
@@ -317,8 +318,8 @@ class Log(Protocol):
         """
         ...
 
-    async def known_rules(self, group: str) -> Mapping[str, frozenset[int]]:
-        """Those in `group`: name → the versions of the rules that it says it knows; of one name, those that all know.
+    async def attendants(self, group: str) -> Mapping[str, Attendant]:
+        """Those in `group`, by name; of one name, what all of them say.
 
         Raises:
             LogUnreachable: the brokers can't say, as where somebody who joins, or has died, keeps the group unsettled.

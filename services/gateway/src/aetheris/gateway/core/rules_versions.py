@@ -7,11 +7,12 @@ from aetheris.gateway.core.problems import ConflictProblem, Unavailable
 from aetheris.protocol.api_operations import RulesBody, RulesOrderView, RulesView, ServiceRules
 from aetheris.protocol.messages import event_base
 from aetheris.protocol.messages.commands import RULES_KEY, RulesOrder
+from aetheris.protocol.tables.attendants import Attendant
 from aetheris.protocol.tables.rules_orders import RulesOrders
 
 GATEWAY = "gateway"
-Known = Mapping[str, Mapping[str, frozenset[int]]]
-"""Service → the name of a process → the versions that it knows."""
+Known = Mapping[str, Mapping[str, Attendant]]
+"""Service → the name of a process → its version, and the rules that it knows."""
 
 
 def check(wanted: int, orders: RulesOrders, known: Known) -> None:
@@ -28,7 +29,7 @@ def check(wanted: int, orders: RulesOrders, known: Known) -> None:
     if not known.get(GATEWAY):
         raise Unavailable("gateways_unseen", "which gateways live is not known: this one does not see itself")
     processes = [(f"{service}/{name}", own) for service, names in known.items() for name, own in names.items()]
-    behind = [process for process, own in processes if wanted not in own]
+    behind = [process for process, own in processes if wanted not in own.rules]
     if behind:
         named = ", ".join(behind)
         raise ConflictProblem(
@@ -53,7 +54,7 @@ def view(orders: RulesOrders, partitions: int, known: Known) -> RulesView:
     """Under which version jobs are created, and who knows which."""
     last = orders.active
     services = tuple(
-        ServiceRules(service=service, name=name, known=tuple(sorted(own)))
+        ServiceRules(service=service, name=name, version=own.version, known=tuple(sorted(own.rules)))
         for service, names in known.items()
         for name, own in sorted(names.items())
     )
