@@ -61,10 +61,11 @@ RIGS = ("demo", "chaos", "bench")
 TOKENS = ["token add", "token ls", "token revoke"]
 ROOTS = ["root new", "root certify", "root show"]
 COMMANDS = [
-    *PLACES.keys() - {"dlq", "seals", "token", "policy", "rules", "root", "passkey", "witness", "archive"},
+    *PLACES.keys() - {"dlq", "seals", "token", "policy", "rules", "upgrade", "root", "passkey", "witness", "archive"},
     *RIGS,
     "policy test",
     "rules show",
+    "upgrade check",
     "rules order",
     "passkey add",
     "witness init",

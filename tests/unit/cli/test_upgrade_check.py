@@ -11,9 +11,15 @@ from typer.testing import CliRunner
 
 from aetheris.cli import streamfile
 from aetheris.cli.app import app
-from aetheris.cli.upgrade_check import policy_in_force, rules_and_services
+from aetheris.cli.upgrade_check import open_job, policy_in_force, rules_and_services
 from aetheris.proofs import RawRecord
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.event_base import KNOWN_RULES
+from aetheris.sdk import tool
+from aetheris.sdk.workflows import WorkflowContext, workflow
+from aetheris.testing import MemorySystem
 from tests.testkit.golden import FOLDER
 from tests.testkit.refused import write
 
@@ -102,6 +108,40 @@ def test_code_that_is_none_is_bad_usage(folder: Path, tmp_path: Path) -> None:
     argv = ["upgrade", "check", str(folder), "--code", "nowhere:handle", "--data", str(tmp_path / "data")]
     done = CliRunner().invoke(app, argv)
     assert (done.exit_code, "nowhere" in done.stderr) == (2, True)
+
+
+@tool(effect_class="idempotent")
+async def pay(order: str, amount: int) -> str:
+    return f"{order}-{amount}"
+
+
+@workflow("shop", tools=[pay])
+async def as_it_was(ctx: WorkflowContext, order: str) -> str:
+    await ctx.using(id="pay").call(pay, order=order, amount=1)
+    await ctx.signal("go-on")
+    return order
+
+
+@workflow("shop", tools=[pay])
+async def changed(ctx: WorkflowContext, order: str) -> str:
+    await ctx.using(id="pay").call(pay, order=order, amount=3)
+    await ctx.signal("go-on")
+    return order
+
+
+def test_a_workflow_whose_new_code_parts_from_an_open_job_is_named() -> None:
+    job = MemorySystem(as_it_was, pay).run(
+        {"nodes": [{"id": "workflow", "kind": "workflow", "tool": "shop", "args": {"order": "o"}}]}
+    )
+    records: list[Record] = []
+    for offset, event in enumerate(job.log):
+        made = draft(Topic.JOBS_EVENTS, event, key=event.job_id, id=f"e{offset}", source="test", time="")
+        records.append(Record(Topic.JOBS_EVENTS, 0, offset, 0, made.key, made.headers, made.value))
+    assert [*open_job("j", records, {"shop": as_it_was}, {})] == []
+    (parts,) = open_job("j", records, {"shop": changed}, {})
+    assert (parts.subject, parts.blocks, "workflow.pay" in parts.detail) == ("workflows", True, True)
+    (unknown,) = open_job("j", records, {}, {})
+    assert (unknown.blocks, unknown.detail) == (False, "j: shop was not compared")
 
 
 def told(version: int, *services: dict[str, Any]) -> dict[str, Any]:
