@@ -99,7 +99,7 @@ _BODIES: tuple[Ablation, ...] = (
     Ablation(
         "with several told early",
         "before the log has it a body is told a result only where it waits for nothing else",
-        400,
+        1_000,
         {f"{_EXECUTOR}.may_be_told_early": _told_at_once},
     ),
     Ablation(
