@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from aiokafka.protocol.fetch import FetchRequest_v11, FetchResponse_v11
+from aiokafka.protocol.fetch import FetchRequest_v10, FetchResponse_v10
 
 from aetheris.protocol.base.records import Draft
 from aetheris.runtime.kafka import reader as module
@@ -29,8 +29,8 @@ class FetchedBroker(KafkaConnection):
         """(session, epoch, offset by partition, partitions that were left)."""
 
     def call(self, api: Api, body: bytes) -> "asyncio.Future[bytes]":
-        assert api.key == FetchRequest_v11.API_KEY
-        read: Any = FetchRequest_v11.decode(io.BytesIO(body))
+        assert api.key == FetchRequest_v10.API_KEY
+        read: Any = FetchRequest_v10.decode(io.BytesIO(body))
         moved = {part[0]: part[2] for _, parts in read.topics for part in parts}
         left = [part for _, parts in read.forgotten_topics_data for part in parts]
         self.asked.append((read.session_id, read.session_epoch, moved, left))
@@ -70,8 +70,8 @@ class Brokers:
 
 def found(session: int, *values: tuple[int, int, bytes], error: int = 0) -> bytes:
     """An answer with one record each: (partition, offset, value)."""
-    parts = [(part, 0, 0, 0, 0, None, -1, _at(offset, value)) for part, offset, value in values]
-    return FetchResponse_v11(0, error, session, [("t", parts)]).encode()
+    parts = [(part, 0, 0, 0, 0, None, _at(offset, value)) for part, offset, value in values]
+    return FetchResponse_v10(0, error, session, [("t", parts)]).encode()
 
 
 def _at(offset: int, value: bytes) -> bytes:
@@ -208,4 +208,4 @@ async def test_an_offset_that_stays_out_of_range_is_a_gap(monkeypatch: pytest.Mo
 
 def astray(session: int) -> bytes:
     """An answer that has not the offset that was asked for."""
-    return FetchResponse_v11(0, 0, session, [("t", [(0, 1, 0, 0, 0, None, -1, b"")])]).encode()
+    return FetchResponse_v10(0, 0, session, [("t", [(0, 1, 0, 0, 0, None, b"")])]).encode()

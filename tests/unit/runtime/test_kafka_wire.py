@@ -19,17 +19,17 @@ PLACES = {("a", 0): 5, ("b", 7): 2**40, ("a", 3): 0}
 
 def test_a_fetch_says_what_moved_and_what_was_left() -> None:
     raw = wire.fetch(Session(17, 3), PLACES, [("c", 1), ("c", 2)], FetchLimits(250))
-    read: Any = theirs_fetch.FetchRequest_v11.decode(io.BytesIO(raw))
+    read: Any = theirs_fetch.FetchRequest_v10.decode(io.BytesIO(raw))
     assert (read.replica_id, read.max_wait_time, read.min_bytes, read.isolation_level) == (-1, 250, 1, 0)
-    assert (read.session_id, read.session_epoch, read.rack_id) == (17, 3, "")
+    assert (read.session_id, read.session_epoch) == (17, 3)
     topics = {topic: [(part, offset) for part, _, offset, _, _ in parts] for topic, parts in read.topics}
     assert topics == {"a": [(0, 5), (3, 0)], "b": [(7, 2**40)]}
     assert [(topic, list(parts)) for topic, parts in read.forgotten_topics_data] == [("c", [1, 2])]
 
 
 def test_an_answer_to_a_fetch_is_read_whole() -> None:
-    parts = [(0, 0, 9, 9, 0, [(4, 5), (6, 7)], -1, b"batch"), (1, 1, -1, -1, -1, None, -1, None)]
-    raw = theirs_fetch.FetchResponse_v11(0, 71, 42, [("a", parts), ("b", [(2, 0, 1, 1, 0, [], 3, b"")])]).encode()
+    parts = [(0, 0, 9, 9, 0, [(4, 5), (6, 7)], b"batch"), (1, 1, -1, -1, -1, None, None)]
+    raw = theirs_fetch.FetchResponse_v10(0, 71, 42, [("a", parts), ("b", [(2, 0, 1, 1, 0, [], b"")])]).encode()
     code, number, found = wire.fetched(raw)
     assert (code, number) == (71, 42)
     assert [(one.place, one.error, one.batches) for one in found] == [
@@ -103,9 +103,9 @@ def test_what_a_broker_does_not_take_is_named() -> None:
     all_taken = [(0, 3, 13), (1, 4, 17), (22, 0, 5), (17, 0, 1), (36, 0, 2)]
     assert wire.unspoken(_versions(*all_taken), login=True) == []
     assert wire.unspoken(_versions(*all_taken[:3]), login=False) == []
-    assert wire.unspoken(_versions((0, 9, 13), (1, 4, 10)), login=False) == [
+    assert wire.unspoken(_versions((0, 9, 13), (1, 4, 9)), login=False) == [
         "Produce 7 (it has 9 to 13)",
-        "Fetch 11 (it has 4 to 10)",
+        "Fetch 10 (it has 4 to 9)",
         "InitProducerId 1 (it has none)",
     ]
     assert wire.unspoken(_versions(*all_taken[:4]), login=True) == ["SaslAuthenticate 1 (it has none)"]

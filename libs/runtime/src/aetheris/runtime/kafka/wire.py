@@ -1,7 +1,8 @@
-"""Kafka's protocol as far as records and a login need it: InitProducerId 1, Produce 7, Fetch 11 (Kafka 2.3 and newer).
+"""Kafka's protocol as far as records and a login need it: InitProducerId 1, Produce 7, Fetch 10 (Kafka 2.1 and newer).
 
 Requests without their header, answers without their correlation id; big-endian, as the protocol guide has them
 (https://kafka.apache.org/protocol). All else is left to aiokafka. Why: docs/adr/0005-own-requests-for-records.md.
+Fetch 10 is the last that no broker may answer by sending the reader to a replica near it (KIP-392).
 `prefix` is what stands before each topic's name at the brokers (runtime.base.prefix); a `Place` has none.
 """
 
@@ -41,7 +42,6 @@ _HEADER = Struct(f">ihhih{len(_CLIENT)}s")
 _SHORT = Struct(">h")
 _INT = Struct(">i")
 _API_RANGE = Struct(">hhh")
-_TWO_INTS = Struct(">ii")
 _INIT = Struct(">hi")
 _INITED = Struct(">ihqh")
 _PRODUCE = Struct(">hhii")
@@ -63,7 +63,7 @@ class Api:
 
 
 PRODUCE = Api(0, 7)
-FETCH = Api(1, 11)
+FETCH = Api(1, 10)
 INIT_PRODUCER_ID = Api(22, 1)
 SASL_HANDSHAKE = Api(17, 1)
 SASL_AUTHENTICATE = Api(36, 1)
@@ -227,7 +227,6 @@ def fetch(
     for topic, places in forgotten.items():
         parts += (_name(topic, prefix), _INT.pack(len(places)))
         parts += (_INT.pack(partition) for _, partition in places)
-    parts.append(_SHORT.pack(0))  # no rack
     return b"".join(parts)
 
 
@@ -256,8 +255,8 @@ def _parts(answer: bytes, at: int, topics: int, prefix: str) -> Iterator[Fetched
         for _ in range(count):
             partition, code, _high, _stable, _start, aborted = _PART.unpack_from(answer, at)
             at += _PART.size + max(aborted, 0) * _ABORTED_BYTES
-            _preferred, size = _TWO_INTS.unpack_from(answer, at)
-            at += _TWO_INTS.size
+            (size,) = _INT.unpack_from(answer, at)
+            at += _INT.size
             end = at + max(size, 0)
             if end > len(answer):
                 raise Malformed("a fetch's records end too soon")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from aiokafka.protocol.fetch import FetchRequest_v11, FetchResponse_v11
+from aiokafka.protocol.fetch import FetchRequest_v10, FetchResponse_v10
 from aiokafka.protocol.produce import ProduceRequest_v7, ProduceResponse_v7
 from aiokafka.protocol.transaction import InitProducerIdResponse_v0
 from aiokafka.record.default_records import DefaultRecordBatch
@@ -363,7 +363,7 @@ class Cluster(Brokers):
         return place[1], code, first, -1, 0
 
     def _fetch(self, connection: SimConnection, node: BrokerNode, answer: "asyncio.Future[bytes]", body: bytes) -> None:
-        read: Any = FetchRequest_v11.decode(io.BytesIO(body))
+        read: Any = FetchRequest_v10.decode(io.BytesIO(body))
         moved = {(topic, part[0]): part[2] for topic, parts in read.topics for part in parts}
         left = [(topic, part) for topic, parts in read.forgotten_topics_data for part in parts]
         code, whole = 0, read.session_epoch <= 0
@@ -377,7 +377,7 @@ class Cluster(Brokers):
         elif node.sessions[number].epoch + 1 != read.session_epoch:
             code = wire.INVALID_FETCH_SESSION_EPOCH
         if code:
-            self._say(connection, node, answer, FetchResponse_v11(0, code, 0, []).encode())
+            self._say(connection, node, answer, FetchResponse_v10(0, code, 0, []).encode())
             return
         session = node.sessions[number]
         session.epoch = max(session.epoch, read.session_epoch)
@@ -405,8 +405,8 @@ class Cluster(Brokers):
             asyncio.get_running_loop().call_at(fetch.until_s, fetch.again)
             fetch.look = self._look
             return
-        rows = [(place[1], code, 0, 0, 0, None, -1, raw) for place, (code, raw) in reported.items()]
-        answer = FetchResponse_v11(0, 0, fetch.number, [(TOPIC, rows)] if rows else []).encode()
+        rows = [(place[1], code, 0, 0, 0, None, raw) for place, (code, raw) in reported.items()]
+        answer = FetchResponse_v10(0, 0, fetch.number, [(TOPIC, rows)] if rows else []).encode()
         self._say(fetch.connection, node, fetch.answer, answer)
 
     def _found(self, node: BrokerNode, place: Place, position: int) -> tuple[int, bytes]:
