@@ -113,4 +113,5 @@ async def _follow(reader: Reader, positions: dict[Place, int], observer: JobsObs
     while not stop.is_set():
         for place, records in (await reader.poll(_POLL_S)).items():
             observer.take(records)
-            positions[place] = records[-1].offset + 1
+            if records:  # else all that came of it was known
+                positions[place] = records[-1].offset + 1
