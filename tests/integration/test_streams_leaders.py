@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import suppress
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.testkit.cluster import Cluster, running_cluster
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 DEADLINE_S = 240.0
+ANSWERED_WITHIN_S = 60.0
 ROUNDS = 2
 WRITERS = 4
 
@@ -167,3 +169,24 @@ async def test_a_fetch_from_a_leader_that_is_stopped_is_left_for_the_next_leader
             await reader.stop()
             await alone.stop()
     await appender.stop()
+
+
+async def test_who_asks_where_a_stopped_leaders_log_ends_is_told_by_the_next(cluster: Cluster) -> None:
+    """Long before what a client knows of leaders is five minutes old, and asked for anew."""
+    topic = f"leaders-{uuid.uuid4().hex[:8]}"
+    await cluster.create(topic)
+    for _ in range(ROUNDS):
+        asking = KafkaLog(cluster.address)
+        await asking.start()
+        before = await asking.end_offsets([(topic, 0)])
+        leader = await cluster.leader(topic)
+        cluster.stop(leader)
+        await cluster.leader(topic, but=leader)
+        async with asyncio.timeout(ANSWERED_WITHIN_S):
+            found = None
+            while found is None:
+                with suppress(LogUnreachable):
+                    found = await asking.end_offsets([(topic, 0)])
+        assert found == before
+        cluster.wake(leader)
+        await asking.stop()

@@ -20,6 +20,10 @@ from aetheris.runtime.kafka.reader import KafkaReader
 from aetheris.runtime.log.interface import LogUnreachable, Place, Tenure
 
 _LEARN_S = 1.0
+_REQUEST_MS = 4_000
+"""After so long without an answer a broker is asked no longer: whoever leads by then is."""
+_LATE_S = 1.0
+"""After an answer is so late, and then each time as long, who leads is asked: one that is stopped answers nobody."""
 
 
 class KafkaLog:
@@ -52,7 +56,9 @@ class KafkaLog:
     async def start(self) -> None:
         """Connect, for the questions below."""
         await self._brokers.start()
-        asker = AIOKafkaConsumer(enable_auto_commit=False, **client_options(self._bootstrap, self._tls))
+        asker = AIOKafkaConsumer(
+            enable_auto_commit=False, request_timeout_ms=_REQUEST_MS, **client_options(self._bootstrap, self._tls)
+        )
         try:
             await open_client(asker, self._bootstrap)
         except LogUnreachable:
@@ -178,8 +184,19 @@ class KafkaLog:
         asked = {TopicPartition(self._brokers.prefix + place[0], place[1]): place for place in places}
         try:
             async with asyncio.timeout(deadline_s):
-                found = await ask(list(asked))
+                found = await self._insist(ask(list(asked)))
         except (KafkaError, TimeoutError) as error:
             topics = sorted({place.topic for place in asked})
             raise LogUnreachable(f"no offsets of {', '.join(topics)}: {type(error).__name__}") from None
         return {asked[place]: offset for place, offset in found.items()}
+
+    async def _insist(self, answer: Awaitable[dict[TopicPartition, int]]) -> dict[TopicPartition, int]:
+        """aiokafka asks the leader that it knows, until it learns of another: it is told to."""
+        client = self._asked()._client  # pyright: ignore[reportPrivateUsage]  it has no public way to learn anew
+        asking = asyncio.ensure_future(answer)
+        try:
+            while not (await asyncio.wait({asking}, timeout=_LATE_S))[0]:
+                client.force_metadata_update()
+            return asking.result()
+        finally:
+            asking.cancel()
