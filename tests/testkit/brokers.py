@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Mapping
+from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -18,6 +19,8 @@ AUTHORIZED = {
 
 _CREATE, _DELETE = Api(30, 1), Api(31, 1)
 _TOPIC, _LITERAL, _WRITE, _DENY = 2, 3, 4, 2
+_OF_TOPIC = 1
+"""Where describe_configs says that a setting comes from: the topic itself."""
 
 
 async def configure(bootstrap: str, topic: str, values: Mapping[str, str]) -> None:
@@ -26,6 +29,18 @@ async def configure(bootstrap: str, topic: str, values: Mapping[str, str]) -> No
     await admin.start()
     try:
         await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, dict(values))])
+    finally:
+        await admin.close()
+
+
+async def reconfigure(bootstrap: str, topic: str, values: Mapping[str, str]) -> None:
+    """Set these of a topic's configuration; what else it has stays."""
+    admin = AIOKafkaAdminClient(**client_options(bootstrap))
+    await admin.start()
+    try:
+        answers: Any = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+        own = {entry[0]: entry[1] for entry in answers[0].resources[0][4] if entry[3] == _OF_TOPIC}
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {**own, **values})])
     finally:
         await admin.close()
 

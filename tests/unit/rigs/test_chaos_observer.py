@@ -7,6 +7,7 @@ from typing import Any
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.rigs.chaos.observer import JobsObserver, _follow
+from aetheris.runtime.log.interface import Place
 
 PLACE = (str(Topic.JOBS_EVENTS), 0)
 
@@ -25,7 +26,7 @@ class _PolledReader:
 
 
 def test_a_poll_that_brings_nothing_new_of_a_place_is_passed_over() -> None:
-    stop, positions = threading.Event(), {PLACE: 5}
+    stop, positions = threading.Event(), dict[Place, int]({PLACE: 5})
     record = Record(PLACE[0], 0, 7, 0, b"k", (), b"{}")
     reader: Any = _PolledReader(stop, [], [record], [])
     asyncio.run(_follow(reader, positions, JobsObserver(), stop))

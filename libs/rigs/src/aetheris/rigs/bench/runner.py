@@ -27,6 +27,8 @@ TOOLS = "aetheris.rigs.bench.tools"
 FLOWS = "aetheris.rigs.bench.flows"
 TOOLS_KNOWN_WITHIN_S = 30.0
 WORKER = "executor-0"
+HEAP_MIB = 1024
+"""Of all brokers together."""
 _KNOWN = frozenset({"note", "note_slowly"})
 _IDLE_S = 2.0
 """Less than after what the gateway closes an idle connection: a request on its way then would be lost."""
@@ -36,18 +38,22 @@ _IDLE_S = 2.0
 class Variant:
     """How the system is set up: whether chains of steps run as one, whether the broker flushes every record to disk.
 
-    `policy` decides about the calls, where there is one; `env` is what its services see on top.
+    `policy` decides about the calls, where there is one; `env` is what its services see on top. Several `brokers` are a
+    cluster with as many replicas, and share the memory that one has.
     """
 
     runs: bool = True
     flush_each: bool = False
     policy: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict[str, str])
+    brokers: int = 1
 
     @property
     def tuning(self) -> kafka.Tuning:
-        """The broker's."""
-        return kafka.Tuning(kafka.FAST, {"log.flush.interval.messages": "1"} if self.flush_each else {})
+        """Each broker's."""
+        share = (f"-Xms{HEAP_MIB // self.brokers}m", f"-Xmx{HEAP_MIB // self.brokers}m")
+        jvm = (*share, *(option for option in kafka.FAST if not option.startswith(("-Xms", "-Xmx"))))
+        return kafka.Tuning(jvm, {"log.flush.interval.messages": "1"} if self.flush_each else {})
 
 
 class Aetheris:
@@ -155,7 +161,7 @@ def _running(data: Path, variant: Variant, in_code: bool, progress: Progress) ->
         env["AETHERIS_POLICY"] = str(variant.policy.resolve())
     with alone(env | dict(variant.env)):
         token_files.ensure_tokens(data)
-        state = lifecycle.up(data, progress=progress, tuning=lambda _node: variant.tuning)
+        state = lifecycle.up(data, progress=progress, brokers=variant.brokers, tuning=lambda _node: variant.tuning)
     try:
         yield state
     finally:
