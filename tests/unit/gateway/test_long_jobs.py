@@ -80,7 +80,7 @@ def row_of(partition: PartitionWithOthers) -> Row:
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_it_answers_as_if_it_read_anew(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     dice = random.Random(seed)  # noqa: S311  a repeatable test
-    for name, most in (("LONG", 20), ("_MOST_KEPT", 60), ("_FIRST", 40), ("_NEAR", 50), ("_BREATH", 9)):
+    for name, most in (("LONG", 20), ("_MOST_KEPT", 60), ("_FIRST", 40), ("_BREATH", 9)):
         monkeypatch.setattr(long_jobs, name, dice.randint(1, most))
     partition = PartitionWithOthers()
     partition.put(*(other() for _ in range(dice.randint(0, 5))), made(0))

@@ -20,6 +20,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import RulesAnswer, RulesOrder
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.registry_lines import DEFAULT_POOL
+from aetheris.protocol.tables.attendants import Attendant
 from aetheris.protocol.tables.rules_orders import RulesOrders
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.log.order_table import OrderTable
@@ -28,7 +29,7 @@ from aetheris.testkit.memory import MemoryAppender, MemoryLog
 from tests.testkit.rules_orders import both_known
 
 OLGA = Principal("olga", "acme", PrincipalKind.PERSON, frozenset({Role.ADMINISTER}))
-BOTH = frozenset({1, 2})
+BOTH = Attendant(frozenset({1, 2}))
 
 
 GROUPS = (*SERVICES, "tool_executor", "tool_executor.gpu")
@@ -40,7 +41,7 @@ class RulesGroups:
     def __init__(self) -> None:
         self.known = {f"aetheris.{service}": {f"{service}-0": BOTH} for service in GROUPS}
 
-    async def ask(self, group: str) -> Mapping[str, frozenset[int]]:
+    async def ask(self, group: str) -> Mapping[str, Attendant]:
         return self.known[group]
 
 
@@ -110,7 +111,7 @@ async def test_who_lives_and_does_not_know_them_is_named_and_nothing_is_written(
     service: str, known: frozenset[int]
 ) -> None:
     async with gateway() as (rules, ledgers, groups):
-        groups.known[f"aetheris.{service}"]["old"] = known
+        groups.known[f"aetheris.{service}"]["old"] = Attendant(known)
         with pytest.raises(ConflictProblem) as refused:
             await rules.order(OLGA, body(2))
         assert refused.value.code == "rules_unknown"
@@ -131,7 +132,7 @@ async def test_where_no_gateway_is_seen_who_lives_is_not_known() -> None:
 async def test_the_gateway_that_is_asked_knows_them_too() -> None:
     async with gateway() as (rules, ledgers, groups):
         for names in groups.known.values():
-            names.update(dict.fromkeys(names, frozenset({1, 2, 3})))
+            names.update(dict.fromkeys(names, Attendant(frozenset({1, 2, 3}))))
         with pytest.raises(ConflictProblem, match="this gateway"):
             await rules.order(OLGA, body(3))
         assert ledgers.written == []

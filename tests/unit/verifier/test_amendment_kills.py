@@ -17,6 +17,7 @@ from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.keys.records import UNSIGNED
 from aetheris.verifier import handlers
 from aetheris.verifier.core.amendments import LateJobs, LateJudgement, judged_late
+from aetheris.verifier.core.job_metrics import JobMeasures
 from aetheris.verifier.core.partition import raw
 from aetheris.verifier.handlers import VerifierPartition
 from tests.testkit.evidence import KEY, TRUSTED, sealed
@@ -122,7 +123,7 @@ def auditor(log: AuditedLog) -> VerifierPartition:
     keys = SimpleNamespace(trusted=TRUSTED, is_elsewhere=False, sign=lambda payload: sign(cast("Any", payload), KEY))
     rules = SimpleNamespace(orders=RulesOrders())
     deps = SimpleNamespace(runtime=runtime, worker=None, keys=keys, records=UNSIGNED, proofs=log, rules=rules)
-    deps.logged, deps.interim_seal_s = None, 3600.0
+    deps.logged, deps.interim_seal_s, deps.measures = None, 3600.0, JobMeasures()
     return VerifierPartition(cast("Any", deps), 0)
 
 

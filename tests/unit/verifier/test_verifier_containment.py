@@ -20,6 +20,7 @@ from aetheris.runtime.telemetry.metrics import Metric
 from aetheris.verifier import audit_watch, handlers, reports
 from aetheris.verifier.audit_watch import AuditWatch
 from aetheris.verifier.core.amendments import LateJudgement
+from aetheris.verifier.core.job_metrics import JobMeasures
 from aetheris.verifier.core.partition import AuditedJob, Partition
 from aetheris.verifier.handlers import VerifierPartition
 from tests.testkit.histories import created, finished, graph, planned
@@ -87,7 +88,7 @@ def verifier(**parts: Any) -> VerifierPartition:
         }
         | parts
     )
-    deps.logged, deps.interim_seal_s = None, 3600.0
+    deps.logged, deps.interim_seal_s, deps.measures = None, 3600.0, JobMeasures()
     return VerifierPartition(cast("Any", deps), 0)
 
 

@@ -23,8 +23,6 @@ _BREATH = 500
 """Records after which a long job lets other requests go on."""
 _FIRST = 4_000
 """Offsets in which the first events are looked for before all of the job is read."""
-_NEAR = 20_000
-"""Offsets up to which reading on is cheaper than to read where the job's records lie."""
 
 
 class NumberedRecord(NamedTuple):
@@ -100,7 +98,7 @@ class LongJobs:
         if job is None:
             return []
         read: Sequence[Record] = ()
-        if job.last < after + limit and job.until == job.birth:
+        if job.last < after + limit and job.until == job.birth and self._reader.sealed_line(row) is None:
             read = await self._read_first(job, row)
         if job.last < after + limit:
             read = await self._read(job, row) or read
@@ -138,13 +136,13 @@ class LongJobs:
         if line is not None and job.sealed_by == line:
             return ()
         end = await self._reader.end(row.job_id)
-        is_near = job.until > job.birth and (line is None or end - job.until <= _NEAR)
-        if is_near:
-            found = await self._reader.between(row.job_id, job.until, end) if job.until < end else []
+        if line is not None:  # it costs what it is long, however far its records lie apart
+            found, until = await self._reader.records(row, end), job.until
+        elif job.until > job.birth:
+            found, until = await self._reader.between(row.job_id, job.until, end) if job.until < end else [], end
         else:
-            found = await self._reader.records(row, end)
-        is_to_end = is_near or line is None  # else the index may not tell yet of what came last
-        await self._take(job, row.job_id, found, end if is_to_end else job.until)
+            found, until = await self._reader.records(row, end), end
+        await self._take(job, row.job_id, found, until)
         job.sealed_by = line
         return found
 
