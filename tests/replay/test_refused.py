@@ -88,7 +88,7 @@ def test_every_rule_has_a_stream_that_breaks_it() -> None:
     texts = {source: source.read_text() for source in sources}
     named = {rule for text in texts.values() for rule in _NAMED.findall(text)}
     # what holds between jobs: tests/unit/proofs/test_proofs_continued.py and test_related.py
-    between = {rule for one in (continued, related) for rule in _NAMED.findall(texts[Path(one.__file__)])}
+    between = {rule for one in (continued, related) for rule in _NAMED.findall(texts[Path(str(one.__file__))])}
     assert named - between - {path.stem for path in FILES} == WITHOUT.keys()
 
 

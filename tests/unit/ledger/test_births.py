@@ -15,6 +15,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import JobIndexEntry
 from aetheris.protocol.messages.envelope import Envelope, NeedsUpgrade, decode_event, draft
 from aetheris.protocol.messages.events import Event
+from aetheris.protocol.plan.graph import EffectKind
 from aetheris.runtime.process.policy_file import load
 from aetheris.tool_executor.core.partition import Partition as Executor
 from aetheris.tool_executor.core.tries import Worker
@@ -54,7 +55,9 @@ class Reader:
             case "ledger":
                 self.core = Ledger(DecisionContext(load(None), LIMITS, lambda: "id", lambda: 1.0), {})
             case "executor":
-                self.core = Executor(Worker("w", "i1"), lambda _call: None, lambda _call: started("a", "n").kind)
+                self.core = Executor(
+                    Worker("w", "i1"), lambda _call: None, lambda _call: EffectKind(started("a", "n").kind)
+                )
             case "planner":
                 self.core = Planner(self.index.get)
             case _:

@@ -23,7 +23,7 @@ def ledger(limit: str, effect: str = "allow") -> Ledger:
 
 def rejected(ledger: Ledger) -> dict[str, Any]:
     events = [event for event in ledger.surroundings.log if isinstance(event, ev.InvocationRejected)]
-    return {event.node_id: event.reason.value for event in events}
+    return {event.node_id: str(event.reason) for event in events}
 
 
 def granted(ledger: Ledger) -> set[str]:

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from aetheris.gateway.core.problems import BadRequestProblem
 from aetheris.protocol import api
+from aetheris.protocol.api_models import RequestModel
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.canonical import InvalidArgs, canonical, parse
 from aetheris.protocol.base.hidden_values import MARK, hidden_at
@@ -19,7 +20,7 @@ MAX_PAYLOAD_BYTES = 64 * 1024
 """Of a signal: it lies in the log twice, and in the arguments of whoever refers to it."""
 
 Loc = Iterable[int | str]
-Kind = TypeVar("Kind", bound=api.RequestModel)
+Kind = TypeVar("Kind", bound=RequestModel)
 
 
 def read(kind: type[Kind], raw: bytes) -> Kind:

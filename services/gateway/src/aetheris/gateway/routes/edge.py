@@ -40,7 +40,7 @@ from aetheris.gateway.tool_releases import ToolReleases
 from aetheris.gateway.undos import Undos
 from aetheris.gateway.verifier_proxy import VerifierProxy
 from aetheris.gateway.workers import WorkerDirectory
-from aetheris.protocol import api
+from aetheris.protocol.api_models import RequestModel, ResponseModel
 from aetheris.runtime.process.health import Health
 
 _MAX_DRAINED_BYTES = 16 * 1024 * 1024
@@ -134,7 +134,7 @@ RouteServices = Annotated[Services, Depends(_services)]
 Raw = Annotated[bytes, Depends(body_of)]
 
 
-def json_reply(answer: api.ResponseModel, status: int = 200) -> JSONResponse:
+def json_reply(answer: ResponseModel, status: int = 200) -> JSONResponse:
     """An answer, as far as its fields are set."""
     return JSONResponse(answer.model_dump(mode="json", exclude_unset=True), status)
 
@@ -144,7 +144,7 @@ def replied(reply: Reply[Any]) -> JSONResponse:
     return json_reply(reply.answer, 200 if reply.answered else 202)
 
 
-def takes(kind: type[api.RequestModel], *, required: bool = True) -> dict[str, Any]:
+def takes(kind: type[RequestModel], *, required: bool = True) -> dict[str, Any]:
     """What a route says of its body, which it parses by itself, for the API's description."""
     schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
@@ -157,7 +157,7 @@ def also_takes(place: str, **parameters: str) -> dict[str, Any]:
 
 
 def command(
-    answer: type[api.ResponseModel], body: type[api.RequestModel] | None = None, *, required: bool = True
+    answer: type[ResponseModel], body: type[RequestModel] | None = None, *, required: bool = True
 ) -> dict[str, Any]:
     """What a route says of a command: its answer now or later, and its body."""
     later = {202: {"model": answer, "description": "The log has not answered yet"}}
