@@ -298,7 +298,6 @@ class JobRecord(ResponseModel):
     topic: str
     partition: int
     offset: int
-    timestamp_ms: int
     key: str | None
     headers: tuple[tuple[str, str], ...]
     value: str

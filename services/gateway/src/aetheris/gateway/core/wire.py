@@ -100,7 +100,6 @@ def record_view(sequence: int, record: Record) -> dict[str, Any]:
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
         "key": _base64(record.key) if record.key is not None else None,
         "headers": [[name, _base64(value)] for name, value in record.headers],
         "value": _base64(record.value),
