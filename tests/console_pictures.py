@@ -27,6 +27,7 @@ def main() -> None:
                 _shot(page, console, f"/inbox/{mail}", f"console-exact-{scheme}")
                 _shot(page, console, f"/jobs/{JOB}", f"console-job-{scheme}")
                 _shot(page, console, "/jobs", f"console-jobs-{scheme}")
+                _shot(page, console, f"/jobs/{JOB}/events/5", f"console-event-{scheme}")
                 _shot(page, console, "/operations", f"console-operations-{scheme}")
             _phone(browser, console, payout)
         gateway.away = True
@@ -36,11 +37,13 @@ def _phone(browser: Browser, console: RunningConsole, payout: str) -> None:
     page = console.signed_in(browser, "bob", color_scheme="light", **_PHONE)
     _shot(page, console, f"/inbox/{payout}", "console-phone-request")
     _shot(page, console, "/inbox", "console-phone-inbox")
+    _shot(page, console, f"/jobs/{JOB}", "console-phone-job")
+    _shot(page, console, "/operations", "console-phone-operations")
 
 
 def _shot(page: Page, console: RunningConsole, path: str, name: str) -> None:
     page.goto(f"{console.url}{path}")
-    page.wait_for_load_state("networkidle") if "/jobs/" not in path else page.wait_for_selector("#timeline a")
+    page.wait_for_load_state("networkidle") if path != f"/jobs/{JOB}" else page.wait_for_selector("#timeline a")
     page.evaluate("() => new Promise(done => setTimeout(done, 400))")
     page.screenshot(path=PICTURES / f"{name}.png")
 
@@ -58,8 +61,15 @@ def _told(gateway: StandInGateway) -> tuple[str, str]:
     gateway.ask_form({"name": "amount", "type": "number", "label": "Amount", "required": True, "min": 1, "max": 5000})
     steps = [
         {"node_id": "find", "tool": "invoices.find", "state": "completed", "attempts": 1, "effect": "none"},
-        {"node_id": "pay", "tool": "bank.payout", "state": "waiting", "request_id": payout},
-        {"node_id": "tell", "tool": "mail.send", "state": "pending"},
+        {"node_id": "check", "tool": "limits.check", "state": "completed", "attempts": 1, "depends_on": ["find"]},
+        {
+            "node_id": "pay",
+            "tool": "bank.payout",
+            "state": "waiting",
+            "request_id": payout,
+            "depends_on": ["find", "check"],
+        },
+        {"node_id": "tell", "tool": "mail.send", "state": "pending", "depends_on": ["pay"]},
     ]
     why = "pay waits for a person's approval, by the rule payouts"
     gateway.hold("waiting", *steps, goal="Pay the invoice 4711, then tell the supplier", why=why)

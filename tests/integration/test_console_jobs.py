@@ -167,7 +167,7 @@ def test_events_come_into_an_open_page_and_each_is_shown_exactly(
     page.locator("#timeline a").nth(2).focus()
     page.keyboard.press("Enter")
     page.wait_for_url(f"**/jobs/{JOB}/events/3")
-    assert json.loads(page.locator("pre").inner_text()) == gateway.story[2]
+    assert json.loads(page.get_by_label("The event").inner_text()) == gateway.story[2]
     assert serious(page) == []
 
 

@@ -39,7 +39,8 @@ def trace(*steps: dict[str, Any], status: str = "completed") -> bytes:
 def test_decisions_revisions_and_what_depends_on_what_are_shown(
     gateway: StandInGateway, console: RunningConsole, browser: Browser
 ) -> None:
-    gateway.hold("completed")
+    find = {"node_id": "find", "tool": "bank.find", "state": "completed"}
+    gateway.hold("completed", find, {**find, "node_id": "pay", "depends_on": ["find"]})
     gateway.raw[f"/jobs/{JOB}/trace"] = trace(step("find", {}), step("pay", {"amount": 1}))
     page = console.opened(browser, f"/jobs/{JOB}")
     page.get_by_role("link", name="How it came to its steps").focus()

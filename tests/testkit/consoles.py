@@ -1,5 +1,6 @@
 """A console in a process of its own, before a stand-in for the gateway: what people see and press, without a system."""
 
+import base64
 import json
 import subprocess
 import threading
@@ -55,6 +56,9 @@ class StandInGateway(ThreadingHTTPServer):
         self.queries: list[str] = []
         """What was asked beside paths, in order."""
         self.news = threading.Event()
+        self.held_back = threading.Event()
+        """While it is not set, nobody is told how the job stands."""
+        self.held_back.set()
         self.away = False
         self.everybody = False
         """Whether every token is Bob's: who is told of a provider's judges it in tests of his own."""
@@ -192,12 +196,16 @@ class _Answers(BaseHTTPRequestHandler):
             self._say(200, {"job_id": JOB, "event": "invocation_resolved"})
         elif self.command == "POST":
             self._responded(gateway, who, body)
+        elif path.startswith(f"/jobs/{JOB}/events/"):
+            self._record(gateway, int(path.split("/")[4]))
         elif path == f"/jobs/{JOB}/events":
             self._events(gateway, parse_qs(query))
         else:
             self._shown(gateway, who, path)
 
     def _shown(self, gateway: StandInGateway, who: str, path: str) -> None:
+        if path == f"/jobs/{JOB}":
+            gateway.held_back.wait(60)
         found = gateway.raw.get(path.removeprefix("/ecs/status/"), gateway.raw.get(path))
         if path in gateway.refused:
             self._say(400, _fault("bad_request", gateway.refused[path]))
@@ -234,6 +242,14 @@ class _Answers(BaseHTTPRequestHandler):
         after, limit = (int(asked.get(name, [default])[0]) for name, default in (("after", "0"), ("limit", "10000")))
         self._say(200, [one for one in gateway.story if one["seq"] > after][:limit])
 
+    def _record(self, gateway: StandInGateway, seq: int) -> None:
+        event = gateway.story[seq - 1]
+        value = gateway.raw.get(f"record {seq}", json.dumps(event["data"]).encode())
+        place = {"seq": seq, "topic": "aetheris.jobs.events.v1", "partition": 0, "offset": event["offset"]}
+        headers = [[name, _base64(text)] for name, text in (("ce_id", event["id"].encode()), ("odd", b"\xff\x00"))]
+        said = {"timestamp_ms": 0, "key": _base64(JOB.encode()), "headers": headers, "value": _base64(value)}
+        self._say(200, {**place, **said})
+
     def _responded(self, gateway: StandInGateway, who: str, body: bytes) -> None:
         said = json.loads(body)
         gateway.said.append((who, said, body))
@@ -261,6 +277,10 @@ class _Answers(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base class's name
         """Nobody reads it."""
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 def _row(one: Mapping[str, Any]) -> dict[str, Any]:

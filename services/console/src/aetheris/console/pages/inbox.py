@@ -23,6 +23,7 @@ from aetheris.console.core.passkey_answers import (
 )
 from aetheris.console.core.request_context import request_context
 from aetheris.console.core.shown_requests import ShownRequest
+from aetheris.console.core.step_rows import shown_rows, step_rows
 from aetheris.console.pages.edge import (
     Form,
     form_of,
@@ -104,7 +105,8 @@ async def _context(request: Request, session: PersonSession) -> Response:
         raise
     except ApiError as error:
         found["refused"] = error.message
-    return part(request, "_context.html", session, shown=shown, may_read=may_read, may_see=may_see, **found)
+    rows = shown_rows(step_rows(found["job"].steps)) if found.get("job") else ()
+    return part(request, "_context.html", session, shown=shown, may_read=may_read, may_see=may_see, rows=rows, **found)
 
 
 async def _earlier(request: Request, session: PersonSession) -> Response:

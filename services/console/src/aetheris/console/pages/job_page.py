@@ -1,5 +1,6 @@
 """One job: where it stands and why, what to do next, its timeline, what it did, and whether that can be proved."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
@@ -10,6 +11,9 @@ from starlette.routing import Route
 
 from aetheris.console.core.exact_json import NotExact, exactly_read, exactly_written
 from aetheris.console.core.parked_evidence import parked_evidence
+from aetheris.console.core.plan_graph import drawn_plan
+from aetheris.console.core.record_bytes import bytes_of, shown_record
+from aetheris.console.core.step_rows import ON_A_PAGE, shown_rows, step_rows
 from aetheris.console.core.timeline_rows import timeline_row
 from aetheris.console.pages.edge import (
     form_of,
@@ -24,22 +28,45 @@ from aetheris.console.pages.edge import (
     signed_in,
 )
 from aetheris.console.sessions import PersonSession
-from aetheris.protocol.api import Job
+from aetheris.protocol.api import Job, JobRecord
 from aetheris.sdk.client import ApiError, Unauthorized
 
 _ROWS = 1_000
 """Events that a page of a timeline has."""
 _AT_ONCE = 10_000
 """Events that the gateway tells at a time, at most."""
+_PATIENCE_S = 0.4
+"""How long a page waits for how a job stands."""
+_DIGITS = 6
+_unread: set["asyncio.Task[Job]"] = set()
 _VERDICTS = ("happened", "not_executed", "retry")
 
 
 async def _job(request: Request, session: PersonSession) -> Response:
-    return page(request, "job.html", session, job=await _read(request, session), refused="")
+    """The page; without how the job stands, where its log takes long to be read: that follows by itself."""
+    job_id, reading = request.path_params["job_id"], asyncio.ensure_future(_read(request, session))
+    done, _ = await asyncio.wait({reading}, timeout=_PATIENCE_S)
+    if not done:
+        _unread.add(reading)  # it goes on: what the gateway has read of the log it keeps
+        reading.add_done_callback(_forget)
+        return page(request, "job.html", session, job_id=job_id, job=None, refused="")
+    return page(request, "job.html", session, refused="", **shown_job(reading.result()))
 
 
 async def _state(request: Request, session: PersonSession) -> Response:
-    return part(request, "_job_state.html", session, job=await _read(request, session))
+    return part(request, "_job_state.html", session, **shown_job(await _read(request, session)))
+
+
+async def _steps(request: Request, session: PersonSession) -> Response:
+    """Some of all of its steps."""
+    after = request.query_params.get("after", "0")
+    at = int(after) if after.isascii() and after.isdecimal() and len(after) <= _DIGITS else 0
+    job = await _read(request, session)
+    rows = step_rows(job.steps)
+    behind = at + ON_A_PAGE if at + ON_A_PAGE < len(rows) else None
+    before = max(0, at - ON_A_PAGE) if at > 0 else None
+    shown: dict[str, Any] = {"rows": rows[at : at + ON_A_PAGE], "count": len(rows), "before": before, "behind": behind}
+    return page(request, "job_steps.html", session, job=job, **shown)
 
 
 async def _rows(request: Request, session: PersonSession) -> Response:
@@ -55,7 +82,22 @@ async def _event(request: Request, session: PersonSession) -> Response:
     found: Any = exactly_read(await _events(request, session, {"after": max(0, seq - 1), "limit": 1}))
     if not found or str(found[0].get("seq")) != str(seq):
         return problem(request, session, 404, "Not here", "The job has no such event.")
-    return page(request, "event.html", session, job_id=request.path_params["job_id"], event=found[0], seq=seq)
+    record = shown_record(JobRecord.model_validate_json(await _record_bytes(request, session)))
+    job_id = request.path_params["job_id"]
+    return page(request, "event.html", session, job_id=job_id, event=found[0], seq=seq, record=record)
+
+
+async def _record(request: Request, session: PersonSession) -> Response:
+    """The bytes of an event's record, or all of it as JSON, as a file."""
+    whole = request.query_params.get("whole") == "1"
+    raw = await _record_bytes(request, session)
+    body = raw if whole else bytes_of(JobRecord.model_validate_json(raw).value)
+    name = f"{_file_name(request)}-{request.path_params['seq']}.{'record.json' if whole else 'bin'}"
+    return _file(body, "application/json" if whole else "application/octet-stream", name)
+
+
+async def _record_bytes(request: Request, session: PersonSession) -> bytes:
+    return await _of_job(request, session, f"events/{request.path_params['seq']}/record")
 
 
 async def _follow(request: Request, session: PersonSession) -> Response:
@@ -111,9 +153,15 @@ async def _verify(request: Request, session: PersonSession) -> Response:
 
 async def _evidence(request: Request, session: PersonSession) -> Response:
     bundle = await _of_job(request, session, "evidence")
-    name = "".join(char if char.isalnum() or char in "-_" else "-" for char in request.path_params["job_id"])
-    disposition = f'attachment; filename="{name}.zip"'
-    return Response(bundle, media_type="application/zip", headers={"Content-Disposition": disposition})
+    return _file(bundle, "application/zip", f"{_file_name(request)}.zip")
+
+
+def _file_name(request: Request) -> str:
+    return "".join(char if char.isalnum() or char in "-_" else "-" for char in request.path_params["job_id"])
+
+
+def _file(body: bytes, media_type: str, name: str) -> Response:
+    return Response(body, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
 
 async def _parked(request: Request, session: PersonSession) -> Response:
@@ -162,13 +210,26 @@ async def _resolve(request: Request, session: PersonSession) -> Response:
         raise
     except (ApiError, NotExact) as error:
         refused = str(error)
-        return page(request, "job.html", session, 409, job=await _read(request, session), refused=refused)
+        return page(request, "job.html", session, 409, refused=refused, **shown_job(await _read(request, session)))
     return led(f"/jobs/{job_id}")
 
 
 def _check(verdict: str, evidence: str) -> None:
     if verdict not in _VERDICTS or not evidence:
         raise NotExact("say what became of it, and how you know")
+
+
+def shown_job(job: Job) -> dict[str, Any]:
+    """What pages show of a job: itself, rows of its steps, how many there are, and its plan, drawn."""
+    rows = step_rows(job.steps)
+    drawn = drawn_plan(job.steps)
+    return {"job": job, "job_id": job.job_id, "rows": shown_rows(rows), "count": len(rows), "drawn": drawn}
+
+
+def _forget(reading: "asyncio.Task[Job]") -> None:
+    _unread.discard(reading)
+    if not reading.cancelled():
+        reading.exception()  # who asks again is told
 
 
 async def _read(request: Request, session: PersonSession) -> Job:
@@ -190,6 +251,8 @@ ROUTES = [
     Route("/jobs/{job_id}/state", signed_in(_state, by_itself=True)),
     Route("/jobs/{job_id}/rows", signed_in(_rows)),
     Route("/jobs/{job_id}/events/{seq:int}", signed_in(_event)),
+    Route("/jobs/{job_id}/events/{seq:int}/record", signed_in(_record)),
+    Route("/jobs/{job_id}/steps", signed_in(_steps)),
     Route("/jobs/{job_id}/follow", signed_in(_follow, by_itself=True)),
     Route("/jobs/{job_id}/effects", signed_in(_effects)),
     Route("/jobs/{job_id}/verify", signed_in(_verify)),

@@ -10,12 +10,19 @@ from starlette.routing import Route
 from aetheris.console.core.exact_json import exactly_read
 from aetheris.console.core.job_comparison import compared
 from aetheris.console.pages.edge import page, parts_of, quoted, signed_in
+from aetheris.console.pages.job_page import shown_job
 from aetheris.console.sessions import PersonSession
+from aetheris.protocol.api import Job
+
+_MOST_TRACED = 1_000
+"""Steps of a job whose trace a page can hold."""
 
 
 async def _plan(request: Request, session: PersonSession) -> Response:
     job_id = request.path_params["job_id"]
-    return page(request, "job_plan.html", session, job_id=job_id, trace=await _trace(request, session, job_id))
+    job = Job.model_validate_json(await parts_of(request).gateway.get(session.token, f"/jobs/{quoted(job_id)}"))
+    trace = await _trace(request, session, job_id) if len(job.steps) <= _MOST_TRACED else None
+    return page(request, "job_plan.html", session, trace=trace, **shown_job(job))
 
 
 async def _compare(request: Request, session: PersonSession) -> Response:
