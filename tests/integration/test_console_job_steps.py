@@ -79,6 +79,7 @@ def test_the_calls_of_a_workflow_stand_below_it_and_of_many_those_that_matter_ar
     page.get_by_role("link", name="All of them").click()
     seen: list[str] = []
     while True:
+        expect(page.get_by_role("heading", level=1)).to_contain_text(f"Steps {len(seen) + 1} to")
         seen += page.locator("tbody th").all_inner_texts()
         later = page.get_by_role("link", name="Those behind")
         if later.count() == 0:
