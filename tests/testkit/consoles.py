@@ -247,7 +247,7 @@ class _Answers(BaseHTTPRequestHandler):
         value = gateway.raw.get(f"record {seq}", json.dumps(event["data"]).encode())
         place = {"seq": seq, "topic": "aetheris.jobs.events.v1", "partition": 0, "offset": event["offset"]}
         headers = [[name, _base64(text)] for name, text in (("ce_id", event["id"].encode()), ("odd", b"\xff\x00"))]
-        said = {"timestamp_ms": 0, "key": _base64(JOB.encode()), "headers": headers, "value": _base64(value)}
+        said = {"key": _base64(JOB.encode()), "headers": headers, "value": _base64(value)}
         self._say(200, {**place, **said})
 
     def _responded(self, gateway: StandInGateway, who: str, body: bytes) -> None:
