@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import socket
 import struct
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -78,6 +79,15 @@ class AlteringProxy:
             stream.transport.abort()
         await asyncio.sleep(0)  # what was aborted closes its socket in the next pass of the loop
         await asyncio.sleep(0)
+
+    def reset(self) -> None:
+        """Every connection, as by a network that knows it no longer: no end of what was sent, but an error."""
+        for stream in self._streams:
+            at = stream.get_extra_info("socket")
+            if at is not None and not stream.is_closing():
+                at.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                stream.transport.abort()
+        self._streams.clear()
 
     def accept(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         """asyncio's."""

@@ -7,17 +7,41 @@ from functools import partial
 from ssl import SSLContext
 from typing import Any
 
+import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+from aiokafka.errors import (
+    CommitFailedError,
+    GroupAuthorizationFailedError,
+    IllegalStateError,
+    InconsistentGroupProtocolError,
+    InvalidSessionTimeoutError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+)
 
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.base.prefix import in_kafka
 from aetheris.runtime.base.refusal import WorkerIdTaken
 from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.kafka.clients import close_consumer, open_client
+from aetheris.runtime.kafka.coordination import REQUEST_S
 from aetheris.runtime.kafka.members import RulesAssignor, members
+from aetheris.runtime.kafka.topics import BrokerRefused
 from aetheris.runtime.log.interface import Listener, LogUnreachable, MembershipLost, Place, Tenure
 from aetheris.runtime.log.names import unclaimed
+
+_log = structlog.get_logger(__name__)
+
+_REFUSALS: tuple[tuple[type[KafkaError], str], ...] = (
+    (GroupAuthorizationFailedError, "this login may not read as it: give it Read on the group"),
+    (TopicAuthorizationFailedError, "this login may not read one of its topics: give it Read and Describe"),
+    (
+        InvalidSessionTimeoutError,
+        "AETHERIS_SESSION_TIMEOUT_S is less or more than brokers take (group.min. and group.max.session.timeout.ms)",
+    ),
+    (InconsistentGroupProtocolError, "somebody is in it who shares out partitions otherwise: end that process"),
+)
+"""What no repetition mends."""
 
 _NEVER_IDLE_MS = 2**31 - 1
 _LOOK_MS = 2_000
@@ -103,6 +127,7 @@ class KafkaMembership:
 
         Raises:
             WorkerIdTaken: another process has taken this member's place.
+            BrokerRefused: the brokers don't have this member; the message says why.
             MembershipLost: the group can't go on, or a listener failed.
         """
         while (consumer := self._consumer) is not None:
@@ -114,11 +139,21 @@ class KafkaMembership:
                 with suppress(TimeoutError):  # it waits for as long as the member joins again
                     async with asyncio.timeout(self._session_timeout_s / 6):
                         await consumer.getmany(timeout_ms=0)
-            except KafkaError as error:
+            except Exception as error:  # noqa: BLE001  whatever ended aiokafka's coordination: nobody heartbeats from here on
                 if self._consumer is not consumer:
                     return
-                raise MembershipLost(type(error).__name__) from None
+                raise self._ended(error) from None
             await asyncio.sleep(self._session_timeout_s / 6)
+
+    def _ended(self, error: Exception) -> Exception:
+        """What ends this process: the next one joins anew, where that can help."""
+        for kind, why in _REFUSALS:
+            if isinstance(error, kind):
+                return BrokerRefused(f"group {self._group}: {why}")
+        cause = error.__cause__ or error
+        named = str(cause) if type(cause) is KafkaError else type(cause).__name__  # that quotes a broker's error code
+        _log.error("no longer a member of its group", group=self._group, error=named)
+        return MembershipLost(f"group {self._group}: {named}")
 
     async def committed(self, places: Collection[Place], deadline_s: float = 10.0) -> dict[Place, int | None]:
         """The group's offsets; None where it never committed one.
@@ -229,6 +264,7 @@ class KafkaMembership:
             session_timeout_ms=session_ms,
             heartbeat_interval_ms=session_ms // 3,
             rebalance_timeout_ms=round(self._rebalance_timeout_s * 1000),
+            request_timeout_ms=min(round(REQUEST_S * 1000), session_ms // 2),  # the next one hears of us in time
             consumer_timeout_ms=_LOOK_MS,
             max_poll_interval_ms=_NEVER_IDLE_MS,  # it is never polled for records
             **client_options(self._bootstrap, self._tls),
