@@ -10,6 +10,8 @@ import zlib
 from binascii import unhexlify
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
+from random import getrandbits
 from time import time_ns
 from typing import NamedTuple
 
@@ -23,6 +25,10 @@ _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 _EVERYTHING = 2**32
 _IDS_BYTES = 24
+_KEY_LENGTH = 64
+"""Hexadecimal digits of SHA-256."""
+_KEPT = 1024
+"""Places that are remembered: a call's spans come close behind each other."""
 
 
 class Traced(NamedTuple):
@@ -95,7 +101,9 @@ class Telemetry:
         """Whether this job's calls are traced: the same answer in every service with the same rate."""
         if self._deliver is None:
             return False
-        return zlib.crc32(job_id.encode()) < self._threshold if wanted is None else wanted
+        if wanted is not None:
+            return wanted
+        return self._threshold == _EVERYTHING or zlib.crc32(job_id.encode()) < self._threshold
 
     def traceparent(self, subject: Traced) -> bytes | None:
         """The root context of a trace, for drafts; None if its job isn't sampled."""
@@ -185,24 +193,41 @@ def _placed(
             linked.append(came)
     if root:
         return top, b"", linked
-    return SpanContext(top.trace_id, os.urandom(8)), above, linked
+    return SpanContext(top.trace_id, _fresh_span_id()), above, linked
+
+
+def _fresh_span_id() -> bytes:
+    """Names a span, guards nothing: OpenTelemetry's come from the same source, and are never all zero."""
+    return (getrandbits(64) or 1).to_bytes(8)
 
 
 def _root(key: str) -> SpanContext:
     """Where a key's trace begins; what a stranger's record gives for a key, and is none, is hashed."""
+    found = _ids_of_key(key) if len(key) == _KEY_LENGTH else None
+    if found is None:
+        ids = hashlib.sha256(key.encode(errors="surrogatepass")).digest()
+        return SpanContext(ids[:16], ids[16:_IDS_BYTES])
+    return found
+
+
+@lru_cache(_KEPT)
+def _ids_of_key(key: str) -> SpanContext | None:
     try:
-        ids = bytes.fromhex(key[:48])
+        ids = bytes.fromhex(key)
     except ValueError:
-        ids = b""
-    if len(ids) != _IDS_BYTES:
-        ids = hashlib.sha256(key.encode(errors="surrogatepass")).digest()[:_IDS_BYTES]
-    return SpanContext(ids[:16], ids[16:])
+        return None
+    return SpanContext(ids[:16], ids[16:_IDS_BYTES]) if len(ids) * 2 == _KEY_LENGTH else None
 
 
 def _place(traceparent: bytes) -> SpanContext | None:
     """What a traceparent of W3C's version 00 names; None if it isn't one."""
     if len(traceparent) != 55 or traceparent[:3] != b"00-" or traceparent[35:53:17] != b"--":
         return None
+    return _ids_of(traceparent)
+
+
+@lru_cache(_KEPT)
+def _ids_of(traceparent: bytes) -> SpanContext | None:
     try:
         trace_id, span_id = unhexlify(traceparent[3:35]), unhexlify(traceparent[36:52])
     except ValueError:
