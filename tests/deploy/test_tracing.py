@@ -165,9 +165,18 @@ def test_a_key_is_all_that_finding_its_trace_takes_also_across_a_crash(rig: Jaeg
     assert set(above) <= known, "no gap"
     assert tag not in json.dumps([span["tags"] for span in trace["spans"]]), "no arguments"
 
-    whole = rig.jaeger.wait_trace(job_key(job)[:32], {"aetheris-gateway", "aetheris-planner"})
-    assert named(whole)["aetheris-gateway"] == {"command submit"}
-    assert links(whole) == {one[:32] for one in rig.keys(job).values()}
+    of_keys, of_job = {one[:32] for one in rig.keys(job).values()}, job_key(job)[:32]
+    until(lambda: links(rig.jaeger.trace(of_job) or {"traceID": "", "spans": []}) == of_keys, PATIENCE_S)
+    whole = rig.jaeger.wait_trace(of_job, {"aetheris-gateway", "aetheris-verifier"})
+    assert named(whole) == {
+        "aetheris-gateway": {"command submit"},
+        "aetheris-verifier": {"step poke_probeable", "step poke_pure"},
+    }
+    begun = next(one["startTime"] for one in trace["spans"] if one["operationName"] == "begin")
+    cut_off = next(one for one in whole["spans"] if one["operationName"] == "step poke_probeable")
+    probed = next(one for one in trace["spans"] if one["operationName"] == "probe poke_probeable")
+    assert cut_off["startTime"] <= begun, "from the try's start"
+    assert cut_off["startTime"] + cut_off["duration"] >= probed["startTime"], "to what settled it"
     assert job_key(job)[:32] in links(trace)
     if "AETHERIS_EXAMPLES" in os.environ:
         EXAMPLE.parent.mkdir(exist_ok=True)

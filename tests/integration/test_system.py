@@ -177,8 +177,12 @@ def test_one_trace_for_each_key_of_a_job_that_wants_it(rig: TracedRig) -> None:
     known = {span.span_id for span in spans}
     assert any(span.parent_id in known for span in spans if span.service == "aetheris-tool_executor")
     assert "traced" not in repr([span.attributes for span in spans])
-    whole = {"command submit", "command reconcile", "step"}
+    whole = {"command submit", "command reconcile", "step poke_probeable"}
     until(lambda: {span.name for span in rig.collector.of_trace(job_key(job)[:32])} >= whole, 20)
+    [step] = [span for span in rig.collector.of_trace(job_key(job)[:32]) if span.name.startswith("step ")]
+    [made] = [span for span in spans if span.name.startswith("execute_tool ")]
+    assert step.links == {key[:32]}
+    assert step.times_ns[0] <= made.times_ns[0] < step.times_ns[1]
     assert other not in {span.attributes.get("aetheris.job_id") for span in rig.collector.everything()}
 
 

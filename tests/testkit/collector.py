@@ -23,6 +23,7 @@ class CollectedSpan:
     parent_id: str
     attributes: dict[str, Any]
     links: frozenset[str]
+    times_ns: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Collector:
                 parent_id=span.parent_span_id.hex(),
                 attributes={a.key: a.value.string_value or a.value.int_value for a in span.attributes},
                 links=frozenset(link.trace_id.hex() for link in span.links),
+                times_ns=(span.start_time_unix_nano, span.end_time_unix_nano),
             )
             for batch in request.resource_spans
             for scope in batch.scope_spans

@@ -167,3 +167,30 @@ def test_what_lies_breaks_nothing_and_is_never_below_zero(lie: str) -> None:
     assert of(log.measures.tokens) == of(log.measures.microdollars) == {}
     assert log.measures.job_s.total >= 0
     assert log.metrics.parked == 0
+
+
+def test_a_try_is_pictured_from_its_start_to_what_settled_it() -> None:
+    log = FollowedJob()
+    log.start(1)
+    end = fact(4, "tool_invocation_finished", **call(), outcome="success", via="probe")
+    log.finish(4, via="probe")
+    span = log.times.span(end)
+    assert span is not None
+    made, started_s, ended_s = span
+    assert (made.tool, made.node, ended_s - started_s) == ("pay", "a", 3)
+    early = fact(0.5, "tool_invocation_finished", **call(), outcome="success", via="probe")
+    assert log.times.span(early) == (made, started_s, started_s)
+
+
+@pytest.mark.parametrize(
+    "stranger",
+    [
+        fact(4, "tool_invocation_finished", **call("another"), outcome="success"),
+        fact(4, "tool_invocation_finished", **call() | {"idempotency_key": "other"}, outcome="success"),
+        fact_of(0, 0, "e", "tool_invocation_finished", call(), "yesterday"),
+    ],
+)
+def test_an_end_of_no_known_try_is_no_picture(stranger: Fact) -> None:
+    log = FollowedJob()
+    log.start(1)
+    assert log.times.span(stranger) is None

@@ -1,6 +1,6 @@
 """What the core decides, as records: each with the id that follows from its cause, and the span that it belongs to."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC
 
 from aetheris.planner.core.decisions import Append, Behind, IndexUpdate, Joined, NewEvent, NodesRequest, Tell, tell_id
@@ -13,7 +13,7 @@ from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.submission_numbers import SubmissionAnswered
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.telemetry.spans import SpanKind, sending
-from aetheris.runtime.telemetry.tracer import Telemetry, Traced, whole
+from aetheris.runtime.telemetry.tracer import Telemetry, Traced
 
 SOURCE = "aetheris/planner"
 _SENDING = sending(Topic.TOOLS_REQUESTS)
@@ -69,7 +69,6 @@ class PlannerDrafts:
                 attributes = {"aetheris.job_id": joined.job_id, "aetheris.node_id": joined.node_id}
                 links = (job_key(joined.job_id),)
                 self._telemetry.record(traced, "request", now_ns, now_ns, attributes=attributes, links=links, root=True)
-                self._trace_step(traced, attributes)
 
     def _group(self, output: Written, time: str, *, again: bool) -> Group:
         if isinstance(output, Append):
@@ -119,14 +118,7 @@ class PlannerDrafts:
             links=links,
             root=not again,
         ) as span:
-            self._trace_step(traced, attributes)
             return _request_draft(output, time, span.traceparent)
-
-    def _trace_step(self, call: Traced, attributes: Mapping[str, str | int]) -> None:
-        """In the job's own trace: what was asked for, with a link to the trace that shows what came of it."""
-        now_ns = round(self._clock.now().timestamp() * 1e9)
-        job = whole(call.job_id, call.wanted)
-        self._telemetry.record(job, "step", now_ns, now_ns, attributes=attributes, links=(call.key,))
 
 
 def _request_draft(output: NodesRequest, time: str, traceparent: bytes | None) -> Draft:

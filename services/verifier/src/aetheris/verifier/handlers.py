@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 import structlog
 
 from aetheris.proofs import Violation
+from aetheris.proofs.history import SUCCESSES
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.topics import Topic
@@ -308,6 +309,24 @@ class VerifierPartition(PartitionHandler):
             attributes = {"aetheris.job_id": job.job_id, "aetheris.outcome": finished.text("outcome")}
             with telemetry.span(traced, "audit", parent=parent, attributes=attributes):
                 pass
+            self._trace_step(job)
+
+    def _trace_step(self, job: AuditedJob) -> None:
+        """In the job's own trace, from a try's start to its end: all tries of all its keys are one picture there."""
+        finished = job.audit.last
+        found = job.times.span(finished)
+        if found is None:
+            return
+        call, started_s, ended_s = found
+        self._deps.runtime.telemetry.record(
+            whole(job.job_id, job.trace),
+            f"step {call.tool}",
+            round(started_s * 1e9),
+            round(ended_s * 1e9),
+            attributes={"aetheris.job_id": job.job_id, "aetheris.node_id": call.node, "gen_ai.tool.name": call.tool},
+            links=(finished.key,),
+            error=None if finished.outcome in SUCCESSES else finished.outcome,
+        )
 
     def _look(self) -> None:
         self._watch.hurry()

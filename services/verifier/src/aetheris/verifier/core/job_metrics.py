@@ -52,6 +52,9 @@ class CallTimes:
     """A call under way; times in seconds since 1970, None where it is not so."""
 
     tool: str = ""
+    node: str = ""
+    tried: str = ""
+    """The invocation_id of the latest try."""
     invocation_id: str = ""
     """Of the try in charge; empty where none is."""
     worker: tuple[str, str] | None = None
@@ -71,6 +74,13 @@ class JobTimes:
     asked: dict[str, float | None] = field(default_factory=dict[str, float | None])
     """Keys whose approval is asked for, and since when."""
     parked: set[str] = field(default_factory=set[str])
+
+    def span(self, finished: Fact) -> tuple[CallTimes, float, float] | None:
+        """The call that a tool_invocation_finished ends, and its try's start and end; None where they aren't known."""
+        call, ended_s = self.calls.get(finished.key), _seconds(finished)
+        if call is None or call.tried != finished.invocation_id or call.started_s is None or ended_s is None:
+            return None
+        return call, call.started_s, max(call.started_s, ended_s)
 
 
 class JobMetrics:
@@ -104,7 +114,8 @@ class JobMetrics:
             return
         now_s = _seconds(fact)
         _add(self._counts.recovery_s, call.gone_s, now_s)
-        call.tool, call.invocation_id, call.worker = fact.text("tool_name"), fact.invocation_id, fact.worker
+        call.tool, call.node, call.worker = fact.text("tool_name"), fact.node, fact.worker
+        call.tried = call.invocation_id = fact.invocation_id
         call.started_s, call.doubted_s, call.gone_s = now_s, None, None
 
     def _finished(self, times: JobTimes, tenant: str, fact: Fact) -> None:
