@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.trace import SpanContext, TraceFlags
 
-from aetheris.runtime.telemetry.otlp_encoding import encoded, request
+from aetheris.runtime.telemetry.otlp_spans import encoded, request
 from aetheris.runtime.telemetry.spans import RecordedSpan
 
 _log = structlog.get_logger(__name__)

@@ -10,7 +10,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from aetheris.runtime.telemetry import otlp_encoding
+from aetheris.runtime.telemetry import otlp_spans
 from aetheris.runtime.telemetry.spans import RecordedSpan, SpanContext, SpanKind, Value
 
 _INT64 = 2**63
@@ -82,33 +82,31 @@ _spans = st.builds(
 
 @given(st.builds(ended, _spans, _times, st.one_of(st.none(), st.just("Timeout"))))
 def test_a_span_reads_as_opentelemetry_would_have_written_it(one: RecordedSpan) -> None:
-    assert Span.FromString(otlp_encoding.encoded(one)) == official(one)
+    assert Span.FromString(otlp_spans.encoded(one)) == official(one)
 
 
 def test_equal_values_of_other_types_keep_their_types() -> None:
     for value in (1, True, 1.0):
         one = span(attributes={"n": value})
-        assert Span.FromString(otlp_encoding.encoded(one)) == official(one)
+        assert Span.FromString(otlp_spans.encoded(one)) == official(one)
 
 
 @pytest.mark.parametrize("value", ["\ud800", _INT64, -_INT64 - 1, None, ["a"]])
 def test_a_value_that_otlp_has_not_is_refused(value: Value) -> None:
     with pytest.raises((TypeError, ValueError)):
-        otlp_encoding.encoded(span(attributes={"n": value}))
+        otlp_spans.encoded(span(attributes={"n": value}))
 
 
 def test_times_beyond_64_bits_are_refused() -> None:
     with pytest.raises(struct.error):
-        otlp_encoding.encoded(span(start_ns=2**64))
+        otlp_spans.encoded(span(start_ns=2**64))
 
 
 def test_a_request_holds_all_spans_of_one_resource() -> None:
     resource = Resource()
     resource.attributes.add(key="service.name").value.string_value = "aetheris-ledger"
     spans = [span(name=f"step {number}") for number in range(300)]
-    sent = otlp_encoding.request(
-        resource.SerializeToString(), "aetheris", [otlp_encoding.encoded(one) for one in spans]
-    )
+    sent = otlp_spans.request(resource.SerializeToString(), "aetheris", [otlp_spans.encoded(one) for one in spans])
     [of] = ExportTraceServiceRequest.FromString(sent).resource_spans
     [scope] = of.scope_spans
     assert (of.resource, scope.scope.name) == (resource, "aetheris")
