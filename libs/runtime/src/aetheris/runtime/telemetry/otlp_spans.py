@@ -1,7 +1,7 @@
 """A span as OTLP's protobuf message `Span`, written field by field.
 
 A span of ours has ten of the message's fields, and most of its bytes are those of the span before: protobuf's own
-messages take four times as long (docs/performance.md). `opentelemetry.proto` reads what is written here, in tests.
+messages take four times as long. Tests read what is written here by the package of those messages.
 """
 
 import struct
