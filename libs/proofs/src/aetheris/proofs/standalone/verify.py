@@ -3491,7 +3491,8 @@ def main(arguments: list[str]) -> int:
         now = moment(given["--at"]) if "--at" in given else datetime.now(UTC)
         trusted = read_keys(Path(given["--public-key"]).read_bytes(), now) if "--public-key" in given else None
         signers = read_signers(Path(given["--signers"]).read_bytes()) if "--signers" in given else None
-        data = Path(arguments[0]).read_bytes()
+        with Path(arguments[0]).open("rb") as file:
+            data = file.read(MAX_BYTES + 1024)  # what is longer is no bundle
     except (OSError, ValueError, KeyError, TypeError, AttributeError, Bad) as error:
         print(f"can't be used: {type(error).__name__}", file=sys.stderr)
         return 2
