@@ -1,95 +1,27 @@
 """Jobs are found by what is in them, by who may read that, and by nobody else; what is hidden is not there at all."""
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
-from typing import Any
+import asyncio
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from aetheris.gateway.core.job_searches import JobSearch
-from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import BadRequestProblem, Unavailable
-from aetheris.gateway.job_search_index import JobSearchIndex
-from aetheris.protocol.base.principals import PrincipalKind, Role
-from aetheris.protocol.base.records import Record
-from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.principals import Role
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import JobIndexEntry
-from aetheris.protocol.messages.envelope import draft
-from aetheris.protocol.messages.events import Event
-from aetheris.runtime.base.clock import SystemClock
-from aetheris.testkit.memory import MemoryAppender, MemoryLog
 from tests.testkit import histories as h
 from tests.testkit.job_histories import PLAN, refunded
+from tests.testkit.searched_jobs import ANN, TENANT, caller, searched
 
 HIDDEN = {"$hidden": {"c": "c" * 64, "d": "d" * 64, "k": "e" * 32}}
-LISTED_S = 30 * 86400.0
-TENANT = h.created().tenant
-
-
-def caller(tenant: str = "", id_: str = "ann", *roles: Role) -> Principal:
-    return Principal(id_, tenant or TENANT, PrincipalKind.PERSON, frozenset(roles or (Role.READ, Role.READ_PAYLOADS)))
-
-
-ANN = caller()
-
-
-class Searched:
-    """A search over jobs that a test puts into a log in memory."""
-
-    def __init__(self) -> None:
-        self.log = MemoryLog(1)
-        self.appender = MemoryAppender(self.log)
-        self.jobs: dict[str, list[Record]] = {}
-        self.reads: list[str] = []
-        self.index = JobSearchIndex(self.log, self._read, SystemClock(), patience_s=20.0, listed_for_s=LISTED_S)
-
-    async def _read(self, entry: JobIndexEntry) -> Sequence[Record]:
-        self.reads.append(entry.job_id)
-        if entry.job_id == "bad":
-            raise Unavailable("job_unreadable", "no")
-        return self.jobs.get(entry.job_id, [])
-
-    async def put(self, job_id: str, *events: Event, status: str = "completed", at: int = 0, **born: Any) -> None:
-        """A job with these events, all of which say its id; and its line."""
-        given = [event.model_copy(update={"job_id": job_id}) for event in events]
-        given[0] = given[0].model_copy(update={"submitted_by": "agent-7", **born})
-        made = [draft(Topic.JOBS_EVENTS, one, key=job_id, id=f"{job_id}-{n}", source="t", time=_time(at))
-                for n, one in enumerate(given)]  # fmt: skip
-        self.jobs[job_id] = [Record(one.topic, 0, n, 0, one.key, one.headers, one.value) for n, one in enumerate(made)]
-        await self.line(job_id, status=status, at=at, **born)
-
-    async def line(self, job_id: str, *, status: str, at: int = 0, **more: Any) -> None:
-        line = JobIndexEntry(
-            job_id=job_id,
-            birth=0,
-            request_hash="r",
-            status=status,
-            tenant=more.get("tenant", TENANT),
-            submitted_by=more.get("submitted_by", "agent-7"),
-            created_at=_time(at),
-        )
-        await self.appender.append(
-            [(draft(Topic.JOBS_INDEX, line, key=job_id, id=f"l{at}", source="t", time=_time(at)),)]
-        )
-
-    async def found(self, who: Principal = ANN, /, **asked: Any) -> list[str]:
-        return [one["job_id"] for one in (await self.index.found(who, JobSearch(**asked), None, 50))["jobs"]]
-
-
-def _time(at: int) -> str:
-    return (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=at)).isoformat()
-
-
-@asynccontextmanager
-async def searched() -> AsyncGenerator[Searched]:
-    made = Searched()
-    await made.appender.start()
-    try:
-        yield made
-    finally:
-        await made.index.close()
 
 
 async def test_a_job_is_found_by_each_thing_that_is_in_it() -> None:
@@ -182,7 +114,7 @@ async def test_a_hidden_value_and_what_names_it_is_not_in_the_database_at_all() 
     async with searched() as one:
         await one.put("mailed", h.created(), h.planned(plan), status="running")
         assert await one.found(words="open") == ["mailed"]
-        told = "\n".join(one.index._rows.iterdump())  # pyright: ignore[reportPrivateUsage]
+        told = one.index._database.text()  # pyright: ignore[reportPrivateUsage]
         for secret in ("c" * 64, "d" * 64, "e" * 32, "$hidden"):
             assert secret not in told
             assert await one.found(words=secret) == []
@@ -236,3 +168,134 @@ async def test_texts_that_no_database_takes_are_kept_and_asked_all_the_same() ->
         assert await one.found(words="more") == ["odd"]
         for words in ("\x00", "\ud800", "!!!", '"', "x" * 300, "*", "( ) { } ^ : -"):
             assert await one.found(words=words) in ([], ["odd"])
+
+
+async def test_a_process_goes_on_where_the_one_before_it_ended(tmp_path: Path) -> None:
+    async with searched(tmp_path) as one:
+        await one.put(h.JOB, *refunded())
+        await one.put("open", h.created(), h.planned(PLAN), status="running", at=1)
+        assert await one.found() == ["open", h.JOB]
+        await one.again(tmp_path)
+        await one.line("open", status="waiting", at=1)
+        assert await one.found(tool="refund") == ["open", h.JOB]
+        assert await one.found(status="waiting") == ["open"]
+        assert one.reads == [h.JOB, "open"], "no job is read again"
+        assert _modes(tmp_path) == {0}, "its owner's alone"
+
+
+def _modes(folder: Path) -> set[int]:
+    """What others may do with its files."""
+    return {path.stat().st_mode & 0o077 for path in folder.glob("jobs.sqlite*")}
+
+
+def _cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:20_000])
+
+
+def _overwritten(file: Path) -> None:
+    whole = file.read_bytes()
+    file.write_bytes(whole[:8_192] + b"\x5a" * (len(whole) - 12_288) + whole[-4_096:])
+
+
+def _of_another_format(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as rows:
+        rows.execute("PRAGMA user_version = 7")
+
+
+def _without_its_words(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as rows:
+        rows.execute("DELETE FROM words_data WHERE id > 10")
+        rows.commit()
+
+
+@pytest.mark.parametrize(
+    "hurt",
+    [
+        Path.unlink,
+        _cut,
+        _overwritten,
+        _of_another_format,
+        _without_its_words,
+        lambda file: file.write_bytes(b"no database at all" * 100),
+        lambda file: file.write_bytes(b""),
+    ],
+)
+async def test_what_is_missing_damaged_or_of_another_format_is_made_anew(
+    tmp_path: Path, hurt: Callable[[Path], object]
+) -> None:
+    async with searched(tmp_path) as one:
+        await one.put(h.JOB, *refunded())
+        await one.put("open", h.created(), h.planned(PLAN), status="running", at=1)
+        assert await one.found(words="refund") == ["open", h.JOB]
+        await one.index.close()
+        hurt(tmp_path / "jobs.sqlite")
+        await one.again(tmp_path)
+        assert await one.found(words="refund") == ["open", h.JOB]
+        assert one.reads == [h.JOB, "open"] * 2, "all of it is read again"
+        await one.again(tmp_path)
+        assert await one.found(words="refund") == ["open", h.JOB]
+        assert len(one.reads) == 4, "and kept"
+
+
+async def test_what_is_damaged_beneath_a_process_is_made_anew_by_the_next_question(tmp_path: Path) -> None:
+    async with searched(tmp_path) as one:
+        for at in range(200):
+            await one.put(f"j{at}", *refunded(), goal=f"goal {at}" * 50, plan=None, at=at)
+        assert await one.found(words="goal", job_id="j199") == ["j199"]
+        await one.again(tmp_path)
+        assert await one.found(job_id="none") == []
+        _overwritten(tmp_path / "jobs.sqlite")
+        one.index._database.select("PRAGMA shrink_memory", ())  # pyright: ignore[reportPrivateUsage]  forgets what was read
+        with pytest.raises(Unavailable, match="is being read from the log"):
+            await one.found(words="goal")
+        assert await one.found(words="goal", job_id="j199") == ["j199"]
+        assert len(one.reads) == 400
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_who_is_killed_in_mid_write_leaves_what_the_next_goes_on_from(tmp_path: Path, seed: int) -> None:
+    """The place of the kill is by chance, from the seed: before, within or behind a transaction."""
+    count, killed_at = 300, random.Random(seed).randrange(100, 4_000)  # noqa: S311  no secret
+    argv = [sys.executable, "-m", "tests.testkit.searched_jobs", str(tmp_path), str(count), str(killed_at)]
+    killed = await asyncio.to_thread(subprocess.run, argv, check=False)
+    assert killed.returncode == -signal.SIGKILL, seed
+    async with searched(tmp_path) as one, searched() as fresh:
+        for other in (one, fresh):
+            for number in range(count):
+                await other.put_one(number)
+        for asked in ({"words": "goal"}, {"tool": "refund"}, {"argument": ("order", "o-1")}, {"words": "goal 7"}):
+            assert await one.found(**asked) == await fresh.found(**asked), asked
+        assert 0 < len(one.reads) < count, "what was written is not read again"
+        for name in ("job", "words", "call", "argument", "label"):
+            counted = f"SELECT count(*) FROM {name}"  # noqa: S608  ours
+            have = [each.index._database.select(counted, ()) for each in (one, fresh)]  # pyright: ignore[reportPrivateUsage]
+            assert have[0] == have[1], name
+
+
+async def test_of_another_log_nothing_is_found(tmp_path: Path) -> None:
+    async with searched(tmp_path) as one:
+        await one.put("theirs", *refunded())
+        assert await one.found() == ["theirs"]
+    async with searched(tmp_path) as other:
+        await other.put("ours", *refunded())
+        assert await other.found() == ["ours"]
+    async with searched(tmp_path) as shorter:
+        assert await shorter.found() == []
+
+
+async def test_of_two_processes_one_keeps_the_file_and_both_answer(tmp_path: Path) -> None:
+    async with searched(tmp_path) as one:
+        await one.put(h.JOB, *refunded())
+        assert await one.found() == [h.JOB]
+        first, one.index = one.index, one.begun(tmp_path)
+        assert await one.found() == [h.JOB]
+        await one.index.close()
+        one.index = first
+        assert await one.found() == [h.JOB]
+
+
+async def test_a_folder_that_cannot_be_written_to_keeps_nobody_from_asking(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    async with searched(tmp_path / "file" / "search") as one:
+        await one.put(h.JOB, *refunded())
+        assert await one.found() == [h.JOB]

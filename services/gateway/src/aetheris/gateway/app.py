@@ -267,6 +267,7 @@ def _search(parts: Runtime, settings: GatewaySettings, sources: _Sources, reader
         parts.log,
         records,
         parts.clock,
+        folder=settings.data / "search",
         patience_s=settings.request_s / 2,
         listed_for_s=settings.shown_in_lists_s,
     )
