@@ -1,9 +1,10 @@
 """A plan as it is drawn, steps below the code that planned them, and the bytes of records, in a real browser."""
 
+import json
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.testkit.consoles import JOB, RunningConsole, StandInGateway, serious
 
@@ -59,6 +60,41 @@ def test_what_a_step_is_called_becomes_no_markup_in_the_drawing(
         assert "\u202e" not in page.locator("body").inner_text()
         assert serious(page) == []
     assert "\\u202e" in page.get_by_label("The event").inner_text()
+
+
+def test_what_a_job_did_and_how_it_differs_from_another_is_shown_exactly_whatever_it_is(
+    gateway: StandInGateway, console: RunningConsole, browser: Browser
+) -> None:
+    long = "x" * 999_999 + "!"
+    args = json.dumps({"to": HOSTILE, "text": long, "n": 0}).replace('"n": 0', '"n": 9007199254740993')
+    other = args.replace("740993", "740992").replace("!", "?")
+    effect = json.dumps({"command_id": HOSTILE, "tool_name": HOSTILE, "outcome": "success", "external_id": HOSTILE})
+    gateway.hold("completed", step("a"))
+    gateway.raw[f"/jobs/{JOB}/effects"] = (
+        f'{{"effects": [{effect[:-1]}, "args": {args}}}], "effect_count": 1}}'.encode()
+    )
+    for job, given in ((JOB, args), ("job-2", other)):
+        said = f'{{"node_id": "a", "tool": "t", "state": "completed", "keys": [{{"args": {given}}}]}}'
+        gateway.raw[f"/jobs/{job}/trace"] = f'{{"job": {{}}, "steps": [{said}], "step_count": 1}}'.encode()
+    page = console.opened(browser, f"/jobs/{JOB}/effects")
+    page.get_by_text("show", exact=True).click()
+    shown = page.get_by_label("The effect").text_content() or ""
+    assert '"n": 9007199254740993' in shown
+    assert json.loads(shown)["args"] == json.loads(args)
+    _harmless(page)
+    page.goto(f"{console.url}/jobs/{JOB}/compare?with=job-2")
+    cells = [one.text_content() or "" for one in page.locator("tbody td code").all()]
+    assert sorted(cells, key=len)[:2] == ["9007199254740993", "9007199254740992"]
+    assert [cell for cell in cells if len(cell) > 100] == [json.dumps(long), json.dumps(long.replace("!", "?"))]
+    _harmless(page)
+
+
+def _harmless(page: Page) -> None:
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("main script").count() == 0
+    assert "\u202e" not in page.locator("body").inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert serious(page) == []
 
 
 def test_the_calls_of_a_workflow_stand_below_it_and_of_many_those_that_matter_are_shown(

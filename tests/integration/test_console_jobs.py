@@ -4,14 +4,16 @@ import json
 import re
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from tests.testkit.consoles import (
     JOB,
     TIME,
     RunningConsole,
     StandInGateway,
+    painted_ms,
     serious,
+    slowest_ms,
 )
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
@@ -209,30 +211,6 @@ def test_forty_thousand_events_scroll_and_are_painted_at_once(
     }""")
     plain_ms = slowest_ms(page, "plain")
     assert slow_ms <= 100 or slow_ms <= 3 * plain_ms, (slow_ms, plain_ms)
-
-
-def painted_ms(page: Page) -> float:
-    """When a page's first text was painted, from when it was asked for."""
-    paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
-    return page.wait_for_function(paint).json_value()
-
-
-def slowest_ms(page: Page, box: str) -> float:
-    """The longest that the page stood still while somebody scrolled through all of a box, a frame at a time."""
-    return page.evaluate(
-        """async id => {
-            const slow = [0], box = document.getElementById(id);
-            new PerformanceObserver(list => slow.push(...list.getEntries().map(one => one.duration)))
-                .observe({ entryTypes: ["longtask"] });
-            for (let at = 0; at < box.scrollHeight; at += 20000) {
-                box.scrollTop = at;
-                await new Promise(done => requestAnimationFrame(done));
-            }
-            await new Promise(done => setTimeout(done, 200));
-            return Math.max(...slow);
-        }""",
-        box,
-    )
 
 
 def test_a_job_is_verified_in_place_and_its_evidence_taken_along(

@@ -57,8 +57,12 @@ def test_two_jobs_are_compared_step_by_step_exactly(
     gateway: StandInGateway, console: RunningConsole, browser: Browser
 ) -> None:
     gateway.hold("completed")
-    gateway.raw[f"/jobs/{JOB}/trace"] = trace(step("find", {}), step("pay", {"amount": 9007199254740993, "to": "a"}))
-    other = trace(step("find", {}), step("pay", {"amount": 9007199254740992, "to": "a"}, "failed"), step("x", {}))
+    gateway.raw[f"/jobs/{JOB}/trace"] = trace(
+        step("find", {}), step("pay", {"amount": 9007199254740993, "to": "a", "n": 1})
+    )
+    other = trace(
+        step("find", {}), step("pay", {"amount": 9007199254740992, "to": "a", "n": "1"}, "failed"), step("x", {})
+    )
     gateway.raw["/jobs/job-2/trace"] = other
     page = console.opened(browser, f"/jobs/{JOB}/compare")
     page.get_by_label("The other job's id").fill("job-2")
@@ -70,6 +74,7 @@ def test_two_jobs_are_compared_step_by_step_exactly(
         "find the same",
         "pay state completed failed",
         "pay args.amount 9007199254740993 9007199254740992",
+        'pay args.n 1 "1"',
         "x the step itself (not there) bank.payout",
     ]
     page.get_by_label("The other job's id").fill("nobody")

@@ -142,6 +142,20 @@ def test_the_bundle_tells_the_same_without_a_network(rig: WhyRig, job: str, tmp_
     assert aetheris("ledger", str(bundle), alone=True) == ledger == aetheris("ledger", job, "--data", data)
     held = [(one["step_id"], one["status"], one["decided_by"], one["has_effect"]) for one in ledger["calls"]]
     assert held == [(step, "success", "executor", "confirmed") for step in ("one", "two")]
+    (first,) = rig.get(f"/jobs/{job}/effects", limit=1)["effects"]
+    paged = rig.get(f"/jobs/{job}/effects", after=1)
+    whole = rig.get(f"/jobs/{job}/effects")["effects"]
+    assert ([first, *paged["effects"]], paged["effect_count"]) == (whole, 2)
+    traced = rig.get(f"/jobs/{job}/trace")
+    part = rig.get(f"/jobs/{job}/trace", after=1, limit=1)
+    assert [one["node_id"] for one in part["steps"]] == [one["node_id"] for one in part["graph"]["nodes"]] == ["two"]
+    assert {name: traced["steps"][1][name] for name in part["steps"][0]} == part["steps"][0]
+    assert part["graph"]["edges"] == [one for one in traced["graph"]["edges"] if one["to"] == "two"]
+    assert (part["step_count"], "events" in part, "execution_trace" in part) == (2, False, False)
+    for refused in ({"limit": 0}, {"limit": 10_001}, {"after": -1}, {"limit": "x"}):
+        for route in ("effects", "trace"):
+            answer = rig.system.api.get(f"/jobs/{job}/{route}", params=refused)
+            assert (answer.status_code, answer.json()["error"]["details"]["field"]) == (400, next(iter(refused)))
     moves = [entry["action"].partition(":")[0] for entry in rig.get(f"/jobs/{job}/trace")["execution_trace"]]
     called = ["try", "transition", "transition"]
     begun = ["create_job", "plan", "create_contract"]

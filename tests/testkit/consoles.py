@@ -376,3 +376,27 @@ def serious(page: Page) -> list[str]:
         if one["impact"] in ("serious", "critical")
         for node in one["nodes"]
     ]
+
+
+def painted_ms(page: Page) -> float:
+    """When a page's first text was painted, from when it was asked for."""
+    paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+    return page.wait_for_function(paint).json_value()
+
+
+def slowest_ms(page: Page, box: str) -> float:
+    """The longest that the page stood still while somebody scrolled through all of a box, a frame at a time."""
+    return page.evaluate(
+        """async id => {
+            const slow = [0], box = document.getElementById(id);
+            new PerformanceObserver(list => slow.push(...list.getEntries().map(one => one.duration)))
+                .observe({ entryTypes: ["longtask"] });
+            for (let at = 0; at < box.scrollHeight; at += 20000) {
+                box.scrollTop = at;
+                await new Promise(done => requestAnimationFrame(done));
+            }
+            await new Promise(done => setTimeout(done, 200));
+            return Math.max(...slow);
+        }""",
+        box,
+    )

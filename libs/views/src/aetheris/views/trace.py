@@ -1,5 +1,7 @@
 """The trace of a job as data: its decision tree, its tool dependency graph, and what became of each step."""
 
+from collections.abc import Collection
+from itertools import islice
 from typing import Any
 
 from aetheris.protocol.base.keys import job_key, trace_id
@@ -22,8 +24,8 @@ def trace_of(history: JobHistory) -> dict[str, Any]:
     return {
         "job": {name: value for name, value in view.items() if name != "steps"}
         | {"trace_id": trace_id(job_key(job.job_id))},
-        "decisions": _decisions(history, job),
-        "graph": _graph(job),
+        "decisions": _decisions(history, job, job.entries),
+        "graph": _graph(job, job.entries),
         "steps": _steps(history, job),
         "events": [_line(moment) for moment in history.moments],
         "effects": history.effects.rows,
@@ -31,7 +33,27 @@ def trace_of(history: JobHistory) -> dict[str, Any]:
     }
 
 
-def _decisions(history: JobHistory, job: JobState) -> dict[str, Any]:
+def trace_page(history: JobHistory, after: int, limit: int) -> dict[str, Any]:
+    """Of the trace, what is about at most `limit` steps behind the first `after` ones, in the order of the plan.
+
+    {job, decisions, graph: {nodes, edges}, steps, step_count}, without their events; {} for an unborn job.
+    """
+    job = history.job
+    if job is None or history.created is None:
+        return {}
+    shown = frozenset(islice(job.entries, after, after + limit))
+    view = job_view(job, history.created.time)
+    return {
+        "job": {name: value for name, value in view.items() if name != "steps"}
+        | {"trace_id": trace_id(job_key(job.job_id))},
+        "decisions": _decisions(history, job, shown),
+        "graph": _graph(job, shown),
+        "steps": [_called_step(history, job, found[-1]) for name, found in job.entries.items() if name in shown],
+        "step_count": len(job.entries),
+    }
+
+
+def _decisions(history: JobHistory, job: JobState, shown: Collection[str]) -> dict[str, Any]:
     """Downwards: what was asked for, what was decided for it, which plan came of that, with which nodes."""
     root = _without_reasons(asked_for(history))
     for revision in sorted(history.plans):
@@ -47,7 +69,7 @@ def _decisions(history: JobHistory, job: JobState) -> dict[str, Any]:
         planned["nodes"] = [
             {"node_id": node_id, "tool": entries[-1].node.tool_name, "state": step_view(job, entries[-1])["state"]}
             for node_id, entries in job.entries.items()
-            if any(entry.revision == revision for entry in entries)
+            if node_id in shown and any(entry.revision == revision for entry in entries)
         ]
         above["leads_to"].append(planned)
     return root
@@ -57,9 +79,9 @@ def _without_reasons(tree: dict[str, Any]) -> dict[str, Any]:
     return {**{name: value for name, value in tree.items() if name != "because"}, "leads_to": []}
 
 
-def _graph(job: JobState) -> dict[str, Any]:
+def _graph(job: JobState, shown: Collection[str]) -> dict[str, Any]:
     """Nodes, and an edge for each dependency: `uses` are the places of the arguments that its result went into."""
-    entries = [found[-1] for found in job.entries.values()]
+    entries = [found[-1] for node_id, found in job.entries.items() if node_id in shown]
     return {
         "nodes": [_node(job, entry) for entry in entries],
         "edges": [edge for one in entries for edge in _edges(one)],
@@ -96,11 +118,14 @@ def _steps(history: JobHistory, job: JobState) -> list[dict[str, Any]]:
 
 
 def _step(history: JobHistory, job: JobState, entry: PlanEntry, moments: list[HistoryEntry]) -> dict[str, Any]:
+    return {**_called_step(history, job, entry), "events": [_line(moment) for moment in moments]}
+
+
+def _called_step(history: JobHistory, job: JobState, entry: PlanEntry) -> dict[str, Any]:
     return {
         **step_view(job, entry),
         "tool_version": entry.tool_version,
         "keys": [_key(history, key, job.keys[key]) for key in job.node_keys.get(entry.node.id, ())],
-        "events": [_line(moment) for moment in moments],
     }
 
 

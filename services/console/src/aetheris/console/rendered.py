@@ -23,7 +23,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    found.filters |= {"marked": _marked, "verbatim": _verbatim, "json": _json, "path": _path}
+    found.filters |= {"marked": _marked, "verbatim": _verbatim, "json": _json, "exactly": _exactly, "path": _path}
     found.filters |= {"moment": _moment, "minute": _minute}
     return found
 
@@ -51,6 +51,11 @@ def _verbatim(value: Any) -> Markup:
 def _json(value: Any) -> Markup:
     """A value of `exactly_read`, on lines of its own."""
     return marked(value if isinstance(value, str) else exactly_written(value, indent=2))
+
+
+def _exactly(value: Any) -> Markup:
+    """The same, with the quotes of a text: beside another value, a number's digits as a text are no number."""
+    return marked(exactly_written(value, indent=2))
 
 
 def _path(value: Any) -> Markup:

@@ -22,7 +22,7 @@ from aetheris.views.call_ledger import ledger_of
 from aetheris.views.job_history import job_history
 from aetheris.views.provenance import EffectFilter, origin
 from aetheris.views.replayed_job import UnknownPoint, replay
-from aetheris.views.trace import trace_of
+from aetheris.views.trace import trace_of, trace_page
 
 LOOKED_AT = 100
 """Effects that one question looks at; the cursor leads on."""
@@ -48,6 +48,14 @@ class EffectQuery:
             return EffectFilter.of(self.external_id, self.tool, self.since, self.where)
         except BadCondition as error:
             raise BadRequestProblem(error.code, error.field, error.rule) from None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPage:
+    """At most `limit` of a job's steps, or effects, behind the first `after` ones."""
+
+    after: int
+    limit: int
 
 
 class JobHistories:
@@ -76,14 +84,22 @@ class JobHistories:
         except UnknownPoint as error:
             raise BadRequestProblem(error.code, "to", str(error)) from None
 
-    async def effects(self, caller: Principal, job_id: str) -> dict[str, Any]:
-        """The effect log.
+    async def effects(self, caller: Principal, job_id: str, page: HistoryPage | None = None) -> dict[str, Any]:
+        """The effect log, or a page of it, which also says how many there are (`effect_count`).
 
         Raises:
             NotFound, Unavailable.
         """
         records = await self._created_records(caller, job_id)
-        return await asyncio.to_thread(lambda: job_history(as_sealed(records), self._blobs).effects.to_json(job_id))
+
+        def told() -> dict[str, Any]:
+            whole = job_history(as_sealed(records), self._blobs).effects.to_json(job_id)
+            if page is None:
+                return whole
+            rows = whole["effects"]
+            return {**whole, "effects": rows[page.after : page.after + page.limit], "effect_count": len(rows)}
+
+        return await asyncio.to_thread(told)
 
     async def ledger(self, caller: Principal, job_id: str) -> dict[str, Any]:
         """Each call as the ledger holds it, and what made it so.
@@ -94,14 +110,19 @@ class JobHistories:
         records = await self._created_records(caller, job_id)
         return await asyncio.to_thread(lambda: ledger_of(logged_events(as_sealed(records))))
 
-    async def trace(self, caller: Principal, job_id: str) -> dict[str, Any]:
-        """Decision tree, dependency graph, steps, events.
+    async def trace(self, caller: Principal, job_id: str, page: HistoryPage | None = None) -> dict[str, Any]:
+        """Decision tree, dependency graph, steps, events; of a page its steps alone, without events.
 
         Raises:
             NotFound, Unavailable.
         """
         records = await self._created_records(caller, job_id)
-        return await asyncio.to_thread(lambda: trace_of(job_history(as_sealed(records), self._blobs)))
+
+        def told() -> dict[str, Any]:
+            history = job_history(as_sealed(records), self._blobs)
+            return trace_of(history) if page is None else trace_page(history, page.after, page.limit)
+
+        return await asyncio.to_thread(told)
 
     async def why(self, caller: Principal, asked: EffectQuery) -> dict[str, Any]:
         """Effects of the tenant, newest first, each with the tree of its reasons: {effects, cursor}.

@@ -37,7 +37,8 @@ _AT_ONCE = 10_000
 """Events that the gateway tells at a time, at most."""
 _PATIENCE_S = 0.4
 """How long a page waits for how a job stands."""
-_DIGITS = 6
+_EFFECTS = 50
+_DIGITS = 7
 _unread: set["asyncio.Task[Job]"] = set()
 _VERDICTS = ("happened", "not_executed", "retry")
 
@@ -59,14 +60,10 @@ async def _state(request: Request, session: PersonSession) -> Response:
 
 async def _steps(request: Request, session: PersonSession) -> Response:
     """Some of all of its steps."""
-    after = request.query_params.get("after", "0")
-    at = int(after) if after.isascii() and after.isdecimal() and len(after) <= _DIGITS else 0
-    job = await _read(request, session)
+    job, at = await _read(request, session), place_of(request)
     rows = step_rows(job.steps)
-    behind = at + ON_A_PAGE if at + ON_A_PAGE < len(rows) else None
-    before = max(0, at - ON_A_PAGE) if at > 0 else None
-    shown: dict[str, Any] = {"rows": rows[at : at + ON_A_PAGE], "count": len(rows), "before": before, "behind": behind}
-    return page(request, "job_steps.html", session, job=job, **shown)
+    shown = rows[at : at + ON_A_PAGE]
+    return page(request, "job_steps.html", session, job=job, rows=shown, **places(at, ON_A_PAGE, len(rows)))
 
 
 async def _rows(request: Request, session: PersonSession) -> Response:
@@ -136,8 +133,18 @@ async def _followed(
 
 
 async def _effects(request: Request, session: PersonSession) -> Response:
-    found = exactly_read(await _of_job(request, session, "effects"))
-    return part(request, "_effects.html", session, effects=found.get("effects") or [])
+    """Some of what it did: the first for the job's own page, else a page of them."""
+    at = place_of(request)
+    path = f"/jobs/{quoted(request.path_params['job_id'])}/effects"
+    answer = await parts_of(request).gateway.get(session.token, path, {"after": at, "limit": _EFFECTS})
+    found: Any = exactly_read(answer)
+    effects: list[Any] = found.get("effects") or []
+    count = int(str(found.get("effect_count", len(effects))))
+    job_id = request.path_params["job_id"]
+    shown: dict[str, Any] = {"job_id": job_id, "effects": effects, "place": at, **places(at, _EFFECTS, count)}
+    if request.headers.get("hx-request"):
+        return part(request, "_effects.html", session, **shown)
+    return page(request, "job_effects.html", session, **shown)
 
 
 async def _verify(request: Request, session: PersonSession) -> Response:
@@ -217,6 +224,18 @@ async def _resolve(request: Request, session: PersonSession) -> Response:
 def _check(verdict: str, evidence: str) -> None:
     if verdict not in _VERDICTS or not evidence:
         raise NotExact("say what became of it, and how you know")
+
+
+def place_of(request: Request) -> int:
+    """How many of a list are passed over, as the URL says; 0 where it says nothing that makes sense."""
+    after = request.query_params.get("after", "0")
+    return int(after) if after.isascii() and after.isdecimal() and len(after) <= _DIGITS else 0
+
+
+def places(at: int, size: int, count: int) -> dict[str, Any]:
+    """Of a page of a list: {count, before, behind}, the places where the pages around it begin, or None."""
+    behind = at + size if at + size < count else None
+    return {"count": count, "before": max(0, at - size) if at > 0 else None, "behind": behind}
 
 
 def shown_job(job: Job) -> dict[str, Any]:

@@ -5,11 +5,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse
 
-from aetheris.gateway.job_histories import EffectQuery
+from aetheris.gateway.job_histories import EffectQuery, HistoryPage
 from aetheris.gateway.routes.edge import RouteServices, Who, json_reply, number
 from aetheris.protocol import api, api_operations
 
 router = APIRouter(prefix="/api", tags=["history"])
+
+_MOST = 10_000
+"""Steps, or effects, of a page."""
 
 
 @router.get("/jobs/{job_id}/replay", response_model=dict[str, Any])
@@ -22,9 +25,11 @@ async def replay(
 
 
 @router.get("/jobs/{job_id}/effects", response_model=dict[str, Any])
-async def effects(caller: Who, deps: RouteServices, job_id: str) -> JSONResponse:
-    """The effect log."""
-    return JSONResponse(await deps.histories.effects(caller, job_id))
+async def effects(
+    caller: Who, deps: RouteServices, job_id: str, after: str = "0", limit: str | None = None
+) -> JSONResponse:
+    """The effect log; with `limit` at most so many effects, behind the first `after` ones."""
+    return JSONResponse(await deps.histories.effects(caller, job_id, _page(after, limit)))
 
 
 @router.get("/jobs/{job_id}/ledger", response_model=dict[str, Any])
@@ -34,9 +39,11 @@ async def ledger(caller: Who, deps: RouteServices, job_id: str) -> JSONResponse:
 
 
 @router.get("/jobs/{job_id}/trace", response_model=dict[str, Any])
-async def trace(caller: Who, deps: RouteServices, job_id: str) -> JSONResponse:
-    """Decision tree, dependency graph, steps, events."""
-    return JSONResponse(await deps.histories.trace(caller, job_id))
+async def trace(
+    caller: Who, deps: RouteServices, job_id: str, after: str = "0", limit: str | None = None
+) -> JSONResponse:
+    """Decision tree, dependency graph, steps, events; with `limit` of at most so many steps behind `after`."""
+    return JSONResponse(await deps.histories.trace(caller, job_id, _page(after, limit)))
 
 
 @router.get("/jobs/{job_id}/openings", response_model=api_operations.OpeningList)
@@ -61,3 +68,11 @@ async def why(
     return JSONResponse(
         await deps.histories.why(caller, EffectQuery(job_id, external_id, tool, since, where or (), cursor))
     )
+
+
+def _page(after: str, limit: str | None) -> HistoryPage | None:
+    """What of a job's history is asked for; None for all of it. Raises BadRequest."""
+    first = number("after", after, 0)
+    if limit is not None:
+        return HistoryPage(first, number("limit", limit, 1, _MOST))
+    return HistoryPage(first, _MOST) if first else None
