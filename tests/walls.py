@@ -42,6 +42,7 @@ PURE = frozenset(
             "abc",
             "copy",
             "operator",
+            "pickle",
             "re",
             "struct",
             "tomllib",

@@ -59,6 +59,13 @@ def test_the_promises_hold_of_workflows(start: int) -> None:
         assert not outcome.broken, explained(outcome)
 
 
+@pytest.mark.parametrize("start", [0, 7, SEEDS, SEEDS + 9])
+def test_jobs_that_rest_as_soon_as_they_may_are_decided_about_as_those_that_never_do(start: int) -> None:
+    for seed in range(start, start + 7):
+        awake, rested = (simulate(seed, traced=True, rests=rests) for rests in (False, True))
+        assert rested == awake, explained(rested)
+
+
 def test_seeds_have_workflows_taken_over_asleep_lost_and_changed_and_accepted_by_people() -> None:
     told: Counter[str] = Counter()
     for seed in filter(has_bodies, range(400)):

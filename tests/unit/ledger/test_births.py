@@ -110,7 +110,7 @@ def test_a_birth_under_later_rules_holds_the_mark_and_nothing_is_judged_by_it(na
     reader.read(planned(graph({"id": "a"})), 6)
     assert mark_of(reader.core) == 5
     if name != "verifier":
-        assert getattr(reader.core, "jobs") == {}  # noqa: B009  the protocol names what all have
+        assert not list(getattr(reader.core, "jobs"))  # noqa: B009  the protocol names what all have
     reader.read(SEALED, 7)
     assert mark_of(reader.core) is None
 
@@ -120,7 +120,7 @@ def test_what_was_born_of_a_later_version_is_not_born_again(name: str) -> None:
     reader = Reader(name)
     reader.read(created(), 5, b"2")
     reader.read(created(), 6)
-    assert (mark_of(reader.core), getattr(reader.core, "jobs", {})) == (5, {})
+    assert (mark_of(reader.core), list(getattr(reader.core, "jobs", {}))) == (5, [])
 
 
 @pytest.mark.parametrize("name", ["ledger", "executor", "verifier"])

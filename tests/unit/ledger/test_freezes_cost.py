@@ -119,5 +119,5 @@ def test_what_nobody_ordered_is_taken_back_of_every_job_however_many_there_are()
             frozen.log(JobFrozen(job_id=job, scope=scope, number=9, by="eve", at=""))
     frozen.core.orders_known(frozen.core.unknown_freezes)
     assert sum(isinstance(one, Emit) for one in frozen.settle()) == 3 * len(scopes)
-    assert [dict(job.state.frozen) for job in frozen.core.jobs.values()] == [{}, {}, {}]
+    assert [dict(job.state.frozen) for job in frozen.core.jobs.awake()] == [{}, {}, {}]
     assert not frozen.core.unknown_freezes

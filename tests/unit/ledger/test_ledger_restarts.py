@@ -24,7 +24,7 @@ def test_a_sealed_job_is_forgotten_and_frees_the_mark() -> None:
     assert [creation_offset for _, creation_offset in ledger.core.live()] == [0]
     ledger.add(started("a", "n1"), finished("a", "n1"), ev.JobCompleted(job_id=JOB), sealed())
     assert [*ledger.core.live()] == []
-    assert ledger.core.jobs == {}
+    assert not list(ledger.core.jobs)
     assert [record.status for record in ledger.records] == ["success"]
 
 

@@ -20,7 +20,7 @@ from aetheris.runtime.base.clock import SystemClock
 from aetheris.testkit.memory import MemoryLog
 from aetheris.verifier.core.line_index import LineIndex
 from aetheris.verifier.core.open_jobs import OpenJobs, lines
-from aetheris.verifier.core.partition import AuditedJob, raw
+from aetheris.verifier.core.partition import AuditedJob, OpenJob, Partition, raw
 from aetheris.verifier.core.unlogged_answers import Answers
 from aetheris.verifier.keys import SealKeys
 from aetheris.verifier.line_writer import LoggedAnswers, LogLines
@@ -87,7 +87,7 @@ class LineAuditor:
             source="s",
         )
         self.appender = runtime.appender
-        self.jobs: dict[str, AuditedJob] = {}
+        self.jobs = Partition().jobs
 
     async def started(self, *records: Record) -> "LineAuditor":
         await self.appender.start()
@@ -256,14 +256,16 @@ async def test_an_open_job_is_sealed_when_it_is_parked_and_from_time_to_time() -
 
 
 def test_jobs_of_two_tenants_are_in_no_line_together() -> None:
-    jobs = [AuditedJob(f"job-{at}", at, tenant) for at in range(MOST + 1) for tenant in ("t", "u")]
+    jobs = [OpenJob(f"job-{at}", tenant, 1, "") for at in range(MOST + 1) for tenant in ("t", "u")]
     assert sorted((tenant, len(own)) for tenant, own in lines(jobs)) == [("t", 1), ("t", MOST), ("u", 1), ("u", MOST)]
 
 
 def test_a_job_that_can_t_be_judged_is_not_sealed_in_between() -> None:
     still = OpenJobs(10)
     still.start(0)
-    assert still.due({"a": AuditedJob("a", 0, "t", needs_upgrade=True)}, 100) == []
+    jobs = Partition().jobs
+    jobs["a"] = AuditedJob("a", 0, "t", needs_upgrade=True)
+    assert still.due(jobs, 100) == []
 
 
 def test_answers_from_checkpoints_come_in_any_order() -> None:

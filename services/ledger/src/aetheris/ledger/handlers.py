@@ -220,6 +220,10 @@ class LedgerHandler(PartitionHandler):
         """The live jobs."""
         return self._partition.live()
 
+    def rest(self) -> None:
+        """Jobs rest that nobody has asked for in a while."""
+        self._partition.rest()
+
     def low_water(self, topic: str) -> int | None:
         """The oldest request that is not discharged, or command that waits: a restart reads it again."""
         if topic == Topic.TOOLS_REQUESTS:

@@ -1,6 +1,6 @@
 """What the core decides, as records: each with the id that follows from its cause, and the span of its judgement."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -18,7 +18,7 @@ from aetheris.ledger.core.decisions import (
     RulesTaken,
     View,
 )
-from aetheris.ledger.core.live_jobs import LiveJob
+from aetheris.ledger.core.live_jobs import LiveJobTable
 from aetheris.ledger.duplicate_table import DuplicateTable
 from aetheris.protocol.base.ids import derived
 from aetheris.protocol.base.records import Draft, Group
@@ -57,7 +57,7 @@ class Outbox:
     """Of one partition; `jobs` are its live ones, whose traces are gone on with."""
 
     def __init__(
-        self, number: int, duplicates: DuplicateTable, telemetry: Telemetry, clock: Clock, jobs: Mapping[str, LiveJob]
+        self, number: int, duplicates: DuplicateTable, telemetry: Telemetry, clock: Clock, jobs: LiveJobTable
     ) -> None:
         self._number = number
         self._duplicates = duplicates

@@ -237,6 +237,10 @@ class PlannerHandler(PartitionHandler):
         said = StateCheckpointed(job_id=job_id, state_hash=state_hash, as_of=as_of)
         return self._drafts.groups([Append((NewEvent(said, (str(as_of),)),))])[0]
 
+    def rest(self) -> None:
+        """Jobs rest that nobody has asked for in a while."""
+        self._partition.rest()
+
     def low_water(self, topic: str) -> int | None:
         """The oldest submission that waits, for room or for the job that it continues, or cancel that waits."""
         if topic != Topic.JOBS_COMMANDS:

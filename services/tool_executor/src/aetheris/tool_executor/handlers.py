@@ -127,6 +127,10 @@ class ExecutorHandler(PartitionHandler):
         yield from self._core.live()
         yield from self._rules.needed()
 
+    def rest(self) -> None:
+        """Jobs rest that nobody has asked for in a while."""
+        self._core.rest()
+
     def low_water(self, topic: str) -> int | None:
         """The oldest grant whose `started` is not acknowledged."""
         return self._core.low_water() if topic == Topic.TOOLS_GRANTS else None

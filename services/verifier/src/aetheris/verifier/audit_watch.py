@@ -69,14 +69,22 @@ class AuditWatch:
             await self._judge(job)
 
     async def _look_in_turn(self, jobs: Iterable[AuditedJob]) -> None:
-        for job in jobs:
-            if job.job_id in self._core.moved:
+        for looked in jobs:
+            job = self._core.moved.get(looked.job_id)
+            if job is not None:
                 began_s = self._clock.monotonic()
                 await self._judge(job)
                 await self._clock.sleep(REST * (self._clock.monotonic() - began_s))
             await self._look_at_odd()
 
     async def _judge(self, job: AuditedJob) -> None:
+        self._core.looked_at.add(job.job_id)
+        try:
+            await self._look_at(job)
+        finally:
+            self._core.looked_at.discard(job.job_id)
+
+    async def _look_at(self, job: AuditedJob) -> None:
         facts, broken = list(job.audit.history.facts), job.audit.broken_records
         job.looked = len(facts)
         self._core.moved.pop(job.job_id, None)

@@ -202,6 +202,10 @@ class VerifierPartition(PartitionHandler):
         await self._seal()
         await self._write_lines()
 
+    def rest(self) -> None:
+        """Jobs rest that nobody has asked for in a while."""
+        self._core.rest()
+
     def low_water(self, topic: str) -> int | None:
         """The oldest answer of a submission that the log of seals lacks."""
         return self._lines.low_water() if topic == Topic.JOBS_EVENTS else None

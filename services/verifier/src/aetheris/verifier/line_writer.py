@@ -32,7 +32,7 @@ from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.runtime import Runtime
 from aetheris.runtime.process.withheld import write_all
 from aetheris.verifier.core.open_jobs import OpenJobs, lines
-from aetheris.verifier.core.partition import AuditedJob
+from aetheris.verifier.core.partition import AuditedJob, AuditedJobTable, OpenJob
 from aetheris.verifier.core.unlogged_answers import Answers
 from aetheris.verifier.keys import SealKeys
 from aetheris.verifier.token_key import KeyAway
@@ -153,7 +153,7 @@ class LogLines:
         """The oldest answer that is not logged."""
         return self._answers.oldest
 
-    async def write(self, jobs: Mapping[str, AuditedJob]) -> None:
+    async def write(self, jobs: AuditedJobTable) -> None:
         """What is due; what can't be written now is written later."""
         now_s = self._now_s()
         if self._answers.is_full or (self._due_s is not None and now_s >= self._due_s):
@@ -173,9 +173,9 @@ class LogLines:
                 return
             self._answers.logged(batch.up_to)
 
-    async def _write_interim(self, jobs: Sequence[AuditedJob]) -> None:
+    async def _write_interim(self, jobs: Sequence[OpenJob]) -> None:
         for tenant, own in lines(jobs):
-            said = [(job.job_id, job.audit.chain.count, job.audit.chain.tree(job.audit.chain.count)) for job in own]
+            said = [(job.job_id, job.records, job.tree) for job in own]
             at, salt = self._time(), fresh_salt()
             payload = interim_payload(tenant=tenant, partition=self._number, jobs=said, at=at, salt=salt)
             if not await self._append(InterimSeals, payload):

@@ -145,6 +145,13 @@ class KeyState(Struct):
         return self.asks > 1
 
     @property
+    def may_act(self) -> bool:
+        """Whether a try of it has neither come back nor been proved unexecuted, however it was settled meanwhile."""
+        if self.outcome is Settled.SUCCESS:
+            return bool(self.unresolved - {self.settled_by})
+        return bool(self.unresolved) and not (self.outcome is Settled.FAILED and self.sure)
+
+    @property
     def invocation_count(self) -> int:
         """Tries so far."""
         return len(self.invocations)

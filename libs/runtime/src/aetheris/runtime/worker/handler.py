@@ -88,6 +88,10 @@ class PartitionHandler(Protocol):
         """A time given to `PartitionWorker.call_at` has come."""
         return
 
+    def rest(self) -> None:
+        """Now and then, between two calls: what nobody has asked for in a while may be kept as less."""
+        return
+
     def live(self) -> Iterable[tuple[str, int]]:
         """The jobs whose records are still needed, each with its birth."""
         ...

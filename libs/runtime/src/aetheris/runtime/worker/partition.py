@@ -35,6 +35,8 @@ _Answer = TypeVar("_Answer")
 _RETRY_PAUSE_S = 0.2
 _LETTER_HEADERS = ("dlq_id", "dlq_reason", "dlq_topic", "dlq_partition", "dlq_offset", "ce_id", "ce_type")
 _TIMER_RESOLUTION_S = 0.001
+_OFFERED_AGAIN_S = 10.0
+"""After which it is looked at once more where nothing has happened: what was held for a day is held no more."""
 _PORTION = 400
 """Records of one turn: twenty milliseconds, after which others of the process have theirs."""
 
@@ -78,6 +80,8 @@ class WorkerPartition:
         self._stirred = asyncio.Event()
         self._covered: dict[Place, int] = {}
         self._offered_at = 0.0
+        self._turned = True
+        """Whether something has happened since it was offered what is reached: where many jobs rest, that is dear."""
         self._due: float | None = None
         self._timer: asyncio.Task[None] | None = None
         self._undecodable: list[Group] = []
@@ -157,9 +161,13 @@ class WorkerPartition:
         return True
 
     def refresh_offers(self) -> None:
-        """Offer what is reached, unless a micro-batch is under way (it offers by itself)."""
-        if not self._busy:
+        """Offer what is reached, unless a micro-batch is under way (it offers by itself); time for jobs to rest."""
+        if self._busy:
+            return
+        if self._turned or self._around.clock.monotonic() - self._offered_at >= _OFFERED_AGAIN_S:
+            self._turned = False
             self._offer()
+        self._handler.rest()
 
     async def _restore(self) -> None:
         began_s = self._around.clock.monotonic()
@@ -293,7 +301,7 @@ class WorkerPartition:
                 break
 
     async def _turn(self) -> None:
-        self._busy = True
+        self._busy = self._turned = True
         batch = self._taken()
         reached = {self._places[topic]: records[-1].offset + 1 for topic, records in batch.items()}
         self._take_checkpoints(batch)

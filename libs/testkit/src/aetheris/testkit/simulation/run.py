@@ -59,6 +59,7 @@ LONGEST_REST_S = 600.0
 BETWEEN_FAULTS = 24
 LOOKED_BACK, PASSED_ON = 20, 100
 """One seed in so many has restarts looked at over its whole history; and of those with activations one in the other."""
+RESTS = 3
 WRITTEN_OUT = 50
 """One seed in so many passes every record through its JSON; the others pass the models on."""
 
@@ -423,22 +424,15 @@ class SimulationRun:
                     raise Broken("quarantined_for_a_reason", f"{ledger.name} holds the calls of {tool}")
 
     def _check_folds(self) -> None:
+        made = self.processes
         folds = [
-            (one.name, {job_id: progress.job for job_id, progress in one.core.jobs.items()})
-            for one in self.processes.planners
-            if one.reader.positions[Topic.JOBS_EVENTS] == one.around.log.end(Topic.JOBS_EVENTS)
+            *((one, {job_id: one.core.jobs[job_id].job for job_id in one.core.jobs}) for one in made.planners),
+            *((one, {job_id: one.core.jobs[job_id].state for job_id in one.core.jobs}) for one in made.ledgers),
+            *((one, {job_id: one.core.jobs[job_id] for job_id in one.core.jobs}) for one in made.executors),
         ]
-        folds += [
-            (one.name, {job_id: job.state for job_id, job in one.core.jobs.items()})
-            for one in self.processes.ledgers
-            if one.reader.positions[Topic.JOBS_EVENTS] == one.around.log.end(Topic.JOBS_EVENTS)
-        ]
-        folds += [
-            (one.name, one.core.jobs)
-            for one in self.processes.executors
-            if one.reader.positions[Topic.JOBS_EVENTS] == one.around.log.end(Topic.JOBS_EVENTS)
-        ]
-        check_folds(self.observer, folds)
+        ends = {one: one.around.log.end(Topic.JOBS_EVENTS) for one, _ in folds}
+        whole = [(one.name, jobs) for one, jobs in folds if one.reader.positions[Topic.JOBS_EVENTS] == ends[one]]
+        check_folds(self.observer, whole)
 
 
 def simulate(
@@ -448,8 +442,13 @@ def simulate(
     recorded: Sequence[int] | None = None,
     traced: bool = False,
     longest: int = LONGEST,
+    rests: bool | None = None,
 ) -> JobsOutcome:
-    """Run a seed, or a recorded tape of it; whatever a core raises counts as a broken promise too."""
+    """Run a seed, or a recorded tape of it; whatever a core raises counts as a broken promise too.
+
+    `rests`: whether every job that may rest is packed after each round, in one seed of `RESTS` if nobody says; the run
+    is the same.
+    """
     codec = seed % WRITTEN_OUT == 0
     tape = Tape(seed) if recorded is None else Tape(recorded=recorded)
     forger, rooted, activates = seed % FORGED in FORGES, seed % FORGED in SIGNS, seed % ACTIVATED == ACTIVATES
@@ -469,6 +468,7 @@ def simulate(
         compared=ablation.compared,
     )
     run.around.progress.trace = [] if traced else None
+    run.around.progress.rests = seed % RESTS == 0 if rests is None else rests
     broken, rule = "", ""
     try:
         with ablation.applied():

@@ -68,6 +68,8 @@ class RunProgress:
     calm: bool = False
     trace: list[str] | None = None
     fresh: int = 0
+    rests: bool = False
+    """Whether jobs that may rest do, as soon as they may."""
     passed_over: list[CancelContract] = field(default_factory=list[CancelContract])
     """Cancels of steps that a ledger reads no more, though the log that it has read says nothing of them."""
 

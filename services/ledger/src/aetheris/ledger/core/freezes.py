@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence, Set
 
 from aetheris.ledger.core.decisions import Answered, Barrier, Decision, Emit, Now
 from aetheris.ledger.core.due_times import DueTimes
-from aetheris.ledger.core.live_jobs import LiveJob, LiveJobs
+from aetheris.ledger.core.live_jobs import LiveJob, LiveJobs, submitter_of
 from aetheris.ledger.core.settlement import written
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.fold.start import tools_held
-from aetheris.protocol.fold.state import JobState, KeyState, Settled
+from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ActingCall, FreezeAnswer, FreezeBarrier, FreezeOrder
 
@@ -56,11 +56,14 @@ class Freezes:
             self._unsaid.pop(order.scope, None)
         else:
             self._unsaid[order.scope] = order
-        for job in self._live_jobs.jobs.values():
-            if order.scope.concerns(job.state.created.tenant, job.state.created.submitted_by):
+        jobs = self._live_jobs.jobs
+        for job in jobs.awake():
+            if order.scope.concerns(*submitter_of(job)):
                 self.look(job)
                 if not order.frozen:
                     self._due.go_on(job, now)
+        if order.frozen:  # one at rest carries no freeze, and waits for the end of none
+            self._looked_at |= {job_id: None for job_id, names in jobs.briefs() if order.scope.concerns(*names)}
 
     def look(self, job: LiveJob) -> None:
         """A job is created, or its plan, its freezes or its end have changed: whether it carries what is ordered."""
@@ -92,8 +95,8 @@ class Freezes:
                     self._looked_at[job_id] = None
 
     def look_at_all(self) -> None:
-        """History was read."""
-        for job in self._live_jobs.jobs.values():
+        """History was read; nothing rests yet."""
+        for job in self._live_jobs.jobs.awake():
             self.look(job)
 
     def passed(self, barrier: FreezeBarrier) -> None:
@@ -190,11 +193,11 @@ class Freezes:
                 )
 
     def _acting(self, order: FreezeOrder) -> Iterator[ActingCall]:
-        for job in self._live_jobs.jobs.values():
+        for job in self._live_jobs.jobs.awake():
             created, job_id = job.state.created, job.state.job_id
             for key, state in job.state.keys.items():
                 started = state.started
-                if started is None or not _may_act(state):
+                if started is None or not state.may_act:
                     continue
                 tools = _tools(job.state, started)
                 if any(order.scope.holds(created.tenant, created.submitted_by, one) for one in tools):
@@ -207,13 +210,6 @@ class Freezes:
 def _tools(job: JobState, started: ev.ToolInvocationStarted) -> Sequence[str | None]:
     entry = job.entry(started.node_id)
     return (started.tool_name, *(tools_held(job, entry) if entry is not None else ()))
-
-
-def _may_act(state: KeyState) -> bool:
-    """Whether a try of it has neither come back nor been proved unexecuted, however the call was settled meanwhile."""
-    if state.outcome is Settled.SUCCESS:
-        return bool(state.unresolved - {state.settled_by})
-    return bool(state.unresolved) and not (state.outcome is Settled.FAILED and state.sure)
 
 
 def _taken_back(job_id: str, freeze: ev.JobFrozen, last: FreezeOrder | None) -> ev.JobUnfrozen:

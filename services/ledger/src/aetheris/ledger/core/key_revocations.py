@@ -21,8 +21,8 @@ class KeyRevocations:
             self._looked_at[job.state.job_id] = None
 
     def look_at_all(self) -> None:
-        """History was read."""
-        for job in self._live_jobs.jobs.values():
+        """History was read; nothing rests yet."""
+        for job in self._live_jobs.jobs.awake():
             self.look(job)
 
     @property

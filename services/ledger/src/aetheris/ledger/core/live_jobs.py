@@ -12,6 +12,7 @@ from aetheris.ledger.core.limits import LedgerLimits
 from aetheris.ledger.core.policy_in_force import PolicyInForce
 from aetheris.ledger.core.unknown_barriers import UnknownBarriers
 from aetheris.protocol.base.allowed_signers import AllowedSigners
+from aetheris.protocol.base.job_table import JobTable
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
 from aetheris.protocol.fold.state import JobState, PlanEntry
 from aetheris.protocol.fold.unjudged import Unjudged
@@ -251,6 +252,36 @@ class LiveJob:
             account.give_back(key)
 
 
+Submitter = tuple[str, str]
+"""tenant, submitted_by: whom a freeze concerns."""
+LiveJobTable = JobTable[LiveJob, Submitter]
+
+
+def submitter_of(job: LiveJob) -> Submitter:
+    """Whose job it is, as freezes have it."""
+    return job.state.created.tenant, job.state.created.submitted_by
+
+
+def _may_rest(job: LiveJob, context: DecisionContext) -> bool:
+    """Whether only a timer, a signal, a human or a node that settles takes it on: nothing of it is offered, under way,
+    parked or held back. Who looks at all jobs for one of these looks at those that are awake.
+    """
+    state = job.state
+    if state.needs_upgrade or state.cancel or state.stopping or state.terminal or state.paused or state.frozen:
+        return False
+    if job.pending or job.parked or job.activation > context.policies.number:
+        return False
+    if job.resumed is not None and job.resumed.asked:
+        return False
+    return all(map(_sleeps, job.keys.values())) and not any(key.may_act for key in state.keys.values())
+
+
+def _sleeps(held: CurrentInvocation | Reopened | Waiting) -> bool:
+    if isinstance(held, Reopened):
+        return held.until is not None and held.due_s == float("inf") and held.offered is None
+    return isinstance(held, Waiting)
+
+
 @dataclass(slots=True)
 class LiveJobs:
     """What all parts of a partition's core know: its live jobs, in the order of their births, and how far it is."""
@@ -260,7 +291,7 @@ class LiveJobs:
     """Everything known of ended workers, with how."""
     number: int = 0
     """Of the partition."""
-    jobs: dict[str, LiveJob] = field(default_factory=dict)
+    jobs: LiveJobTable = field(init=False)
     folded: int = -1
     is_restored: bool = False
     """Whether history was read: before that nothing is due, and nothing is decided."""
@@ -270,3 +301,8 @@ class LiveJobs:
     voted: dict[tuple[str, str | None], None] = field(default_factory=dict)
     """Jobs, and keys of parked calls, of which something was said that may be the last word that is needed."""
     unjudged: Unjudged = field(default_factory=Unjudged)
+
+    def __post_init__(self) -> None:
+        self.jobs = JobTable(
+            lambda job: job.state.creation_offset, lambda job: _may_rest(job, self.context), submitter_of
+        )

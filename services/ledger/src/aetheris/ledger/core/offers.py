@@ -62,7 +62,7 @@ class Offers:
         left, self.left = self.left, []
         for life in left:
             self._gone(life)
-            for job in self._live_jobs.jobs.values():
+            for job in self._live_jobs.jobs.awake():
                 self._withdraw(job, life, now)
 
     def _withdraw(self, job: LiveJob, life: WorkerLife, now: Now) -> None:
@@ -85,9 +85,13 @@ class Offers:
 
     def _doubt_all_workers(self) -> None:
         """Ledger and executor were gone together: what was read from the log is confirmed before it is built on."""
-        for job in self._live_jobs.jobs.values():
-            if job.state.creation_offset <= self._live_jobs.restored_at:
-                confirmations.resumed(job, self._live_jobs.folded, self._live_jobs.context)
+        restored_at, folded, context = self._live_jobs.restored_at, self._live_jobs.folded, self._live_jobs.context
+
+        def doubt(job: LiveJob) -> None:
+            if job.state.creation_offset <= restored_at:
+                confirmations.resumed(job, folded, context)
+
+        self._live_jobs.jobs.tell_all(doubt)
 
 
 def _only_for(life: WorkerLife, granted: Grant) -> Grant:

@@ -15,7 +15,7 @@ from aetheris.ledger.core.invocations import Invocations
 from aetheris.ledger.core.judgement import Judgement
 from aetheris.ledger.core.key_changes import KeyChanges
 from aetheris.ledger.core.key_revocations import KeyRevocations
-from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob, LiveJobs, Pending, WorkerLife
+from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob, LiveJobs, LiveJobTable, Pending, WorkerLife
 from aetheris.ledger.core.node_requests import NodeRequests
 from aetheris.ledger.core.offers import Offers
 from aetheris.ledger.core.outdated_lines import OutdatedLines
@@ -26,6 +26,7 @@ from aetheris.ledger.core.reactions import Reactions
 from aetheris.ledger.core.rules_answers import RulesAnswers
 from aetheris.ledger.core.tool_failures import ToolFailures
 from aetheris.ledger.core.worker_ends import WorkerEnds
+from aetheris.protocol.base.job_table import QUIET
 from aetheris.protocol.base.measures import Histogram
 from aetheris.protocol.base.principals import RecordedPrincipal
 from aetheris.protocol.base.sealed import SealedNames, UnreadCreations
@@ -100,7 +101,7 @@ class Partition:
         """What somebody decided alone, by breaking the glass, for an operator to hear of."""
 
     @property
-    def jobs(self) -> dict[str, LiveJob]:
+    def jobs(self) -> LiveJobTable:
         """The live jobs."""
         return self._live_jobs.jobs
 
@@ -218,7 +219,7 @@ class Partition:
         number = live_jobs.context.policies.number
         if live_jobs.activation <= number:
             return 0
-        return max((job.activation for job in self.jobs.values() if job.activation > number), default=0)
+        return max((job.activation for job in self.jobs.awake() if job.activation > number), default=0)
 
     @property
     def unknown_barriers(self) -> int:
@@ -254,7 +255,7 @@ class Partition:
         live_jobs = self._live_jobs
         live_jobs.is_restored, live_jobs.restored_at = True, live_jobs.folded
         self._offers.restored()
-        for job in self.jobs.values():
+        for job in self.jobs.awake():  # none rests before
             self._cancels.give_up(job)
             confirmations.taken_up(job, live_jobs.folded, live_jobs.context, live_jobs.ended)
             self._invocations.resume(job, now)
@@ -317,11 +318,16 @@ class Partition:
             or self._revocations.is_due
         )
 
+    def rest(self, quiet: int = QUIET) -> None:
+        """Let jobs rest that nobody has asked for in a while; between rounds."""
+        if self._live_jobs.is_restored and not self._lines.unwritten:
+            self.jobs.rest(quiet)
+
     # offsets
 
     def live(self) -> Iterator[tuple[str, int]]:
         """The live jobs, each with its birth."""
-        yield from ((job_id, job.state.creation_offset) for job_id, job in self.jobs.items())
+        yield from self.jobs.births()
         yield from self._unread.items()
         yield from self._rules.needed()
 

@@ -40,7 +40,7 @@ class PolicyAnswers:
         return is_forged
 
     def _go_on(self, now: Now) -> None:
-        for job in self._live_jobs.jobs.values():
+        for job in self._live_jobs.jobs.awake():
             self._due.go_on(job, now)
 
     @property

@@ -14,7 +14,7 @@ class WorkerEnds:
 
     def take(self, life: WorkerLife) -> None:
         """A worker has ended."""
-        for job in self._live_jobs.jobs.values():
+        for job in self._live_jobs.jobs.awake():
             if any(
                 isinstance(invocation, CurrentInvocation) and invocation.life == life
                 for invocation in job.keys.values()

@@ -22,7 +22,8 @@ from aetheris.planner.core.index_lines import Indexed
 from aetheris.planner.core.progress import IndexLine, JobProgress, may_stop
 from aetheris.planner.core.submission_answers import SubmissionAnswers
 from aetheris.planner.core.taken_up import BeingBorn, HeldCancel
-from aetheris.planner.core.watch import StuckJob, StuckJobWatch, explained_s, waits_for, waits_for_tries
+from aetheris.planner.core.watch import StuckJob, StuckJobWatch, explained_s, rests, waits_for, waits_for_tries
+from aetheris.protocol.base.job_table import QUIET, JobTable
 from aetheris.protocol.base.sealed import UnreadCreations
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import create_job
@@ -40,6 +41,18 @@ _KEPT = 10_000
 """Lines of sealed jobs that are held until the table shows them: one that was never written is not held for ever."""
 
 
+def _may_rest(progress: JobProgress) -> bool:
+    """Whether it goes on only when a human, a signal or a time comes, and nothing of it is to be decided before."""
+    job = progress.job
+    if job.terminal is not None or job.needs_upgrade or job.stopping is not None or job.paused is not None:
+        return False
+    return not progress.ready and rests(progress)
+
+
+def _job_table() -> JobTable[JobProgress, None]:
+    return JobTable(lambda progress: progress.job.creation_offset, _may_rest, lambda _: None)
+
+
 @dataclass(slots=True)
 class Partition:
     """The live jobs of one partition; `indexed` knows the jobs that are forgotten here.
@@ -55,7 +68,7 @@ class Partition:
     backlog: Backlog = field(default_factory=Backlog)
     in_flight: JobsInFlight = field(default_factory=JobsInFlight)
     rules: Callable[[], int] = lambda: event_base.FIRST_RULES
-    jobs: dict[str, JobProgress] = field(default_factory=dict)
+    jobs: JobTable[JobProgress, None] = field(default_factory=_job_table)
     """In order of birth."""
     _created: dict[str, BeingBorn] = field(default_factory=dict)
     """Submissions whose births are not folded yet."""
@@ -295,8 +308,8 @@ class Partition:
 
     def recover(self, now_s: float = 0.0) -> list[Output]:
         """After a restore: everything that is open, as after a change; what was written before comes again."""
-        for job_id, progress in self.jobs.items():
-            self._changed[job_id] = None
+        for progress in self.jobs.awake():  # none rests before
+            self._changed[progress.job.job_id] = None
             progress.sent.index = self._line_in_index(progress)
         self._joined.clear()
         return self.decide(now_s)
@@ -318,8 +331,12 @@ class Partition:
 
     def live(self) -> Iterator[tuple[str, int]]:
         """The live jobs, each with its birth."""
-        yield from ((job_id, progress.job.creation_offset) for job_id, progress in self.jobs.items())
+        yield from self.jobs.births()
         yield from self._unread.items()
+
+    def rest(self, quiet: int = QUIET) -> None:
+        """Let jobs rest that nobody has asked for in a while; between rounds, once history was read."""
+        self.jobs.rest(quiet)
 
     def low_water(self) -> int | None:
         """The offset of the oldest command that is held back, or of which nothing is folded yet; None if none is."""

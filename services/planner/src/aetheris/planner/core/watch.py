@@ -53,7 +53,7 @@ class StuckJobWatch:
         job_id = progress.job.job_id
         self.stuck.discard(job_id)
         self._quiet.pop(job_id, None)
-        if _rests(progress):
+        if rests(progress):
             return False
         self._quiet[job_id] = _Quiet(now_s, now_s)
         return True
@@ -115,7 +115,7 @@ def waits_for_tries(progress: JobProgress) -> bool:
     return all(state.status is KeyStatus.REOPENED for state in keys) and not unstarted(progress)
 
 
-def _rests(progress: JobProgress) -> bool:
+def rests(progress: JobProgress) -> bool:
     """Whether the job has ended, or goes on only when a human, a signal, a time or an upgrade comes.
 
     One that is paused or frozen goes on when that is over; what is under way ends by itself.

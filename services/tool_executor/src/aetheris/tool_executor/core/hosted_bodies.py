@@ -22,6 +22,10 @@ class HostedBodies:
         """Bodies whose start was read just now → what each must ask for."""
         self._moved: dict[str, RunningBody] = {}
 
+    def __contains__(self, job_id: object) -> bool:
+        """Whether one of the job runs here."""
+        return job_id in self._runs
+
     def started(self, job: JobState, invocation: DeclaredInvocation) -> None:
         """Its `started` counts, and is the last record that was folded."""
         self._expected[invocation.invocation_id] = expected_calls(job, invocation.started.node_id)

@@ -7,6 +7,7 @@ from typing import Any
 
 from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.ids import InvalidName
+from aetheris.protocol.base.job_table import QUIET, JobTable
 from aetheris.protocol.base.references import UnresolvedReference
 from aetheris.protocol.base.sealed import SealedNames, UnreadCreations
 from aetheris.protocol.base.words import TryWords
@@ -92,7 +93,7 @@ class Partition:
         code_of: CodeOf = lambda _: None,
     ) -> None:
         """`unread`: those of the process, which outlive its partitions; `code_of`: of the workflows that run here."""
-        self.jobs: dict[str, JobState] = {}
+        self.jobs: JobTable[JobState, None] = JobTable(lambda job: job.creation_offset, self._may_rest, lambda _: None)
         self.folded = -1
         self._worker = worker
         self._refuses = refuses
@@ -191,8 +192,18 @@ class Partition:
 
     def live(self) -> Iterator[tuple[str, int]]:
         """The live jobs, each with its birth."""
-        yield from ((job_id, job.creation_offset) for job_id, job in self.jobs.items())
+        yield from self.jobs.births()
         yield from self._unread.items()
+
+    def rest(self, quiet: int = QUIET) -> None:
+        """Let jobs rest that nobody has asked for in a while: nothing is declared or folded meanwhile."""
+        self.jobs.rest(quiet)
+
+    def _may_rest(self, job: JobState) -> bool:
+        """Whether no call of it is under way, and no body of it runs, here or elsewhere."""
+        if job.needs_upgrade or job.terminal is not None or job.job_id in self.bodies:
+            return False
+        return not any(key.status is KeyStatus.STARTED or key.may_act for key in job.keys.values())
 
     def judge(
         self, taken: ReceivedGrant, secret: bytes, blobs: Blobs = _NOTHING

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from msgspec.structs import asdict
 
@@ -13,6 +13,7 @@ from aetheris.proofs.due_amendments import DueAmendment
 from aetheris.proofs.log_lines import receipt_hash
 from aetheris.proofs.records import Fact
 from aetheris.proofs.seals import seal_payload
+from aetheris.protocol.base.job_table import QUIET, JobTable
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.sealed import REACH, SealedNames
 from aetheris.protocol.fold.births import BirthJudge
@@ -33,6 +34,19 @@ from aetheris.verifier.core.job_metrics import JobTimes
 
 Sign = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Adds key_id and signature to a seal's payload."""
+
+
+_LONG = 2_000
+"""Records, from which on a job stays awake: to pack it would keep others waiting."""
+
+
+class OpenJob(NamedTuple):
+    """What an interim seal says of a job that has not ended: so many records, and the root of their tree, in hex."""
+
+    job_id: str
+    tenant: str
+    records: int
+    tree: str
 
 
 @dataclass(slots=True)
@@ -112,6 +126,8 @@ class AuditedJob:
         return fresh
 
 
+AuditedJobTable = JobTable[AuditedJob, OpenJob | None]
+
 _SEALED, _REPEATED = JobSealed.event_type, BirthRepeated.event_type
 _HASH = re.compile(r"[0-9a-f]{64}")
 _TELLING = frozenset({ToolInvocationStarted.event_type, ToolInvocationFinished.event_type, ViolationFound.event_type})
@@ -138,7 +154,7 @@ class Partition:
         self._roots = roots
         self._rules = rules or PartitionRules()
         self._births = BirthJudge()
-        self.jobs: dict[str, AuditedJob] = {}
+        self.jobs: AuditedJobTable = JobTable(lambda job: job.creation_offset, self._may_rest, open_job)
         self.ended: dict[str, AuditedJob] = {}
         """Of these the jobs that have ended, whose seal isn't read yet."""
         self.odd: dict[str, AuditedJob] = {}
@@ -147,6 +163,8 @@ class Partition:
         """Jobs that have come on since they were judged."""
         self.late = LateJobs()
         """Jobs in which something came behind their seal."""
+        self.looked_at: set[str] = set()
+        """Jobs that are being judged beside the partition's turns."""
         self._late_from = 0
         """Below, who was here before has seen to what came late, or the mark would not lie where it does."""
         self._forgotten = SealedNames()
@@ -269,11 +287,27 @@ class Partition:
             job.rounds += 1
         return sorted(due, key=lambda job: job.looked)
 
+    def rest(self, quiet: int = QUIET) -> None:
+        """Let jobs rest that nobody has asked for in a while; between turns."""
+        self.jobs.rest(quiet)
+
+    def _may_rest(self, job: AuditedJob) -> bool:
+        """Whether nobody is to look at it before its next record comes."""
+        if job.needs_upgrade or job.sealing or job.audit.chain.count > _LONG:
+            return False
+        return not any(job.job_id in held for held in (self.moved, self.odd, self.ended, self.looked_at))
+
     def live(self) -> Iterator[tuple[str, int]]:
         """The jobs that are not sealed, each with its birth; and those with what no seal covers, from there on."""
-        yield from ((job_id, job.creation_offset) for job_id, job in self.jobs.items())
+        yield from self.jobs.births()
         yield from self.late.held()
         yield from self._rules.needed()
+
+
+def open_job(job: AuditedJob) -> OpenJob | None:
+    """What an interim seal says of it now; None where this version has failed to judge it."""
+    count = job.audit.chain.count
+    return None if job.needs_upgrade else OpenJob(job.job_id, job.tenant, count, job.audit.chain.tree(count))
 
 
 def raw(record: Record) -> RawRecord:

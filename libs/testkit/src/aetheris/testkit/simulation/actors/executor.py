@@ -267,6 +267,8 @@ class SimulatedExecutor:
         while (taken := self.core.next_grant()) is not None:
             self._take_up(taken)
         self._commit()
+        if self.around.progress.rests:
+            self.core.rest(0)
 
     def _take_up(self, taken: ReceivedGrant) -> None:
         verdict = self.core.judge(taken, self.around.fresh_secret())

@@ -216,6 +216,8 @@ class SimulatedLedger:
         else:
             self._commit()
         self._checkpoints.write(self.core.live(), self.reader.positions[Topic.JOBS_EVENTS])
+        if self.around.progress.rests:
+            self.core.rest(0)
 
     def _batch(self, decision: Decision) -> WholeBatch | None:
         match decision:

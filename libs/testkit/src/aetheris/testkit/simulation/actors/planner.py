@@ -64,6 +64,8 @@ class SimulatedPlanner:
         self._write([*outputs, *self.core.decide()])
         self.core.joined()
         self._checkpoints.write(self._needed(), self.reader.positions[Topic.JOBS_EVENTS])
+        if self.around.progress.rests:
+            self.core.rest(0)
 
     def _evolve(self, entry: Entry) -> None:
         standing = self._records.judge(entry)

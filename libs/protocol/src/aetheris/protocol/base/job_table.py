@@ -1,0 +1,156 @@
+"""The jobs that a service follows in one partition: those at rest as a few bytes each (docs/adr/0021-jobs-at-rest.md).
+
+A job of which nothing is due, and that nobody has asked for in a while, is packed; whoever asks for it has it as it
+was. The bytes are this process's own: they are neither written nor sent, and nothing but what was packed is unpacked.
+"""
+
+import pickle
+import zlib
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Generic, NamedTuple, TypeVar
+
+Job = TypeVar("Job")
+Brief = TypeVar("Brief")
+
+QUIET = 5
+"""So many calls of `rest` a job must not have been asked for before it is packed."""
+_PACKED, _LOOKED_AT = 80, 400
+"""Jobs a call of `rest`: some 20 ms, after which others of the process have theirs."""
+_WINDOW = 32 * 1024
+"""What zlib looks back on."""
+_ALIKE = 3
+"""Packed by the words of another job, one takes a third at most: else its own words are the next ones' to share."""
+
+
+class _AtRest(NamedTuple):
+    """A packed job, and what is asked of it without waking it."""
+
+    frame: bytes
+    words: bytes
+    """Of a job before it, shared by many: what it has in common with that it says by pointing there."""
+    birth: int
+    brief: object
+    told: int
+    """How much of what was done to all jobs it has lived through."""
+
+
+class JobTable(Generic[Job, Brief]):
+    """job_id → job, in the order in which they were put in.
+
+    What `get` and `[]` return may be changed until the next `rest`; longer by who keeps `may_rest` from being true.
+    """
+
+    def __init__(
+        self, birth_of: Callable[[Job], int], may_rest: Callable[[Job], bool], brief_of: Callable[[Job], Brief]
+    ) -> None:
+        """`birth_of`: where it was created, in the log. `may_rest`: whether nothing is under way or due by the clock.
+
+        `brief_of`: what is asked of jobs at rest, often, by `briefs`; it changes with the job alone.
+        """
+        self._birth_of = birth_of
+        self._may_rest = may_rest
+        self._brief_of = brief_of
+        self._jobs: dict[str, Job | _AtRest] = {}
+        self._awake: dict[str, int] = {}
+        """When each was asked for last, by `_round`; the one first at which `rest` looks next."""
+        self._round = 0
+        self._told: list[Callable[[Job], None]] = []
+        self._words = b""
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __contains__(self, job_id: object) -> bool:
+        return job_id in self._jobs
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._jobs)
+
+    def __getitem__(self, job_id: str) -> Job:
+        found = self.get(job_id)
+        if found is None:
+            raise KeyError(job_id)
+        return found
+
+    def __setitem__(self, job_id: str, job: Job) -> None:
+        self._jobs[job_id] = job
+        self._awake[job_id] = self._round
+
+    def __delitem__(self, job_id: str) -> None:
+        del self._jobs[job_id]
+        self._awake.pop(job_id, None)
+
+    def get(self, job_id: str) -> Job | None:
+        """A job, awake from now on; None if there is none."""
+        found = self._jobs.get(job_id)
+        if found is None:
+            return None
+        self._awake[job_id] = self._round
+        return self._wake(job_id, found) if isinstance(found, _AtRest) else found
+
+    @property
+    def at_rest(self) -> int:
+        """How many are."""
+        return len(self._jobs) - len(self._awake)
+
+    def awake(self) -> Iterator[Job]:
+        """Those that are: all of which `may_rest` is not true, and others. To be gone through at once."""
+        return (job for job in self._jobs.values() if not isinstance(job, _AtRest))
+
+    def births(self) -> Iterator[tuple[str, int]]:
+        """All, each with its birth."""
+        for job_id, job in self._jobs.items():
+            yield job_id, job.birth if isinstance(job, _AtRest) else self._birth_of(job)
+
+    def briefs(self) -> Iterator[tuple[str, Brief]]:
+        """All, each with what is asked of it without waking it."""
+        for job_id, job in self._jobs.items():
+            yield job_id, job.brief if isinstance(job, _AtRest) else self._brief_of(job)  # type: ignore[misc]
+
+    def tell_all(self, change: Callable[[Job], None]) -> None:
+        """Do something to each: to one at rest when it wakes, before anybody has it. It must not ask for others."""
+        for job in self.awake():
+            change(job)
+        if self.at_rest:
+            self._told.append(change)
+
+    def rest(self, quiet: int = QUIET) -> None:
+        """Pack some of what nobody has asked for in the last `quiet` calls; nobody may hold any of it meanwhile."""
+        self._round += 1
+        room = _PACKED
+        for job_id in list(islice(self._awake, _LOOKED_AT)):
+            asked, job = self._awake.pop(job_id), self._jobs[job_id]
+            packed = None
+            if room and self._round - asked > quiet and not isinstance(job, _AtRest) and self._may_rest(job):
+                room -= 1
+                packed = self._packed(job)
+            if packed is None:
+                self._awake[job_id] = asked
+            else:
+                self._jobs[job_id] = packed
+        if not self.at_rest:
+            self._told.clear()
+
+    def _packed(self, job: Job) -> _AtRest | None:
+        try:
+            raw = pickle.dumps(job, pickle.HIGHEST_PROTOCOL)
+        except (pickle.PicklingError, RecursionError, TypeError, AttributeError):
+            return None  # too deep, or of something that only lives: it costs what it did
+        frame, words = _deflated(raw, self._words), self._words
+        if len(frame) * _ALIKE > len(raw):
+            self._words = raw[-_WINDOW:]
+        return _AtRest(frame, words, self._birth_of(job), self._brief_of(job), len(self._told))
+
+    def _wake(self, job_id: str, packed: _AtRest) -> Job:
+        inflate = zlib.decompressobj(zdict=packed.words)
+        job: Job = pickle.loads(inflate.decompress(packed.frame) + inflate.flush())  # noqa: S301  packed right here
+        for change in self._told[packed.told :]:
+            change(job)
+        self._jobs[job_id] = job
+        return job
+
+
+def _deflated(raw: bytes, words: bytes) -> bytes:
+    deflate = zlib.compressobj(3, zdict=words)
+    return deflate.compress(raw) + deflate.flush()
