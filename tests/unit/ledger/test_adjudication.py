@@ -7,7 +7,6 @@ import pytest
 
 from aetheris.ledger.core import adjudication
 from aetheris.ledger.core.adjudication import Hurdle, adjudicate, again, wait_goes_on
-from aetheris.ledger.core.budgets import Account, Charge
 from aetheris.ledger.core.decisions import Confirm, Emit, Facts, Grant, Now
 from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob, Pending, Reopened, Resumed, TimedDecision, Waiting
 from aetheris.ledger.core.settlement import JobKey
@@ -16,6 +15,7 @@ from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import BlobRef, Decision, RejectReason
 from aetheris.protocol.messages.events import Event
+from aetheris.protocol.planning.budgets import Account, Charge
 from aetheris.protocol.planning.invocation import Invocation, invocation
 from aetheris.protocol.planning.policy import Policy, parse
 from aetheris.runtime.process.policy_file import load

@@ -14,10 +14,10 @@ from aetheris.cli.fromlog import everything
 from aetheris.cli.gateway import connected
 from aetheris.cli.large import LazyResults
 from aetheris.cli.since import since_time
-from aetheris.ledger.core.policy_trial import Trial
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.process import policy_file
+from aetheris.views.policy_trial import Trial
 
 policy = typer.Typer(
     name="policy", no_args_is_help=True, help="Which policy decides; another; what one would have decided before."

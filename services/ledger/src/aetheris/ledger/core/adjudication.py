@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from aetheris.ledger.core import settlement, waits
-from aetheris.ledger.core.approvals import ask_human, policy_facts
+from aetheris.ledger.core.approvals import ask_human
 from aetheris.ledger.core.body_starts import is_woken, may_run_first
 from aetheris.ledger.core.budgets import wait_s
 from aetheris.ledger.core.confirmations import hold
@@ -28,6 +28,7 @@ from aetheris.protocol.planning.approvals import recorded
 from aetheris.protocol.planning.continuation import done_before
 from aetheris.protocol.planning.invocation import Invocation, NotReady, blobs_needed, invocation
 from aetheris.protocol.planning.policy import PolicyEffect, PolicyVerdict, Rule
+from aetheris.protocol.planning.policy_facts import policy_facts
 from aetheris.protocol.tables.freeze_orders import is_frozen
 
 LONGEST_RUN = 200
@@ -327,12 +328,11 @@ def _within(
         charge = account.taken.get(job_key.key)
         cost = rule.budget.cost(call.args) if rule.budget is not None else 1.0
         if charge is None:
-            pause_s = wait_s(account, rule, now)
-            if pause_s > 0:
+            if (pause_s := wait_s(account, rule, now)) > 0:
                 return TimedDecision((), now.mono_s + pause_s)
             if cost is None or not account.allows(rule, job_key.key, cost):
                 return _over(job_key, rule, cost, context, now)
-            account.ask(job_key.key, cost, now)
+            account.ask(job_key.key, cost, now.wall.timestamp())
     if charge is not None and not charge.is_within:
         return _over(job_key, rule, charge.cost, context, now)
     return _allow(job_key, call, verdict, pending, cost, context=context, now=now)

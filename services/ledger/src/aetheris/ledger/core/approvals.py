@@ -15,7 +15,7 @@ from aetheris.protocol.base import recordable
 from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.keys import args_hash
 from aetheris.protocol.base.references import pointer_part
-from aetheris.protocol.fold.state import JobState, KeyState, PlanEntry
+from aetheris.protocol.fold.state import KeyState, PlanEntry
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.approval_events import ApproverSignature
 from aetheris.protocol.messages.commands import Respond
@@ -36,6 +36,7 @@ from aetheris.protocol.planning.continuation import done_before
 from aetheris.protocol.planning.invocation import Invocation, call_with
 from aetheris.protocol.planning.personal_fields import PersonalRefused, personal_fields
 from aetheris.protocol.planning.policy import PolicyEffect, PolicyVerdict, Rule
+from aetheris.protocol.planning.policy_facts import policy_facts
 from aetheris.protocol.planning.schemas import Schema
 
 _ACTIONS: Mapping[str, Mapping[str, str]] = {
@@ -46,28 +47,6 @@ _ACTIONS: Mapping[str, Mapping[str, str]] = {
 
 
 SHOWN_DUPLICATES = 20
-
-
-def policy_facts(job: JobState, call: Invocation) -> dict[str, Any]:
-    """What a rule's condition may look at (docs/policy.md)."""
-    created, entry = job.created, call.entry
-    return {
-        "args": call.args,
-        "job": {
-            "id": job.job_id,
-            "tenant": created.tenant,
-            "submitted_by": created.submitted_by,
-            "agent": created.agent or "",
-            "session": created.session or "",
-        },
-        "tool": {
-            "name": entry.node.tool_name,
-            "version": entry.tool_version,
-            "irreversible": entry.irreversible,
-            "effect_class": entry.effect_class.value,
-        },
-        "node": {"id": call.node_id},
-    }
 
 
 def ask_human(

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
-from aetheris.ledger.core.budgets import Account
 from aetheris.ledger.core.decisions import Decision, Grant
 from aetheris.ledger.core.duplicate_index import DuplicateIndex
 from aetheris.ledger.core.limits import LedgerLimits
@@ -19,6 +18,7 @@ from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.fold.workers import Ended
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry
+from aetheris.protocol.planning.budgets import Account
 from aetheris.protocol.planning.confirmation import Tally
 from aetheris.protocol.planning.gate import Deciders
 from aetheris.protocol.planning.invocation import key_in_force

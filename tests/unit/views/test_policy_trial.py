@@ -7,11 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from aetheris.cli.app import app
-from aetheris.ledger.core.policy_trial import Trial
 from aetheris.proofs import RawRecord
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.policy import parse
+from aetheris.views.policy_trial import Trial
 from tests.testkit.histories import about, finished, graph, started
 from tests.testkit.job_histories import records
 from tests.testkit.ledgers import Surroundings

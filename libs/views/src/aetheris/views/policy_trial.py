@@ -4,8 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aetheris.ledger.core.approvals import policy_facts
-from aetheris.ledger.core.budgets import Account
 from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.references import UnresolvedReference
@@ -14,9 +12,11 @@ from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntr
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Decision, RejectReason
 from aetheris.protocol.planning.approvals import matter_of, votes_as_recorded
+from aetheris.protocol.planning.budgets import Account
 from aetheris.protocol.planning.gate import counted
 from aetheris.protocol.planning.invocation import Invocation, NotReady, invocation
 from aetheris.protocol.planning.policy import Policy, PolicyEffect, PolicyVerdict, Rule
+from aetheris.protocol.planning.policy_facts import policy_facts
 
 ALLOWED, DENIED, ASKED = "allow", "deny", "approval"
 _BY_POLICY = frozenset({RejectReason.POLICY, RejectReason.BUDGET})
