@@ -71,6 +71,7 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
     "policy": [lambda client: client.policy()],
     "rules": [lambda client: client.rules()],
     "order_rules": [lambda client: client.order_rules(2, reason="it is time")],
+    "try_policy": [lambda client: client.try_policy("rules = []", since="2026-01-01T00:00:00Z", cursor="c")],
     "activate_policy": [lambda client: client.activate_policy("rules = []", reason="less")],
     "freezes": [lambda client: client.freezes()],
     "freeze": [lambda client: client.freeze(tool="t", everywhere=True, reason="r")],

@@ -49,6 +49,7 @@ _BODIES: dict[str, dict[str, Any]] = {
     "resolve": {"verdict": "happened", "evidence": "looked"},
     "end": {"evidence": "looked"},
     "reconcile": {},
+    "trial": {"policy": "x"},
     "erase": {"subject": "c-17"},
     "enrol": {"subject": "c-17"},
     "hold": {"subject": "c-17"},

@@ -51,6 +51,8 @@ class StandInGateway(ThreadingHTTPServer):
         """The events of the job."""
         self.listed: list[dict[str, Any]] = []
         """The jobs of the list."""
+        self.answers: dict[str, Any] = {}
+        """A path → what is answered to what is said to it."""
         self.refused: dict[str, str] = {}
         """A path → why it is refused."""
         self.queries: list[str] = []
@@ -164,6 +166,10 @@ class StandInGateway(ThreadingHTTPServer):
         }
         self.raw |= {path: json.dumps(answer).encode() for path, answer in said.items()}
 
+    def say(self, path: str, answer: Any) -> None:
+        """What is answered to who asks for a path."""
+        self.raw[path] = json.dumps(answer).encode()
+
     def decide(self, id_: str, who: str, status: str) -> None:
         """As somebody else decides it meanwhile."""
         decision = {"approved": "approve", "rejected": "reject"}[status]
@@ -193,7 +199,7 @@ class _Answers(BaseHTTPRequestHandler):
             self._say(401, _fault("unauthorized", "no such token"))
         elif self.command == "POST" and path != "/ecs/respond":
             gateway.said.append((who, {"path": path, **json.loads(body)}, body))
-            self._say(200, {"job_id": JOB, "event": "invocation_resolved"})
+            self._say(200, gateway.answers.get(path, {"job_id": JOB, "event": "invocation_resolved"}))
         elif self.command == "POST":
             self._responded(gateway, who, body)
         elif path.startswith(f"/jobs/{JOB}/events/"):

@@ -166,6 +166,50 @@ class PolicyBody(RequestModel):
 
     policy: str = Field(min_length=1, max_length=MAX_POLICY_BYTES)
     reason: str | None = Field(default=None, max_length=1_000)
+    instead_of: int | None = Field(default=None, ge=0)
+    """The activation that is to be replaced, 0 for the configured policy: another one was not meant."""
+
+
+class PolicyTrialBody(RequestModel):
+    """The body of POST /api/policies/trial: the whole text of a policy, and from when on decisions are looked at."""
+
+    policy: str = Field(min_length=1, max_length=MAX_POLICY_BYTES)
+    since: AwareDatetime | None = None
+    cursor: str | None = None
+
+
+class OtherVerdictView(ResponseModel):
+    """A call that would have been decided otherwise: what was decided, and what would have been, each with why.
+
+    `approved` and `unapproved`: those who have said yes would not have been enough, or not those who may.
+    """
+
+    job_id: str
+    node_id: str
+    tool: str
+    offset: int
+    time: str
+    then: Literal["allow", "deny", "approval", "approved"]
+    then_by: str
+    now: Literal["allow", "deny", "approval", "unapproved"]
+    now_by: str
+
+
+class PolicyTrialPage(ResponseModel):
+    """What a policy would have said of some of the tenant's `jobs`, newest first; `cursor` leads to the next ones.
+
+    Of `calls` that the policy was asked about `differ` would have been decided otherwise, of which `differences` has up
+    to 200 a job; `unjudged` ones are not among them: their arguments are recorded no more. The jobs `left_out` took too
+    long.
+    """
+
+    jobs: int
+    calls: int
+    unjudged: int
+    differ: int
+    differences: tuple[OtherVerdictView, ...]
+    left_out: tuple[str, ...] = ()
+    cursor: str | None = None
 
 
 class ActivationSummary(ResponseModel):

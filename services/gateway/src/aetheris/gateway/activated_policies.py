@@ -47,13 +47,15 @@ class ActivatedPolicies:
         """Let a policy decide; answered where every partition's ledger has. What decides already stays so.
 
         Raises:
-            BadRequest (it is no policy, nothing was written), Conflict (somebody else's came first), Unavailable.
+            BadRequest: it is no policy, nothing was written. Conflict: somebody else's came first. Unavailable.
         """
         wanted = bodies.read(PolicyBody, raw)
         await asyncio.to_thread(policies.check, wanted, self._signers, self._registry.newest())
         await self._caught_up()
         last = self._activations.active
         if last is None or last.policy_hash != policies.hash_of(wanted.policy):
+            if wanted.instead_of not in (None, self._activations.number):
+                raise _meanwhile(last)
             at = self._writer.now()
             last = await self._write(policies.activation(wanted, self._activations.number + 1, caller, at))
         return await self._answered(last)
@@ -78,6 +80,10 @@ class ActivatedPolicies:
         """Raises Conflict where another is in force."""
         last = self._activations.active
         if last != activation:
-            by = f" by {last.by}" if last is not None else ""
-            raise ConflictProblem("activated_meanwhile", f"another policy was activated meanwhile{by}")
+            raise _meanwhile(last)
         return len(self._activations.answers(activation.key)) >= count
+
+
+def _meanwhile(last: PolicyActivation | None) -> ConflictProblem:
+    by = f" by {last.by}" if last is not None else ""
+    return ConflictProblem("activated_meanwhile", f"another policy was activated meanwhile{by}")

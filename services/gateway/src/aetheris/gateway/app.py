@@ -42,6 +42,7 @@ from aetheris.gateway.operator_gate import OperatorGate
 from aetheris.gateway.order_writer import OrderWriter
 from aetheris.gateway.ordered_freezes import OrderedFreezes
 from aetheris.gateway.ordered_rules import OrderedRules
+from aetheris.gateway.policy_trials import PolicyTrials
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
 from aetheris.gateway.reconciliation_scheduler import ReconciliationScheduler
@@ -392,6 +393,16 @@ def _services(
             listed_for_s=settings.shown_in_lists_s,
         ),
         policies=ActivatedPolicies(activated, orders, callers.signers, registry),
+        policy_trials=PolicyTrials(
+            reader=reader,
+            views=views,
+            blobs=parts.blobs,
+            signers=callers.signers,
+            registry=registry,
+            deadlines=deadlines,
+            clock=clock,
+            listed_for_s=settings.shown_in_lists_s,
+        ),
         subjects=Subjects(hiding, orders, verifier),
         rules=OrderedRules(
             OrderTable(sources.policies, RulesOrders(), heard.line_counts),

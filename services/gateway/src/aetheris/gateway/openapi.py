@@ -26,6 +26,7 @@ _BODIES: tuple[type[RequestModel], ...] = (
     api_operations.FreezeBody,
     api_operations.UndoBody,
     api_operations.PolicyBody,
+    api_operations.PolicyTrialBody,
     api_operations.SubjectBody,
     api_operations.RulesBody,
     api_sessions.SessionAttachBody,

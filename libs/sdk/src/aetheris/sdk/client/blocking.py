@@ -412,6 +412,10 @@ class Client:
         """Let another policy decide; `policy` is its text. Raises ApiError (Conflict: another came first)."""
         return self._send(calls.activate_policy(policy, reason))
 
+    def try_policy(self, policy: str, *, since: str | None = None, cursor: str | None = None) -> dict[str, Any]:
+        """Which past calls a policy would have decided otherwise, of some jobs; `cursor` leads on; raises ApiError."""
+        return self._send(calls.try_policy(policy, since, cursor))
+
     def openings(self, job_id: str, *, cursor: str | None = None) -> dict[str, Any]:
         """The job's hidden values in the clear: {openings, hidden, erased, left_out, cursor}; raises ApiError."""
         return self._send(calls.openings(job_id, cursor))

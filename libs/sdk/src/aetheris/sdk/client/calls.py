@@ -232,6 +232,11 @@ def activate_policy(policy: str, reason: str | None) -> ApiCall:
     return ApiCall("POST", "/policies", _given(policy=policy, reason=reason))
 
 
+def try_policy(policy: str, since: str | None, cursor: str | None) -> ApiCall:
+    """POST /policies/trial."""
+    return ApiCall("POST", "/policies/trial", _given(policy=policy, since=since, cursor=cursor))
+
+
 def order_rules(version: int, reason: str | None) -> ApiCall:
     """POST /rules."""
     return ApiCall("POST", "/rules", _given(version=version, reason=reason))

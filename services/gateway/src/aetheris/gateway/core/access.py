@@ -85,6 +85,7 @@ ROUTES: Mapping[str, Access] = {
     "POST /api/freezes/end": _FREEZE,
     "GET /api/policies": Access((Role.OPERATE, Role.AUDIT, Role.ADMINISTER)),
     "POST /api/policies": Access((Role.ADMINISTER,)),
+    "POST /api/policies/trial": Access((Role.OPERATE, Role.AUDIT, Role.ADMINISTER), also=(Role.READ_PAYLOADS,)),
     "POST /api/subjects/erase": Access((Role.ADMINISTER,)),
     "POST /api/subjects/enrol": Access((Role.ADMINISTER,)),
     "POST /api/subjects/hold": Access((Role.ADMINISTER,)),

@@ -21,6 +21,7 @@ ACTIONS: Mapping[str, AccessAction] = {
     "GET /api/effects": AccessAction.READ,
     "GET /api/undo": AccessAction.READ,
     "GET /api/search": AccessAction.READ,
+    "POST /api/policies/trial": AccessAction.READ,
     "GET /api/jobs/{job_id}/stream": AccessAction.EXPORT,
     "GET /api/jobs/{job_id}/evidence": AccessAction.EXPORT,
     "GET /api/jobs/{job_id}/openings": AccessAction.EXPORT,

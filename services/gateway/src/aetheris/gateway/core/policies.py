@@ -5,7 +5,13 @@ from collections.abc import Mapping
 
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import BadRequestProblem
-from aetheris.protocol.api_operations import ActivationSummary, ActivationView, PolicyBody, PolicyView
+from aetheris.protocol.api_operations import (
+    ActivationSummary,
+    ActivationView,
+    PolicyBody,
+    PolicyTrialBody,
+    PolicyView,
+)
 from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.messages.commands import PolicyActivation, RegistryEntry
 from aetheris.protocol.planning.personal_fields import PersonalRefused, personal_fields
@@ -16,7 +22,7 @@ MOST_SHOWN = 100
 """Earlier activations."""
 
 
-def check(wanted: PolicyBody, signers: AllowedSigners, registry: Mapping[str, RegistryEntry]) -> None:
+def check(wanted: PolicyBody | PolicyTrialBody, signers: AllowedSigners, registry: Mapping[str, RegistryEntry]) -> None:
     """Whether it is a policy that can decide.
 
     Raises:

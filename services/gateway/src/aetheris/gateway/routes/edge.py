@@ -32,6 +32,7 @@ from aetheris.gateway.logins import Logins
 from aetheris.gateway.opened_values import JobOpenings
 from aetheris.gateway.ordered_freezes import OrderedFreezes
 from aetheris.gateway.ordered_rules import OrderedRules
+from aetheris.gateway.policy_trials import PolicyTrials
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
 from aetheris.gateway.routes.audited import begin
@@ -71,6 +72,7 @@ class Services:
     tool_releases: ToolReleases
     freezes: OrderedFreezes
     policies: ActivatedPolicies
+    policy_trials: PolicyTrials
     rules: OrderedRules
     undos: Undos
     subjects: Subjects

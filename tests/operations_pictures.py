@@ -1,0 +1,72 @@
+"""The pictures of what docs/console.md says of operations: `python -m tests.operations_pictures` makes them anew."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page
+
+from tests.console_pictures import PICTURES
+from tests.testkit.browser import running_chromium
+from tests.testkit.consoles import TIME, RunningConsole, StandInGateway, console_at, stand_in_gateway
+
+_WIDE = {"viewport": {"width": 1180, "height": 900}}
+_PHONE = {"viewport": {"width": 390, "height": 780}}
+_ACTIVE = """[[rules]]
+name = "payouts"
+tools = ["bank.*"]
+when = "args.amount > 1000"
+effect = "approval"
+approvers = ["carol", "finance-*"]
+
+[[rules]]
+name = "the-rest"
+tools = ["*"]
+effect = "allow"
+"""
+OTHER_POLICY = _ACTIVE.replace("1000", "250").replace('"finance-*"', '"finance-*", "b\u043eb"')
+"""Its last name has a Cyrillic letter: the page marks it."""
+
+
+def main() -> None:
+    """All of them."""
+    with running_chromium() as browser, stand_in_gateway() as gateway, tempfile.TemporaryDirectory() as folder:
+        say_policies(gateway)
+        console = console_at(Path(folder), gateway.url)
+        with console.up():
+            for name, view, scheme in (("light", _WIDE, "light"), ("dark", _WIDE, "dark"), ("phone", _PHONE, "light")):
+                page = console.signed_in(browser, "bob", color_scheme=scheme, **view)
+                _policies(page, console, name)
+        gateway.away = True
+    print(console.trouble)  # noqa: T201
+
+
+def say_policies(gateway: StandInGateway) -> None:
+    """Two activations, and what another one would have decided."""
+    active = {"number": 2, "policy_hash": "ab" * 32, "by": "carol", "at": TIME, "reason": "too many payouts"}
+    earlier = {"number": 1, "policy_hash": "cd" * 32, "by": "bob", "at": TIME, "reason": None}
+    shown = {**active, "policy": _ACTIVE, "answered": 4, "partitions": 4}
+    gateway.say_operations()
+    gateway.say("/policies", {"active": shown, "history": [earlier]})
+    call = {"node_id": "pay", "tool": "bank.payout", "offset": 17, "time": TIME, "then": "allow", "then_by": "the-rest"}
+    differences = [{**call, "job_id": f"job-{at}", "now": "approval", "now_by": "payouts"} for at in (4711, 4702, 4698)]
+    told: dict[str, Any] = {"jobs": 48, "calls": 112, "unjudged": 2, "differ": 3, "differences": differences}
+    gateway.answers["/policies/trial"] = {**told, "left_out": [], "cursor": "further"}
+
+
+def _policies(page: Page, console: RunningConsole, name: str) -> None:
+    page.goto(f"{console.url}/operations/policy")
+    _shot(page, f"console-policy-{name}")
+    page.get_by_label("The whole policy").fill(OTHER_POLICY)
+    page.get_by_role("button", name="Show what it changes").click()
+    page.wait_for_url("**/preview")
+    _shot(page, f"console-policy-preview-{name}")
+
+
+def _shot(page: Page, name: str) -> None:
+    page.wait_for_load_state("networkidle")
+    page.screenshot(path=PICTURES / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main()
