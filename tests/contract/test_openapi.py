@@ -86,6 +86,8 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
     "audit": [lambda client: client.audit(since="2026-01-01T00:00:00Z", cursor="c")],
     "limits": [lambda client: client.limits()],
     "caller": [lambda client: client.caller()],
+    "health": [lambda client: client.health()],
+    "stalled": [lambda client: client.stalled()],
     "workers": [lambda client: client.workers()],
     "worker": [lambda client: client.worker("w")],
     "end_worker": [lambda client: client.end_worker("w", evidence="gone", incarnation="i")],

@@ -127,7 +127,10 @@ REQUESTS: Mapping[str, Asked] = {
 }
 """Every route that names a job, or a request of one."""
 
-_OTHERS = "seals|tools|freezes|policies|models|limits|audit|workers|approvals|undo|subjects|rules|caller|search"
+_OTHERS = (
+    "seals|tools|freezes|policies|models|limits|audit|workers|approvals|undo|subjects|rules|caller|search|"
+    "health|stalled"
+)
 OF_NO_JOB = frozenset(
     route for route in ROUTES if re.search(rf" /(livez|readyz|api/(jobs$|sessions$|{_OTHERS}))", route)
 )
@@ -167,7 +170,20 @@ BY_THE_ROUTE = frozenset({"continue", "undo"})
 OF_NO_LOG = frozenset(
     {
         *("init", "up", "down", "doctor", "check", "config", "submit", "run", "jobs", "logs", "passkey", "freeze"),
-        *("unfreeze", "freezes", "tools", "models", "worker", "workers", "limits", "audit", "policy", "token"),
+        *(
+            "unfreeze",
+            "freezes",
+            "tools",
+            "models",
+            "worker",
+            "workers",
+            "health",
+            "stalled",
+            "limits",
+            "audit",
+            "policy",
+            "token",
+        ),
         *(
             "subscribe",
             "mcp",

@@ -33,6 +33,35 @@ FIELDS = [
 ]
 PAYOUT = {"amount": 12.5, "to": "acc-7"}
 
+_STALLED = {
+    "job_id": JOB,
+    "status": "waiting",
+    "created_at": TIME,
+    "why": "pay is parked (lost <b>for good</b>): whether it took effect is not known",
+    "in_doubt": 0,
+    "parked": 1,
+}
+_HEALTH: dict[str, Any] = {
+    "at": TIME,
+    "services": [
+        {"service": "planner", "processes": [{"name": "planner-0", "version": "0.1.0"}]},
+        {"service": "ledger", "processes": [{"name": "ledger-0", "version": "0.1.0"}]},
+        {"service": "tool_executor", "processes": [{"name": "executor-0", "version": "<i>0.1.0</i>"}]},
+        {"service": "prober", "processes": []},
+        {"service": "verifier", "processes": [], "unknown": "who is in aetheris.verifier is not known: Preparing"},
+    ],
+    "backlogs": [
+        {"service": "planner", "topic": "aetheris.jobs.commands.v1", "records": 0, "partitions": 0, "is_kept": False},
+        {"service": "planner", "topic": "aetheris.jobs.events.v1", "records": 412, "partitions": 3, "is_kept": True},
+        {"service": "ledger", "topic": "aetheris.tools.requests.v1", "records": 17, "partitions": 2, "is_kept": False},
+    ],
+    "dead_letters": [{"topic": "aetheris.tools.grants.v1.dlq", "records": 3}],
+    "executors": [
+        {"worker_id": "executor-0", "is_live": True, "since": TIME, "pool": "main", "serves": ["bank.payout@1.2"]},
+        {"worker_id": "executor-1", "is_live": False, "serves": []},
+    ],
+}
+
 
 class StandInGateway(ThreadingHTTPServer):
     """Knows a few people, the requests that a test puts, and what a test says of other routes."""
@@ -162,6 +191,8 @@ class StandInGateway(ThreadingHTTPServer):
             "/tools": {"tools": tools},
             "/policies": {"active": {**active, "policy": policy, "answered": 4, "partitions": 4}, "history": [active]},
             "/limits": {"tenant": "default", "limits": limits, "open_jobs": {"running": 2, "waiting": 1}},
+            "/stalled": {"jobs": [_STALLED], "is_whole": False},
+            "/health": _HEALTH,
             "/audit": {"records": [seen], "cursor": None, "whole": True},
         }
         self.raw |= {path: json.dumps(answer).encode() for path, answer in said.items()}

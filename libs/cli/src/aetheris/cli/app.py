@@ -54,6 +54,8 @@ PLACES = {
     "models": "jobs",
     "worker": "worker",
     "workers": "workers",
+    "health": "health",
+    "stalled": "health",
     "limits": "limits",
     "audit": "audit",
     "policy": "policy",

@@ -311,6 +311,79 @@ class AccessPage(ResponseModel):
     whole: bool
 
 
+class ProcessView(ResponseModel):
+    """A live process of a service, and its version where it says so."""
+
+    name: str
+    version: str | None = None
+
+
+class ServiceHealth(ResponseModel):
+    """Who is there of a service; `unknown`: why the brokers can't say, as while somebody joins, or has died."""
+
+    service: str
+    processes: tuple[ProcessView, ...]
+    unknown: str | None = None
+
+
+class TopicBacklog(ResponseModel):
+    """How many records of a topic, in how many partitions, lie behind what a service says that it needs no more.
+
+    They wait; or, where `is_kept`, belong to jobs that are open: so much it would read again at a start.
+    """
+
+    service: str
+    topic: str
+    records: int
+    partitions: int
+    is_kept: bool
+
+
+class DeadLetterCount(ResponseModel):
+    """How many records a topic of dead letters has; repeats, and notes of what was redriven, are among them."""
+
+    topic: str
+    records: int
+
+
+class ExecutorHealth(ResponseModel):
+    """A name of executors: whether one lives under it, its pool, and what it `serves`, each tool with its version."""
+
+    worker_id: str
+    is_live: bool
+    since: str | None = None
+    pool: str | None = None
+    serves: tuple[str, ...] = ()
+
+
+class HealthView(ResponseModel):
+    """How the parts of the system stood `at` that time."""
+
+    at: str
+    services: tuple[ServiceHealth, ...]
+    backlogs: tuple[TopicBacklog, ...]
+    dead_letters: tuple[DeadLetterCount, ...]
+    executors: tuple[ExecutorHealth, ...]
+
+
+class StalledJob(ResponseModel):
+    """An open job that stands still, why, and how many of its calls are in doubt, or parked."""
+
+    job_id: str
+    status: str
+    created_at: str
+    why: str
+    in_doubt: int
+    parked: int
+
+
+class StalledJobs(ResponseModel):
+    """The tenant's; `is_whole`: all of its open jobs were looked at."""
+
+    jobs: tuple[StalledJob, ...]
+    is_whole: bool
+
+
 class WorkerSummary(ResponseModel):
     """A name of workers: the incarnation that lives under it, those that left it, how many have ended."""
 

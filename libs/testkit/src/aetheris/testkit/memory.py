@@ -108,6 +108,10 @@ class MemoryLog:
         """Those in `group`: all know what this build does."""
         return dict.fromkeys(self._groups[group].members, Attendant(event_base.KNOWN_RULES))
 
+    async def committed_by(self, group: str, places: Collection[Place]) -> dict[Place, int]:
+        """What `group` has committed there."""
+        return {place: at for place, at in self._groups[group].offsets.items() if place in places}
+
     async def assign(self, group: str, partitions: Mapping[str, Collection[int]]) -> None:
         """Rebalance `group`: member → partition numbers; revocations come first."""
         members = self._groups[group].members

@@ -36,6 +36,7 @@ from aetheris.gateway.job_rows import JobRows
 from aetheris.gateway.job_search_index import JobSearchIndex
 from aetheris.gateway.limiter import Limiter, quotas_of
 from aetheris.gateway.logins import Logins
+from aetheris.gateway.long_jobs import LongJobs
 from aetheris.gateway.opened_values import JobOpenings
 from aetheris.gateway.openid import OpenId, providers_of
 from aetheris.gateway.operator_gate import OperatorGate
@@ -49,8 +50,10 @@ from aetheris.gateway.reconciliation_scheduler import ReconciliationScheduler
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.routes.edge import Services
 from aetheris.gateway.settings import GatewaySettings
+from aetheris.gateway.stalled_jobs import StalledJobList
 from aetheris.gateway.subjects import Subjects
 from aetheris.gateway.submission_writer import SubmissionWriter
+from aetheris.gateway.system_health import SystemHealth
 from aetheris.gateway.tokens import Tokens
 from aetheris.gateway.tool_releases import ToolReleases
 from aetheris.gateway.undos import Undos
@@ -341,6 +344,16 @@ def _services(
         answer_s=settings.answer_s,
         keys=callers.keys,
     )
+    workers = WorkerDirectory(
+        sources.workers,
+        operators=operators,
+        reads=reads,
+        appender=parts.appender,
+        deadlines=deadlines,
+        clock=clock,
+        answer_s=settings.answer_s,
+        keys=callers.keys,
+    )
     verifier = proofs(reader=reader, deadlines=deadlines, clock=clock)
     return Services(
         logins=callers.logins,
@@ -369,16 +382,7 @@ def _services(
         histories=JobHistories(reads, sources.effects, parts.blobs, deadlines),
         search=_search(parts, settings, sources, reader),
         verifier=verifier,
-        workers=WorkerDirectory(
-            sources.workers,
-            operators=operators,
-            reads=reads,
-            appender=parts.appender,
-            deadlines=deadlines,
-            clock=clock,
-            answer_s=settings.answer_s,
-            keys=callers.keys,
-        ),
+        workers=workers,
         tool_releases=ToolReleases(sources.tools, registry, parts.log, orders, operators),
         freezes=OrderedFreezes(OrderTable(sources.freezes, FreezeOrders(), heard.line_counts), orders, operators),
         undos=Undos(
@@ -403,6 +407,8 @@ def _services(
             clock=clock,
             listed_for_s=settings.shown_in_lists_s,
         ),
+        system_health=SystemHealth(parts.log, registry, workers, deadlines, clock),
+        stalled=StalledJobList(views, LongJobs(reader), deadlines, clock),
         subjects=Subjects(hiding, orders, verifier),
         rules=OrderedRules(
             OrderTable(sources.policies, RulesOrders(), heard.line_counts),

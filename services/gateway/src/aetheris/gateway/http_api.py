@@ -15,6 +15,7 @@ from aetheris.gateway.routes import (
     audit,
     caller,
     freezes,
+    health,
     history,
     human_requests,
     job_commands,
@@ -54,6 +55,7 @@ _PARTS = (
     caller,
     audit,
     workers,
+    health,
     undos,
 )
 ROUTERS = tuple(part.router for part in _PARTS)

@@ -26,8 +26,8 @@ class Registry:
         self._entries: dict[str, RegistryEntry] = {}
         """By their keys."""
         self._models: dict[str, ModelEntry] = {}
-        self._pools: dict[str, str] = {}
-        """Key of an executor's line → its pool."""
+        self._executors: dict[str, ExecutorTools] = {}
+        """By their keys."""
         self._newest: dict[str, RegistryEntry] | None = None
         table.on_change(self._changed)
 
@@ -43,7 +43,11 @@ class Registry:
 
     def pools(self) -> Collection[str]:
         """The pools of which executors have ever said that they are of one."""
-        return sorted({DEFAULT_POOL, *self._pools.values()})
+        return sorted({DEFAULT_POOL, *(line.pool for line in self._executors.values())})
+
+    def executors(self) -> Mapping[str, ExecutorTools]:
+        """Name of a worker → what its last life that said so serves."""
+        return {line.worker_id: line for line in self._executors.values()}
 
     def schema(self, name: str, version: str, schema_hash: str | None = None) -> Schema | None:
         """The schema of this very version; None where it is not registered, or is another by now."""
@@ -59,14 +63,14 @@ class Registry:
         self._newest = None
         self._entries.pop(key, None)
         self._models.pop(key, None)
-        self._pools.pop(key, None)
+        self._executors.pop(key, None)
         tool, model = RegistryEntry.read(key, value), ModelEntry.read(key, value)
         if tool is not None:
             self._entries[key] = tool
         elif model is not None:
             self._models[key] = model
         elif (line := ExecutorTools.read(key, value)) is not None:
-            self._pools[key] = line.pool
+            self._executors[key] = line
         elif value is not None and ToolRelease.read(key, value) is None:
             _log.warning("a line of tools.registry describes no tool and no model: passed over", key=key[:_SHOWN])
             self._metrics.count(Metric.TOOL_LINES_REFUSED)

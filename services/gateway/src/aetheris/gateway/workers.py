@@ -60,6 +60,10 @@ class WorkerDirectory:
         """Every name."""
         return [_shown(worker_id, name) for worker_id, name in self._names]
 
+    def names(self) -> list[tuple[str, Name]]:
+        """Every name, with what is known of it."""
+        return list(self._names)
+
     async def one(self, caller: Principal, worker_id: str) -> dict[str, Any]:
         """A name, with what it has open in the caller's jobs.
 

@@ -3,11 +3,12 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from importlib.metadata import version
 from ssl import SSLContext
 from typing import Any
 
+from aiokafka import TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 from aiokafka.errors import KafkaError, for_code
@@ -15,7 +16,7 @@ from aiokafka.errors import KafkaError, for_code
 from aetheris.protocol.messages import event_base
 from aetheris.protocol.tables.attendants import Attendant
 from aetheris.runtime.kafka.admin import Admin
-from aetheris.runtime.log.interface import LogUnreachable
+from aetheris.runtime.log.interface import LogUnreachable, Place
 
 _DEADLINE_S = 10.0
 _UUID = len("-01234567-0123-0123-0123-0123456789ab")
@@ -68,6 +69,23 @@ async def attendants(bootstrap: str, group: str, *, tls: SSLContext | None = Non
         other = found.get(name, one)
         found[name] = Attendant(one.rules & other.rules, one.version if one.version == other.version else None)
     return found
+
+
+async def committed(
+    bootstrap: str, group: str, places: Collection[Place], *, tls: SSLContext | None = None, prefix: str = ""
+) -> dict[Place, int]:
+    """What a group has committed; `group` is its whole name, and topics get the prefix.
+
+    Raises:
+        LogUnreachable: the brokers can't say.
+    """
+    asked = {TopicPartition(prefix + topic, number): (topic, number) for topic, number in places}
+    try:
+        async with asyncio.timeout(_DEADLINE_S), Admin(bootstrap, tls) as admin:
+            found: Any = await admin.list_consumer_group_offsets(group, partitions=list(asked))
+    except (KafkaError, TimeoutError) as error:
+        raise LogUnreachable(f"what {group} has committed is not known: {type(error).__name__}") from None
+    return {asked[at]: said.offset for at, said in found.items() if at in asked and said.offset >= 0}
 
 
 async def _described(bootstrap: str, group: str, tls: SSLContext | None) -> tuple[str, list[Any]]:

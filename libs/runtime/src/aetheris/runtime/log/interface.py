@@ -326,6 +326,14 @@ class Log(Protocol):
         """
         ...
 
+    async def committed_by(self, group: str, places: Collection[Place]) -> Mapping[Place, int]:
+        """What `group` has committed in these places, where it has.
+
+        Raises:
+            LogUnreachable: the brokers can't say.
+        """
+        ...
+
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has.
 

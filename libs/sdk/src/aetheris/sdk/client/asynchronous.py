@@ -370,8 +370,7 @@ class AsyncClient:
 
     async def tools(self) -> list[dict[str, Any]]:
         """The registered tools, newest version each; raises ApiError."""
-        answer = await self._send(ApiCall("GET", "/tools"))
-        return answer["tools"]
+        return (await self._send(ApiCall("GET", "/tools")))["tools"]
 
     async def release_tool(self, name: str, *, reason: str) -> dict[str, Any]:
         """Let the calls of a tool in quarantine go on; raises ApiError (NotFound: no such tool)."""
@@ -453,8 +452,7 @@ class AsyncClient:
 
     async def models(self) -> list[dict[str, Any]]:
         """The registered models; raises ApiError."""
-        answer = await self._send(ApiCall("GET", "/models"))
-        return answer["models"]
+        return (await self._send(ApiCall("GET", "/models")))["models"]
 
     async def caller(self) -> CallerView:
         """Who the gateway takes you for; raises ApiError."""
@@ -470,8 +468,15 @@ class AsyncClient:
 
     async def workers(self) -> list[dict[str, Any]]:
         """Every worker's name and who lives under it; raises ApiError."""
-        answer = await self._send(ApiCall("GET", "/workers"))
-        return answer["workers"]
+        return (await self._send(ApiCall("GET", "/workers")))["workers"]
+
+    async def health(self) -> dict[str, Any]:
+        """{at, services, backlogs, dead_letters, executors}: how the system's parts stand; raises ApiError."""
+        return await self._send(ApiCall("GET", "/health"))
+
+    async def stalled(self) -> dict[str, Any]:
+        """{jobs, is_whole}: the tenant's open jobs that stand still, each with why; raises ApiError."""
+        return await self._send(ApiCall("GET", "/stalled"))
 
     async def worker(self, worker_id: str) -> dict[str, Any]:
         """A name with what it has open in this tenant's jobs, as far as that is known; raises ApiError."""

@@ -366,8 +366,7 @@ class Client:
 
     def tools(self) -> list[dict[str, Any]]:
         """The registered tools, newest version each; raises ApiError."""
-        answer = self._send(ApiCall("GET", "/tools"))
-        return answer["tools"]
+        return (self._send(ApiCall("GET", "/tools")))["tools"]
 
     def release_tool(self, name: str, *, reason: str) -> dict[str, Any]:
         """Let the calls of a tool in quarantine go on; raises ApiError (NotFound: no such tool)."""
@@ -449,8 +448,7 @@ class Client:
 
     def models(self) -> list[dict[str, Any]]:
         """The registered models; raises ApiError."""
-        answer = self._send(ApiCall("GET", "/models"))
-        return answer["models"]
+        return (self._send(ApiCall("GET", "/models")))["models"]
 
     def caller(self) -> CallerView:
         """Who the gateway takes you for; raises ApiError."""
@@ -466,8 +464,15 @@ class Client:
 
     def workers(self) -> list[dict[str, Any]]:
         """Every worker's name and who lives under it; raises ApiError."""
-        answer = self._send(ApiCall("GET", "/workers"))
-        return answer["workers"]
+        return (self._send(ApiCall("GET", "/workers")))["workers"]
+
+    def health(self) -> dict[str, Any]:
+        """{at, services, backlogs, dead_letters, executors}: how the system's parts stand; raises ApiError."""
+        return self._send(ApiCall("GET", "/health"))
+
+    def stalled(self) -> dict[str, Any]:
+        """{jobs, is_whole}: the tenant's open jobs that stand still, each with why; raises ApiError."""
+        return self._send(ApiCall("GET", "/stalled"))
 
     def worker(self, worker_id: str) -> dict[str, Any]:
         """A name with what it has open in this tenant's jobs, as far as that is known; raises ApiError."""

@@ -26,6 +26,8 @@ from aetheris.protocol.api import JobPage
 from aetheris.sdk.client import ApiError, Unauthorized
 
 _PARTS: Mapping[str, str] = {
+    "stalled": "/stalled",
+    "health": "/health",
     "freezes": "/freezes",
     "workers": "/workers",
     "tools": "/tools",

@@ -96,6 +96,8 @@ ROUTES: Mapping[str, Access] = {
     "GET /api/caller": ANYBODY,
     "GET /api/limits": ANYBODY,
     "GET /api/audit": _EVIDENCE,
+    "GET /api/health": Access((Role.OPERATE, Role.ADMINISTER)),
+    "GET /api/stalled": Access((Role.READ, Role.READ_PAYLOADS)),
     "GET /api/workers": _WORKERS,
     "GET /api/workers/{worker_id}": _WORKERS,
     "POST /api/workers/{worker_id}/end": Access((Role.ADMINISTER,)),

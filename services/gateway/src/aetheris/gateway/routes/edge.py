@@ -36,7 +36,9 @@ from aetheris.gateway.policy_trials import PolicyTrials
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
 from aetheris.gateway.routes.audited import begin
+from aetheris.gateway.stalled_jobs import StalledJobList
 from aetheris.gateway.subjects import Subjects
+from aetheris.gateway.system_health import SystemHealth
 from aetheris.gateway.tool_releases import ToolReleases
 from aetheris.gateway.undos import Undos
 from aetheris.gateway.verifier_proxy import VerifierProxy
@@ -73,6 +75,8 @@ class Services:
     freezes: OrderedFreezes
     policies: ActivatedPolicies
     policy_trials: PolicyTrials
+    system_health: SystemHealth
+    stalled: StalledJobList
     rules: OrderedRules
     undos: Undos
     subjects: Subjects
