@@ -23,7 +23,7 @@ from aetheris.testkit.memory import MemoryLog
 PARTITIONS = 2
 
 
-class Known:
+class RegisteredExecutors:
     """Who is registered, and lives."""
 
     def pools(self) -> list[str]:
@@ -63,7 +63,7 @@ class Patience:
 
 
 def health_of(log: MemoryLog, clock: VirtualClock) -> SystemHealth:
-    known = Known()
+    known = RegisteredExecutors()
     return SystemHealth(
         log, cast("Registry", known), cast("WorkerDirectory", known), cast("Deadlines", Patience()), clock
     )
