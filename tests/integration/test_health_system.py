@@ -36,7 +36,7 @@ def test_who_is_there_what_waits_and_what_executors_serve(system: System) -> Non
     def is_whole() -> bool:
         found = system.api.get("/health", headers=headers_of("operator")).json()
         services = {one["service"]: one for one in found["services"]}
-        return all("unknown" not in one and one["processes"] for one in services.values())
+        return all(one["unknown"] is None and one["processes"] for one in services.values())
 
     until(is_whole, 60)
     found = system.api.get("/health", headers=headers_of("operator")).json()
