@@ -1,12 +1,18 @@
-"""Every replica in sync is gone, and one comes back that lacks records: nobody leads until one comes that has all."""
+"""Every replica in sync is gone, and one comes back that lacks records: nobody leads until one comes that has all.
 
+Where somebody forces it to lead all the same, nothing runs on.
+"""
+
+from collections import Counter
 from collections.abc import Generator
 
 import pytest
 
+from aetheris.runtime.base.refusal import REFUSED_STATUS
 from tests.testkit.broker_faults import EVENTS, kafka_tool
 from tests.testkit.cluster import Cluster, running_cluster_apart
-from tests.testkit.cluster_rig import JVM, PARTITIONS, ClusterLoad, ClusterRig, running_on
+from tests.testkit.cluster_rig import JVM, PARTITIONS, PATIENCE_S, ClusterLoad, ClusterRig, running_on
+from tests.testkit.external_server import until
 
 pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.timeout(1200)]
 
@@ -14,6 +20,8 @@ LATE = 3
 """It is out of sync when the others go."""
 NOBODY = -1
 JOBS = 20
+READERS = {"planner", "ledger", "executor", "verifier"}
+"""Each goes on from where it had read jobs.events."""
 
 
 @pytest.fixture
@@ -57,3 +65,25 @@ def test_who_lacks_records_is_not_elected_and_no_job_is_lost(rig: ClusterRig) ->
         load.wait_ended(JOBS)
         outcome = load.finish()
     assert outcome.holds, outcome
+
+
+def test_an_election_that_is_forced_is_named_by_all_who_had_read_further_and_nothing_runs_on(rig: ClusterRig) -> None:
+    """Though the log looks whole, and whatever is written to it from then on."""
+    cluster = rig.cluster
+    with rig.loaded() as load:
+        others = only_the_late_one_lives(cluster, load)
+        elect(cluster, "UNCLEAN")
+        cluster.wait_led_by(EVENTS, LATE)
+        cluster.start(*others)
+        cluster.wait_whole()
+        until(lambda: refused(rig) >= READERS, PATIENCE_S)
+        made = Counter(effect["tag"] for effect in rig.external.effects())
+    assert max(made.values()) == 1
+    said = [path for path in rig.system.data.rglob("*.log") if '"log_cut"' in path.read_text(errors="replace")]
+    assert {path.name.partition("-")[0].partition(".")[0] for path in said} >= READERS
+
+
+def refused(rig: ClusterRig) -> set[str]:
+    """Services that have ended, and are not started again."""
+    parts = rig.system.state().parts
+    return {name.rpartition("-")[0] for name, part in parts.items() if part.last_exit == REFUSED_STATUS}

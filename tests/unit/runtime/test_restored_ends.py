@@ -15,6 +15,7 @@ from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.worker import partition
 from aetheris.runtime.worker.handler import Inputs, PartitionHandler
 from aetheris.runtime.worker.loop import PartitionWorker
+from aetheris.runtime.worker.reached import LogCut
 from aetheris.testkit.memory import MemoryLog
 
 PARTITIONS, MOVED = 2, 1
@@ -131,12 +132,17 @@ async def test_what_is_acknowledged_after_the_end_was_asked_for_is_folded_too() 
 
 
 async def test_what_the_log_has_lost_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is it run on without it."""
     monkeypatch.setattr(partition, "GAP_BELIEVED_S", 0.01)
     log = LyingLog()
-    async with moving(log) as moved:
-        log.stale_answers = 1_000_000
-        assert await come_back(log, moved) == 0
-        assert moved.taken == -1, "nor is it said to be taken"
+
+    async def lies() -> None:
+        async with moving(log) as moved:
+            log.stale_answers = 1_000_000
+            await come_back(log, moved)
+
+    with pytest.raises(LogCut, match="ends at 0; it was read to 0"):
+        await lies()
 
 
 async def test_what_the_brokers_have_lost_is_not_said_to_be_taken() -> None:

@@ -333,6 +333,7 @@ class MemoryReader:
 class _Group:
     members: dict[str, "MemoryMembership"] = field(default_factory=dict[str, "MemoryMembership"])
     offsets: dict[Place, int] = field(default_factory=dict[Place, int])
+    notes: dict[Place, str] = field(default_factory=dict[Place, str])
 
 
 class MemoryMembership:
@@ -369,7 +370,17 @@ class MemoryMembership:
         """The group's offsets; None where it never committed one."""
         return {place: self._group.offsets.get(place) for place in places}
 
-    async def commit(self, offsets: Mapping[Place, int], deadline_s: float = 10.0) -> None:  # noqa: ARG002  answers at once
+    async def noted(self, places: Collection[Place], deadline_s: float = 10.0) -> dict[Place, str]:  # noqa: ARG002  answers at once
+        """What was committed beside the group's offsets."""
+        return {place: self._group.notes.get(place, "") for place in places}
+
+    async def commit(
+        self,
+        offsets: Mapping[Place, int],
+        deadline_s: float = 10.0,  # noqa: ARG002  answers at once
+        *,
+        notes: Mapping[Place, str] | None = None,
+    ) -> None:
         """Keep these offsets.
 
         Raises:
@@ -378,6 +389,7 @@ class MemoryMembership:
         if not {number for _, number in offsets} <= self._ours:
             raise MembershipLost("not assigned")
         self._group.offsets.update(offsets)
+        self._group.notes.update({place: (notes or {}).get(place, "") for place in offsets})
 
     async def change(self, wanted: frozenset[int], keep: frozenset[int]) -> None:
         """Revoke what is not in `keep`, then assign what of `wanted` is new."""

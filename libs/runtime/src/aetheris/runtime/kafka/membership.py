@@ -18,6 +18,7 @@ from aiokafka.errors import (
     KafkaError,
     TopicAuthorizationFailedError,
 )
+from aiokafka.structs import OffsetAndMetadata
 
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.base.prefix import in_kafka
@@ -169,16 +170,34 @@ class KafkaMembership:
             raise LogUnreachable(f"no committed offsets: {type(error).__name__}") from None
         return dict(zip(places, found, strict=True))
 
-    async def commit(self, offsets: Mapping[Place, int], deadline_s: float = 10.0) -> None:
-        """Keep these offsets for whoever reads these places next.
+    async def noted(self, places: Collection[Place], deadline_s: float = 10.0) -> dict[Place, str]:
+        """What was committed beside the group's offsets; empty where nothing was.
+
+        Raises:
+            LogUnreachable: not within the deadline.
+        """
+        coordinator: Any = self._joined()._coordinator  # pyright: ignore[reportPrivateUsage]  it tells offsets alone
+        named = {self._named(place): place for place in places}
+        try:
+            async with asyncio.timeout(deadline_s):
+                found = await coordinator.fetch_committed_offsets(list(named))
+        except (KafkaError, TimeoutError) as error:
+            raise LogUnreachable(f"no committed notes: {type(error).__name__}") from None
+        return {place: found[at].metadata if at in found else "" for at, place in named.items()}
+
+    async def commit(
+        self, offsets: Mapping[Place, int], deadline_s: float = 10.0, *, notes: Mapping[Place, str] | None = None
+    ) -> None:
+        """Keep these offsets for whoever reads these places next, and beside them a note of what he must know.
 
         Raises:
             MembershipLost: somebody else owns them now.
             LogUnreachable: not within the deadline.
         """
+        kept = {place: OffsetAndMetadata(offset, (notes or {}).get(place, "")) for place, offset in offsets.items()}
         try:
             async with asyncio.timeout(deadline_s):
-                await self._joined().commit({self._named(place): offset for place, offset in offsets.items()})
+                await self._joined().commit({self._named(place): one for place, one in kept.items()})
         except (CommitFailedError, IllegalStateError) as error:
             raise MembershipLost(type(error).__name__) from None
         except (KafkaError, TimeoutError) as error:

@@ -252,8 +252,18 @@ class Membership(Protocol):
         """
         ...
 
-    async def commit(self, offsets: Mapping[Place, int], deadline_s: float = 10.0) -> None:
-        """Keep these offsets for whoever reads these places next.
+    async def noted(self, places: Collection[Place], deadline_s: float = 10.0) -> dict[Place, str]:
+        """What was committed beside the group's offsets; empty where nothing was.
+
+        Raises:
+            LogUnreachable: not within the deadline.
+        """
+        ...
+
+    async def commit(
+        self, offsets: Mapping[Place, int], deadline_s: float = 10.0, *, notes: Mapping[Place, str] | None = None
+    ) -> None:
+        """Keep these offsets for whoever reads these places next, and beside them a note of what he must know.
 
         Raises:
             MembershipLost: somebody else owns them now.

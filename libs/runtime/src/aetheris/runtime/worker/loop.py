@@ -14,6 +14,7 @@ from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
 from aetheris.runtime.log.interface import (
     Appender,
     Log,
+    LogGap,
     LogUnreachable,
     Membership,
     MembershipLost,
@@ -96,7 +97,7 @@ class PartitionWorker:
         appender.report(self._written)
         self._partitions: dict[int, WorkerPartition] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._committed: dict[Place, int] = {}
+        self._committed: dict[Place, tuple[int, str]] = {}
         self._joined = False
         self.dead_letters = 0
         """Records that were quarantined here since the start."""
@@ -155,6 +156,8 @@ class PartitionWorker:
         try:
             await asyncio.wait({stopping, self._crash}, return_when=asyncio.FIRST_COMPLETED)
             if self._crash.done():
+                if isinstance(self._crash.exception(), LogGap):
+                    await self._tell_how_far()
                 await self._abandon()
             await self._membership.stop(self._pace.drain_s)
         finally:
@@ -257,6 +260,13 @@ class PartitionWorker:
             _log.warning("not drained in time", partition=number)
         await _cancelled([task])
 
+    async def _tell_how_far(self) -> None:
+        """Before a log that went backwards ends this process: so that the next one knows it for no other than it is."""
+        partitions = list(self._partitions.values())
+        for partition in partitions:
+            partition.refresh_offers()
+        await self._commit(partitions)
+
     async def _abandon(self) -> None:
         """A crash: nothing is drained, nothing committed."""
         tasks = list(self._tasks.values())
@@ -273,12 +283,16 @@ class PartitionWorker:
             await self._commit(partitions)
 
     async def _commit(self, partitions: Sequence[WorkerPartition]) -> None:
-        offers = {place: at for partition in partitions for place, at in partition.offers.items()}
-        changed = {place: at for place, at in offers.items() if self._committed.get(place) != at}
+        offers = {place: (at, one.notes.get(place, "")) for one in partitions for place, at in one.offers.items()}
+        changed = {place: offer for place, offer in offers.items() if self._committed.get(place) != offer}
         if not changed:
             return
         try:
-            await self._membership.commit(changed, self._pace.drain_s)
+            await self._membership.commit(
+                {place: at for place, (at, _) in changed.items()},
+                self._pace.drain_s,
+                notes={place: note for place, (_, note) in changed.items()},
+            )
         except (MembershipLost, LogUnreachable) as error:
             _log.warning("offsets not committed", error=str(error))
         else:

@@ -24,10 +24,12 @@ from aetheris.runtime.log.interface import (
 )
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.withheld import write_all
+from aetheris.runtime.worker import reached
 from aetheris.runtime.worker.ages import Ages
 from aetheris.runtime.worker.checkpointer import Checkpointer
 from aetheris.runtime.worker.checkpoints import UNSIGNED_PIECES, Checkpoints, Loaded, PieceSignatures
 from aetheris.runtime.worker.handler import Inputs, PartitionHandler
+from aetheris.runtime.worker.reached import LastRead
 
 _log = structlog.get_logger(__name__)
 _Answer = TypeVar("_Answer")
@@ -69,6 +71,8 @@ class WorkerPartition:
         self.restored = False
         self.offers: dict[Place, int] = {}
         """What may be committed: all that lies below was handled, and is needed no more."""
+        self.notes: dict[Place, str] = {}
+        """What is committed beside it: how far the authority was handled."""
         self._handler = handler
         self._around = around
         self._places = {str(topic): (str(topic), number) for topic in around.inputs.topics}
@@ -87,6 +91,8 @@ class WorkerPartition:
         self._undecodable: list[Group] = []
         self._ages = {str(topic): Ages() for topic in around.inputs.made_again}
         self._authority = self._places[around.inputs.authority]
+        self._last: Record | None = None
+        """The last record of the authority that was handled."""
         self._since = 0
         """Where reading the authority began: nothing is known of what lies below."""
         self._lost = 0
@@ -103,7 +109,7 @@ class WorkerPartition:
         """Restore, then feed, until `close`.
 
         Raises:
-            Exception: what escaped the handler, or LogGap.
+            Exception: what escaped the handler, LogGap, or LogCut.
         """
         try:
             await self._restore()
@@ -204,9 +210,18 @@ class WorkerPartition:
         """
         clock = asyncio.get_running_loop().time
         until_s = clock() + GAP_BELIEVED_S
+        noted = await self._insist(lambda: self._around.membership.noted([self._authority]))
+        before = reached.noted(noted[self._authority])
         while True:
             ends = await self._insist(lambda: self._around.log.end_offsets(self.places))
             is_believed = clock() >= until_s
+            if before is not None and ends[self._authority] <= before.offset:
+                if is_believed:
+                    raise reached.cut(
+                        *self._authority, f"ends at {ends[self._authority]}; it was read to {before.offset}"
+                    )
+                await asyncio.sleep(_RETRY_PAUSE_S)
+                continue
             if ends[self._authority] < (own := self.own_end):
                 _log.warning("the log ends below what it took", partition=self.number, own=own, believed=is_believed)
                 if not is_believed:
@@ -214,12 +229,28 @@ class WorkerPartition:
                     continue
                 self._lost = own
             try:
-                return ends, *await self._starts(ends, is_believed=is_believed)
+                bounds = await self._starts(ends, is_believed=is_believed)
+                if before is not None:
+                    await self._hold_against(before)
+                return ends, *bounds
             except LogGap as gap:
                 if is_believed:
                     raise
                 _log.warning("a gap is looked at again", partition=self.number, error=str(gap))
                 await asyncio.sleep(1.0)
+
+    async def _hold_against(self, before: LastRead) -> None:
+        """Whether the last record that was handled is there still; one that was deleted since can't say.
+
+        Raises:
+            LogCut: another one is there.
+        """
+        begins = await self._insist(lambda: self._around.log.beginning_offsets([self._authority]))
+        if begins[self._authority] <= before.offset:
+            async for records in replay(self._around.log, self._authority, before.offset, before.offset + 1):
+                if records[0].offset == before.offset and LastRead.at(records[0]) != before:
+                    raise reached.cut(*self._authority, f"has another record at {before.offset} than was read there")
+        self.notes[self._authority] = before.note()
 
     async def _starts(self, ends: Mapping[Place, int], *, is_believed: bool) -> tuple[dict[Place, int], Loaded]:
         """Where reading starts: at what was committed, else at the beginning; never past a gap."""
@@ -275,6 +306,7 @@ class WorkerPartition:
                 self._checkpointer.note(records)
             self._note_age(records[-1])
             self._handler.fold(records)
+            self._last = records[-1]
             position = max(position, records[-1].offset + 1)
             if self._closing:
                 break
@@ -303,12 +335,14 @@ class WorkerPartition:
     async def _turn(self) -> None:
         self._busy = self._turned = True
         batch = self._taken()
-        reached = {self._places[topic]: records[-1].offset + 1 for topic, records in batch.items()}
+        ends = {self._places[topic]: records[-1].offset + 1 for topic, records in batch.items()}
         self._take_checkpoints(batch)
         if batch:
             await self._handler.handle(batch)
             await self._flush_undecodable()
-        self._covered.update(reached)
+        self._covered.update(ends)
+        if self._authority[0] in batch:
+            self._last = batch[self._authority[0]][-1]
         if self._due is not None and self._around.clock.monotonic() >= self._due:
             self._due = None
             await self._handler.tick()
@@ -351,6 +385,8 @@ class WorkerPartition:
             if place == self._authority:  # so much is asked for by who restarts there, and by who deletes below
                 mark = max(sealed.in_reach(mark, self._around.inputs.reach), self._since)
             self.offers[place] = mark
+        if self._last is not None:
+            self.notes[self._authority] = LastRead.at(self._last).note()
         self._offered_at = self._around.clock.monotonic()
 
     def _note_age(self, record: Record) -> None:
