@@ -129,14 +129,47 @@ async def changed(ctx: WorkflowContext, order: str) -> str:
     return order
 
 
-def test_a_workflow_whose_new_code_parts_from_an_open_job_is_named() -> None:
-    job = MemorySystem(as_it_was, pay).run(
-        {"nodes": [{"id": "workflow", "kind": "workflow", "tool": "shop", "args": {"order": "o"}}]}
-    )
+@tool(name="ship", version="2", effect_class="idempotent")
+async def ship(order: str) -> str:
+    return order
+
+
+@tool(name="ship", version="3", effect_class="idempotent")
+async def ship_later(order: str) -> str:
+    return order
+
+
+@tool(name="ship", version="2", effect_class="idempotent")
+async def ship_elsewhere(order: str, country: str) -> str:
+    return order + country
+
+
+def recorded(job: Any) -> list[Record]:
+    """As it lies in the log."""
     records: list[Record] = []
     for offset, event in enumerate(job.log):
         made = draft(Topic.JOBS_EVENTS, event, key=event.job_id, id=f"e{offset}", source="test", time="")
         records.append(Record(Topic.JOBS_EVENTS, 0, offset, 0, made.key, made.headers, made.value))
+    return records
+
+
+def test_a_tool_that_an_open_job_is_pinned_to_and_that_is_served_no_more_is_named() -> None:
+    wait = {"id": "wait", "kind": "wait", "wait": {"key": "go-on"}}
+    pinned = {"id": "ship", "kind": "tool", "tool": "ship", "args": {"order": "o"}, "depends_on": ["wait"]}
+    records = recorded(MemorySystem(ship).run({"nodes": [wait, pinned]}))
+    assert [*open_job("j", records, {}, {}, [ship, ship_later])] == []
+    (gone,) = open_job("j", records, {}, {}, [ship_later])
+    assert (gone.subject, gone.blocks, gone.detail) == ("tools", True, "j: ship@2 is not among these tools")
+    (other,) = open_job("j", records, {}, {}, [ship_elsewhere])
+    assert (other.blocks, other.detail) == (True, "j: ship@2 takes other arguments here")
+    assert [*open_job("j", records, {}, {}, [pay])] == [], "who serves it may have it from elsewhere"
+
+
+def test_a_workflow_whose_new_code_parts_from_an_open_job_is_named() -> None:
+    job = MemorySystem(as_it_was, pay).run(
+        {"nodes": [{"id": "workflow", "kind": "workflow", "tool": "shop", "args": {"order": "o"}}]}
+    )
+    records = recorded(job)
     assert [*open_job("j", records, {"shop": as_it_was}, {})] == []
     (parts,) = open_job("j", records, {"shop": changed}, {})
     assert (parts.subject, parts.blocks, "workflow.pay" in parts.detail) == ("workflows", True, True)

@@ -64,16 +64,18 @@ class Checked:
     faults: Sequence[ProjectFault]
     loaded: Sequence[tuple[str, str]]
     """(what, where from and how much of it)"""
+    tools: Toolbox
+    """What could be loaded of the tools."""
 
 
 def checked() -> Checked:
     """Look at the settings of this environment and at everything that they name; runs what modules of tools run."""
     faults = list(_settings())
     if faults:
-        return Checked(faults, ())
+        return Checked(faults, (), Toolbox({}))
     look = _Look()
-    look.all()
-    return Checked(look.faults, look.loaded)
+    tools = look.all()
+    return Checked(look.faults, look.loaded, tools)
 
 
 class _Look:
@@ -84,7 +86,7 @@ class _Look:
         self._ledger = load(LedgerSettings)
         self._gateway = load(GatewaySettings)
 
-    def all(self) -> None:
+    def all(self) -> Toolbox:
         toolbox = self._tools()
         policy = self._named("policy", self._ledger.policy, load_policy, lambda one: f"{len(one.rules)} rules")
         if self._ledger.policy is None:
@@ -103,6 +105,7 @@ class _Look:
         self._named("notices", _path("AETHERIS_NOTICES"), loaded_routes.load, lambda one: f"{len(one.routes)} routes")
         self._named("starts", _path("AETHERIS_STARTS"), loaded_starts.load, _counted)
         self._named("tokens", self._gateway.tokens, lambda path: Tokens(path, SystemClock()), lambda _one: "")
+        return toolbox
 
     def _tools(self) -> Toolbox:
         modules = ",".join(self._executor.tools)

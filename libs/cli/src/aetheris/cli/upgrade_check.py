@@ -12,6 +12,7 @@ from aetheris.protocol.messages.envelope import NeedsUpgrade
 from aetheris.protocol.messages.events import PlanGenerated
 from aetheris.protocol.plan.graph import Kind
 from aetheris.protocol.planning.policy import PolicyError, parse
+from aetheris.sdk.tools import AnyTool
 from aetheris.sdk.workflows.body_replay import NoWorkflow, replay_body
 from aetheris.sdk.workflows.declaration import AnyWorkflow
 
@@ -57,12 +58,17 @@ def policy_in_force(told: Mapping[str, Any]) -> UpgradeFinding:
 
 
 def open_job(
-    name: str, records: Iterable[Record], codes: Mapping[str, AnyWorkflow], large: Mapping[str, Any]
+    name: str,
+    records: Iterable[Record],
+    codes: Mapping[str, AnyWorkflow],
+    large: Mapping[str, Any],
+    tools: Iterable[AnyTool] = (),
 ) -> Iterator[UpgradeFinding]:
     """What this version makes of a job that an earlier one has written so far; nothing, where it goes on.
 
     Args:
         codes: the workflows of the new code, by the name that plans call them by.
+        tools: those that executors will have.
     """
     records = [*records]
     state: JobState | None = None
@@ -78,11 +84,30 @@ def open_job(
         yield UpgradeFinding("jobs", f"{name}: no creation that this version reads", _STAYS, blocks=True)
     elif plans and state.revision < 0:
         yield UpgradeFinding("jobs", f"{name}: its plan is none to this version", _STAYS, blocks=True)
-    elif state.terminal is None and state.bodies is not None:
-        yield from _bodies(name, records, state, codes, large)
+    elif state.terminal is None:
+        yield from _pins(name, state, tools)
+        if state.bodies is not None:
+            yield from _bodies(name, records, state, codes, large)
 
 
 _STAYS = "Let it end under the version that runs, or cancel it there."
+
+
+def _pins(name: str, state: JobState, tools: Iterable[AnyTool]) -> Iterator[UpgradeFinding]:
+    """Whether executors will serve what the plan is pinned to; tools that they have from elsewhere are not compared."""
+    served = {(one.name, one.version): one.schema_hash for one in tools}
+    known = {tool for tool, _ in served}
+    wanted = dict(state.bodies.pins) if state.bodies is not None else {}
+    for node_id in state.entries:
+        entry = state.entry(node_id)
+        if entry is not None and entry.pin is not None and entry.node.tool and state.settled_key(node_id) is None:
+            wanted[entry.node.tool] = entry.pin
+    for tool, pin in sorted(wanted.items()):
+        if tool not in known or served.get((tool, pin.version)) == pin.schema_hash:
+            continue
+        other = "takes other arguments here" if (tool, pin.version) in served else "is not among these tools"
+        remedy = "Keep executors that serve it as it is until the job has ended."
+        yield UpgradeFinding("tools", f"{name}: {tool}@{pin.version} {other}", remedy, blocks=True)
 
 
 def _bodies(

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +17,7 @@ from aetheris.cli.embedded.errors import NotRunningError
 from aetheris.cli.gateway import connected
 from aetheris.cli.given import Config, Tools, given
 from aetheris.cli.large import LazyResults
-from aetheris.cli.project_faults import checked
+from aetheris.cli.project_faults import Checked, checked
 from aetheris.cli.source import read_job
 from aetheris.cli.upgrade_check import UpgradeFinding, open_job, policy_in_force, rules_and_services
 from aetheris.proofs import RawRecord
@@ -31,6 +31,7 @@ from aetheris.runtime.log.interface import LogError
 from aetheris.runtime.process.settings import RuntimeSettings, load
 from aetheris.sdk.client import Client
 from aetheris.sdk.loader import ToolboxError, workflows_in
+from aetheris.sdk.tools import AnyTool
 from aetheris.sdk.workflows.declaration import AnyWorkflow
 
 upgrade = typer.Typer(name="upgrade", no_args_is_help=True, help="What this version would make of what runs.")
@@ -63,14 +64,16 @@ def check(
     """Say what this version would refuse, or let stand, of what an earlier one runs or has written; changes nothing."""
     with errors_as_exits(as_json=as_json):
         codes = _workflows(code or ())
-        found = [*_settings(config, tools)]
+        with given(config, tools):
+            settings = checked()
+        found = [*_settings(settings)]
         if folder is not None:
-            found += _exported(folder, codes, data)
+            found += _exported(folder, codes, data, settings.tools)
         else:
             with connected(data, who) as client:
                 found += rules_and_services(client.rules(), version("aetheris-cli"))
                 found.append(policy_in_force(client.policy()))
-                found += _open_jobs(client, codes, data, jobs)
+                found += _open_jobs(client, codes, data, jobs, settings.tools)
             found.append(_topics(data))
     blocks = any(one.blocks for one in found)
     if as_json:
@@ -95,17 +98,17 @@ def _workflows(given_code: Sequence[str]) -> Mapping[str, AnyWorkflow]:
         raise CommandError(Exit.BAD_INPUT, "bad_code", str(error), field="--code") from None
 
 
-def _settings(config: Path | None, tools: str | None) -> Iterator[UpgradeFinding]:
+def _settings(found: Checked) -> Iterator[UpgradeFinding]:
     """Settings, tools and files, as services of this version would be started with."""
-    with given(config, tools):
-        found = checked()
     for subject, detail in found.loaded:
         yield UpgradeFinding(subject, detail)
     for fault in found.faults:
         yield UpgradeFinding(fault.subject, fault.detail, "Mend it; `aetheris check` looks again.", blocks=fault.stops)
 
 
-def _exported(folder: Path, codes: Mapping[str, AnyWorkflow], data: Path) -> Iterator[UpgradeFinding]:
+def _exported(
+    folder: Path, codes: Mapping[str, AnyWorkflow], data: Path, tools: Iterable[AnyTool]
+) -> Iterator[UpgradeFinding]:
     """Each stream and bundle of a folder.
 
     Raises:
@@ -119,18 +122,20 @@ def _exported(folder: Path, codes: Mapping[str, AnyWorkflow], data: Path) -> Ite
     blocked = 0
     for path in paths:
         records, large = read_job(path, data)
-        found = [*open_job(path.stem, records, codes, large)]
+        found = [*open_job(path.stem, records, codes, large, tools)]
         blocked += any(one.blocks for one in found)
         yield from found
     yield UpgradeFinding("jobs", f"{len(paths)} read, {len(paths) - blocked} of them go on, or are read, as they are")
 
 
-def _open_jobs(client: Client, codes: Mapping[str, AnyWorkflow], data: Path, most: int) -> Iterator[UpgradeFinding]:
+def _open_jobs(
+    client: Client, codes: Mapping[str, AnyWorkflow], data: Path, most: int, tools: Iterable[AnyTool]
+) -> Iterator[UpgradeFinding]:
     """Each that has not ended, from its own records."""
     ids, read, blocked = [*_listed(client)], 0, 0
     for job_id in ids[:most]:
         raw = streamfile.of_answer(client.raw_stream(job_id)).raw()
-        found = [*open_job(job_id, map(_record, raw), codes, LazyResults(data))]
+        found = [*open_job(job_id, map(_record, raw), codes, LazyResults(data), tools)]
         read, blocked = read + 1, blocked + any(one.blocks for one in found)
         yield from found
     left = f"; {len(ids) - read} more were not read (--jobs)" if read < len(ids) else ""
