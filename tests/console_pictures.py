@@ -1,7 +1,9 @@
 """The pictures of docs/console.md: `python -m tests.console_pictures` makes them anew, in docs/pictures."""
 
+import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Browser, Page
 
@@ -11,6 +13,7 @@ from tests.testkit.system import REPOSITORY
 
 PICTURES = REPOSITORY / "docs" / "pictures"
 _WIDE = {"viewport": {"width": 1180, "height": 760}}
+_OF_A_JOB = ("plan", "effects", "compare")
 _PHONE = {"viewport": {"width": 390, "height": 780}}
 
 
@@ -29,6 +32,8 @@ def main() -> None:
                 _shot(page, console, "/jobs", f"console-jobs-{scheme}")
                 _shot(page, console, f"/jobs/{JOB}/events/5", f"console-event-{scheme}")
                 _shot(page, console, "/operations", f"console-operations-{scheme}")
+                for name in _OF_A_JOB:
+                    _shot(page, console, _of_a_job(name), f"console-{name}-{scheme}")
             _phone(browser, console, payout)
         gateway.away = True
 
@@ -39,6 +44,14 @@ def _phone(browser: Browser, console: RunningConsole, payout: str) -> None:
     _shot(page, console, "/inbox", "console-phone-inbox")
     _shot(page, console, f"/jobs/{JOB}", "console-phone-job")
     _shot(page, console, "/operations", "console-phone-operations")
+    _shot(page, console, f"/jobs/{JOB}/events/5", "console-phone-event")
+    _shot(page, console, "/jobs", "console-phone-jobs")
+    for name in _OF_A_JOB:
+        _shot(page, console, _of_a_job(name), f"console-phone-{name}")
+
+
+def _of_a_job(name: str) -> str:
+    return f"/jobs/{JOB}/{name}" + ("?with=job-2" if name == "compare" else "")
 
 
 def _shot(page: Page, console: RunningConsole, path: str, name: str) -> None:
@@ -80,7 +93,7 @@ def _told(gateway: StandInGateway) -> tuple[str, str]:
     gateway.tell("tool_invocation_finished", node_id="find", outcome="success", via="executor", usage={}, result=_SAID)
     gateway.tell("approval_requested", node_id="pay", rule="payouts")
     gateway.tell("job_waiting", node_id="pay", wait_type="approval")
-    gateway.raw[f"/jobs/{JOB}/effects"] = b'{"effects": []}'
+    _say_traces(gateway, steps)
     gateway.raw["/effects"] = b'{"effects": [], "cursor": null}'
     gateway.say_operations()
     states = ("waiting", "running", "completed", "completed", "failed", "paused", "cancelled", "completed", "running")
@@ -90,6 +103,39 @@ def _told(gateway: StandInGateway) -> tuple[str, str]:
         for place, state in enumerate(states, start=1)
     ]
     return payout, mail
+
+
+def _say_traces(gateway: StandInGateway, steps: list[dict[str, Any]]) -> None:
+    """How the job came to its steps, what it did, and another one that is much alike."""
+    called: dict[str, dict[str, Any]] = {"find": {"invoice": "4711"}, "check": {"amount": 1250.5, "currency": "EUR"}}
+    effects = [
+        {"command_id": name, "tool_name": tool, "outcome": "success", "stands": True, "external_id": f"ext-{name}"}
+        for name, tool in (("find", "invoices.find"), ("check", "limits.check"))
+    ]
+    gateway.raw[f"/jobs/{JOB}/effects"] = json.dumps({"effects": effects, "effect_count": 2}).encode()
+    added = [{"node_id": one["node_id"], "tool": one["tool"], "state": one["state"]} for one in steps]
+    summary = "The invoice is due on Friday; the payout needs a yes, so it is asked for first."
+    plan = {"what": "plan", "title": "revision 1", "facts": {}, "nodes": added, "leads_to": []}
+    decision = {"what": "decision", "title": "the model decided", "facts": {"reasoning_summary": summary}}
+    root = {
+        "what": "goal",
+        "title": "Pay the invoice 4711",
+        "facts": {},
+        "leads_to": [{**decision, "leads_to": [plan]}],
+    }
+    nodes = [{**one, "kind": "tool", "irreversible": one["node_id"] in ("pay", "tell")} for one in added]
+    edges = [
+        {"from": needed, "to": one["node_id"], "carries": "result"}
+        for one in steps
+        for needed in one.get("depends_on", ())
+    ]
+    told = [{**one, "keys": [{"args": called[one["node_id"]]}] if one["node_id"] in called else []} for one in added]
+    trace = {"job": {"status": "waiting"}, "decisions": root, "graph": {"nodes": nodes, "edges": edges}}
+    gateway.raw[f"/jobs/{JOB}/trace"] = json.dumps({**trace, "steps": told, "step_count": len(told)}).encode()
+    others = [{**one, "keys": [{"args": {**one["keys"][0]["args"], "amount": "1250.5"}}]} if one["node_id"] == "check"
+              else {**one, "state": "completed"} for one in told]  # fmt: skip
+    other = {"job": {"status": "completed"}, "steps": others, "step_count": len(others)}
+    gateway.raw["/jobs/job-2/trace"] = json.dumps(other).encode()
 
 
 _SAID = {"text": "The invoice 4711 of Muster GmbH is due on Friday: 1,250.50 EUR. I will pay it from the main account."}

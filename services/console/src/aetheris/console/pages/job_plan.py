@@ -15,7 +15,7 @@ from aetheris.console.sessions import PersonSession
 from aetheris.protocol.api import Job
 
 _ON_A_PAGE = 200
-_AT_ONCE = 2_000
+_AT_ONCE = 10_000
 """Steps that the gateway is asked for at a time, of two jobs that are compared."""
 
 
