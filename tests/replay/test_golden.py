@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from aetheris.cli import streamfile
 from tests.testkit.golden import FOLDER, outcome
 
 STREAMS = sorted(FOLDER.glob("*/*.jsonl"))
@@ -13,6 +14,11 @@ STREAMS = sorted(FOLDER.glob("*/*.jsonl"))
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_an_old_stream_comes_to_its_outcome(stream: Path) -> None:
     assert outcome(stream) == stream.with_suffix(".outcome.json").read_text()
+
+
+def test_seals_among_them_state_the_calls_that_they_cover() -> None:
+    sealed = {path.stem for path in STREAMS if any(b'"calls":"' in one.value for one in streamfile.read(path).raw())}
+    assert sealed >= {"a-run", "a-crash", "undone"}, "whose calls have external ids"
 
 
 def test_every_release_is_among_them_and_so_is_this_version() -> None:
