@@ -36,6 +36,8 @@ def main() -> None:
         with console.up():
             for name, view, scheme in (("light", _WIDE, "light"), ("dark", _WIDE, "dark"), ("phone", _PHONE, "light")):
                 page = console.signed_in(browser, "bob", color_scheme=scheme, **view)
+                page.goto(f"{console.url}/operations")
+                _shot(page, f"console-health-{name}")
                 _policies(page, console, name)
         gateway.away = True
     print(console.trouble)  # noqa: T201

@@ -46,6 +46,8 @@ def test_every_part_is_shown_and_one_that_may_not_be_seen_says_so(
         *HEALTH,
     ):
         expect(page.locator("main")).to_contain_text(text)
+    row = page.get_by_role("region", name="Jobs that stand still").locator("tbody tr").first
+    assert row.locator("td.number").all_inner_texts() == ["", "1"]
     page.get_by_text("The policy", exact=True).click()
     assert "\\u202e" in page.get_by_label("The policy").inner_text()
     assert serious(page) == []
