@@ -39,7 +39,7 @@ def steps(tag: str) -> list[dict[str, Any]]:
     """A chain of steps that take a while; what may not be repeated by whoever doesn't know."""
     tools = ("poke_probeable", "poke_opaque", "poke_probeable", "poke_opaque")
     return [
-        poke(f"s{at}", f"{tag}/{at}", *([f"s{at - 1}"] if at else []), tool=tool, delay_s=0.2)
+        poke(f"s{at}", f"{tag}/{at}", *([f"s{at - 1}"] if at else []), tool=tool, delay_s=1.0)
         for at, tool in enumerate(tools[:STEPS])
     ]
 
