@@ -53,9 +53,21 @@ class Canary:
 
 
 def forms_of(value: str) -> tuple[bytes, ...]:
-    """As what it must not be found: itself, its first half, in hex, in JSON, in base64, whatever stands around it."""
+    """As what it must not be found: itself, its first half, in hex, in JSON, in base64, whatever stands around it.
+
+    Its first half has nothing that JSON escapes, so it is found in the base64 of a text that quotes the value, too.
+    """
     plain = value.encode()
-    return plain, plain[: len(plain) // 2], plain.hex().encode(), json.dumps(value)[1:-1].encode(), *_in_base64(plain)
+    half = plain[: len(plain) // 2]
+    written = (*_in_base64(plain), *_in_base64(half))
+    for_urls = (one.translate(_FOR_URLS) for one in written)
+    in_json = json.dumps(value)[1:-1].encode()
+    return tuple(
+        dict.fromkeys((plain, half, half.hex().encode(), half.hex().upper().encode(), in_json, *written, *for_urls))
+    )
+
+
+_FOR_URLS = bytes.maketrans(b"+/", b"-_")
 
 
 def _in_base64(plain: bytes) -> Iterator[bytes]:
@@ -81,7 +93,7 @@ def kept_and_told(system: System, collector: Collector, folder: Path, *jobs: str
         _aetheris(system, "export", job, "--out", str(bundle))
         yield "page", page.read_bytes()
         with zipfile.ZipFile(bundle) as members:
-            yield from (("bundle", _with_decoded(members.read(name))) for name in members.namelist())
+            yield from (("bundle", with_decoded(members.read(name))) for name in members.namelist())
     for body in collector.bodies():
         yield "telemetry", body
 
@@ -104,7 +116,7 @@ def _aetheris(system: System, *args: str) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
-def _with_decoded(content: bytes) -> bytes:
+def with_decoded(content: bytes) -> bytes:
     """A bundle keeps each record's bytes in base64, and so does its envelope."""
     for _ in range(2):
         runs = re.findall(rb"[A-Za-z0-9+/]{20,}={0,2}", content)

@@ -6,15 +6,18 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Generator, Iterable, Iterator
+import zipfile
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import duckdb
+import redis
 from aiokafka.record.memory_records import MemoryRecords
 
-from tests.testkit.canary import CONTROL, forms_of, kept_and_told
+from tests.testkit.canary import CONTROL, forms_of, kept_and_told, with_decoded
 from tests.testkit.collector import Collector, running_collector
 from tests.testkit.notice_receivers import WebReceiver, web_receiver
 from tests.testkit.system import System, running_system
@@ -51,8 +54,8 @@ class HiddenRig:
 
 
 @contextmanager
-def running_hidden_rig(folder: Path) -> Generator[HiddenRig]:
-    """A system of its own in this folder."""
+def running_hidden_rig(folder: Path, settings: Mapping[str, str] | None = None) -> Generator[HiddenRig]:
+    """A system of its own in this folder, with these settings beside what it needs."""
     (folder / "seen").touch()
     with running_collector() as collector, web_receiver() as web:
         env = {
@@ -60,6 +63,7 @@ def running_hidden_rig(folder: Path) -> Generator[HiddenRig]:
             "PERSONAL_SEEN": str(folder / "seen"),
             "NOTICES_FILE": str(folder / "notices.toml"),
             **collector.env,
+            **(settings or {}),
         }
         with running_system(folder / "data", env) as system:
             yield HiddenRig(system, folder, collector, web)
@@ -87,8 +91,50 @@ def segments(data: Path) -> Iterator[tuple[str, bytes]]:
                 yield f"segment {path.parent.name}", b"\0".join(texts)
 
 
-def leaks(rig: HiddenRig, *jobs: str, beside: Iterable[Path] = ()) -> set[str]:
-    """The places in which a value is, also in files below `beside`; checks that each kind of place was looked at."""
+def unpacked(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """What archived bundles and Parquet below a folder say, which their own bytes hide: (kind of file, bytes)."""
+    for path in folder.rglob("*.zip"):
+        with zipfile.ZipFile(path) as members:
+            yield from (("archive", with_decoded(members.read(name))) for name in members.namelist())
+    for path in folder.rglob("*.parquet"):
+        with duckdb.connect() as connection:
+            rows: list[Any] = connection.execute("SELECT * FROM read_parquet(?)", [str(path)]).fetchall()
+        yield f"parquet {path.name}", json.dumps(rows, default=str, ensure_ascii=False).encode()
+
+
+def in_redis(system: System) -> Iterator[tuple[str, bytes]]:
+    """Whatever is in Redis now: ("redis KEY", its parts)."""
+    with redis.Redis.from_url(system.state().redis) as client:
+        server: Any = client
+        read: dict[bytes, Callable[[bytes], Any]] = {
+            b"string": server.get,
+            b"hash": server.hgetall,
+            b"list": lambda key: server.lrange(key, 0, -1),
+            b"set": server.smembers,
+            b"zset": lambda key: server.zrange(key, 0, -1),
+            b"stream": server.xrange,
+        }
+        for key in server.scan_iter(count=1000):
+            yield f"redis {key.decode()}", b"\0".join((key, *_parts_of(read[server.type(key)](key))))
+
+
+def _parts_of(value: Any) -> Iterator[bytes]:
+    if isinstance(value, bytes):
+        yield value
+    elif isinstance(value, dict):
+        for pair in cast("dict[Any, Any]", value).items():
+            yield from _parts_of(pair)
+    elif isinstance(value, list | tuple | set):
+        for one in cast("Iterable[Any]", value):
+            yield from _parts_of(one)
+
+
+def leaks(rig: HiddenRig, *jobs: str, beside: Iterable[Path] = (), seen: Collection[str] = ()) -> set[str]:
+    """The places in which a value is, also in files below `beside`.
+
+    Checks that each kind of place was looked at, and those that are named in `seen`, too.
+    """
+    beside = list(beside)
     found: set[str] = set()
     controls: set[str] = set()
     sought = [form for value in rig.said for form in forms_of(value)]
@@ -96,6 +142,8 @@ def leaks(rig: HiddenRig, *jobs: str, beside: Iterable[Path] = ()) -> set[str]:
     places = [
         *kept_and_told(rig.system, rig.collector, rig.folder, *jobs),
         *segments(rig.system.data),
+        *in_redis(rig.system),
+        *(one for folder in (rig.system.data, *beside) for one in unpacked(folder)),
         *((str(path), path.read_bytes()) for path in files),
     ]
     for place, content in places:
@@ -103,7 +151,7 @@ def leaks(rig: HiddenRig, *jobs: str, beside: Iterable[Path] = ()) -> set[str]:
             found.add(place)
         if CONTROL in content:
             controls.add(place.split("/")[0].split(" ")[0] or "job")
-    assert {"kafka", "segment", "page", "bundle", "job"} <= controls, controls
+    assert {"kafka", "segment", "page", "bundle", "job", *seen} <= controls, controls
     return found
 
 

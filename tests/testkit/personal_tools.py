@@ -3,6 +3,7 @@
 PERSONAL_SEEN is a file: what a tool was given is appended to it as hex SHA-256, to show that it was given.
 """
 
+import asyncio
 import base64
 import hashlib
 import logging
@@ -81,6 +82,16 @@ async def find_lost(external_key: str, ctx: ProbeContext) -> Found:
     email = Path(os.environ["PERSONAL_SEEN"]).with_suffix(".lost").read_text().split("\n")[1]
     print("probed", email, ctx.job_id)  # noqa: T201
     return Found({"email": email}, email, (email, external_key), (StateChange("mailbox", email, "create"),))
+
+
+@tool("posts", effect_class="opaque", irreversible=False)
+async def posts(customer: str, email: Told) -> Result:
+    """Takes effect, and does not say so while the file beside PERSONAL_SEEN stands."""
+    saw(email)
+    held = Path(os.environ["PERSONAL_SEEN"]).with_suffix(".held")
+    while held.exists():  # noqa: ASYNC110  a file, of another process
+        await asyncio.sleep(0.05)
+    return Result({"posted": email, "for": customer}, f"posted {email}", [StateChange("mailbox", email, "create")])
 
 
 @tool("sends", effect_class="idempotent", irreversible=True)
