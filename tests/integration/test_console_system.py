@@ -154,6 +154,9 @@ def test_a_job_is_found_by_its_labels_which_are_in_its_birth(
     assert system.api.get("/jobs", params={"label": "order"}).status_code == 400
     found = {"q": labels["order"], "argument": f"tag={tag}", "tool": "poke_pure"}
     assert [one["job_id"] for one in until_indexed(system, found)] == [job]
+    system.kill("gateway-0")
+    system.wait_ready()
+    assert [one["job_id"] for one in until_indexed(system, found)] == [job], "as the gateway before this one knew it"
     eve = {"authorization": f"Bearer {token_of('eve')}"}
     for asked in (found, {"q": tag}, {"job_id": job}, {"label": wanted["label"]}, {}):
         answer = system.api.get("/search", params=asked, headers=eve)
