@@ -76,12 +76,13 @@ class Cores:
     def remembered(self) -> dict[str, Any]:
         """All that they know of jobs, and in which order."""
         return {
-            "planner": list(self.planner.jobs.items()),
-            "ledger": list(self.ledger.jobs.items()),
-            "executor": list(self.executor.jobs.items()),
+            "planner": [(id_, self.planner.jobs[id_]) for id_ in self.planner.jobs],
+            "ledger": [(id_, self.ledger.jobs[id_]) for id_ in self.ledger.jobs],
+            "executor": [(id_, self.executor.jobs[id_]) for id_ in self.executor.jobs],
             "verifier": [
                 (id_, job.audit.history.facts, known_of(job.audit.chain), job.reported, job.audit.broken_records)
-                for id_, job in self.verifier.jobs.items()
+                for id_ in self.verifier.jobs
+                for job in [self.verifier.jobs[id_]]
             ],
         }
 

@@ -7,6 +7,7 @@ from aetheris.cli.console import CommandError, Exit, Json, end, errors_as_exits,
 from aetheris.cli.given import Config, EffectiveConfig, Tools, given
 from aetheris.cli.project_faults import Checked, ProjectFault, checked
 from aetheris.cli.project_file import ProjectFileInvalid
+from aetheris.sdk.loader import Toolbox
 
 
 def check(tools: Tools = None, config: Config = None, as_json: Json = False) -> None:
@@ -40,7 +41,7 @@ def _found(config: Path | None, tools: str | None) -> tuple[Checked, dict[str, s
             found = checked()
             return found, origins_of(found, here)
     except ProjectFileInvalid as invalid:
-        return Checked([ProjectFault("config", one) for one in invalid.faults], ()), {}
+        return Checked([ProjectFault("config", one) for one in invalid.faults], (), Toolbox({})), {}
 
 
 def startable() -> Checked:
