@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aetheris.console.core.exact_json import NotExact, NumberText, exactly_read, exactly_written
+from aetheris.console.core.exact_json import NotExact, NumberText, exactly_read, exactly_written, is_plain_text
 
 NUMBERS = ["9007199254740993", "1.10", "0.1", "-0", "1e21", "1E+2", "123456789012345678901234567890.000000001"]
 
@@ -46,3 +46,17 @@ def test_it_is_the_same_json(value: object, indent: int | None) -> None:
 def test_it_is_written_as_python_s_own_writer_does() -> None:
     value = {"a": [1, {"b": []}, "x"], "c": {}, "d": None}
     assert exactly_written(exactly_read(json.dumps(value)), indent=2) == json.dumps(value, indent=2)
+
+
+@pytest.mark.parametrize("text", ["5", " 5 ", "1e3", "true", "null", '"a"', "[]", '{"a": 1}'])
+def test_a_text_that_reads_as_another_value_is_not_plain(text: str) -> None:
+    assert not is_plain_text(text)
+
+
+def test_a_number_is_no_plain_text() -> None:
+    assert not is_plain_text(NumberText.of("5"))
+
+
+@pytest.mark.parametrize("text", ["", "Rent", "5 days", "0x5", "05", "five\nlines", "[" * 100_000, "NaN"])
+def test_other_texts_are(text: str) -> None:
+    assert is_plain_text(text)

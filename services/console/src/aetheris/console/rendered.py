@@ -8,7 +8,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from aetheris.console.core.exact_json import exactly_written
+from aetheris.console.core.exact_json import exactly_written, is_plain_text
 from aetheris.console.core.visible_text import exact, marked
 
 
@@ -23,7 +23,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    found.filters |= {"marked": _marked, "verbatim": _verbatim, "json": _json, "exactly": _exactly, "path": _path}
+    found.filters |= {"marked": _marked, "verbatim": _verbatim, "json": _json, "path": _path}
     found.filters |= {"moment": _moment, "minute": _minute}
     return found
 
@@ -49,13 +49,8 @@ def _verbatim(value: Any) -> Markup:
 
 
 def _json(value: Any) -> Markup:
-    """A value of `exactly_read`, on lines of its own."""
-    return marked(value if isinstance(value, str) else exactly_written(value, indent=2))
-
-
-def _exactly(value: Any) -> Markup:
-    """The same, with the quotes of a text: beside another value, a number's digits as a text are no number."""
-    return marked(exactly_written(value, indent=2))
+    """A value of `exactly_read`, on lines of its own; a text that could be taken for another value has its quotes."""
+    return marked(value if is_plain_text(value) else exactly_written(value, indent=2))
 
 
 def _path(value: Any) -> Markup:

@@ -41,6 +41,17 @@ def exactly_read(text: str | bytes) -> Any:
         raise NotExact("is no JSON") from None
 
 
+def is_plain_text(value: Any) -> bool:
+    """Whether it is a text that nobody takes for a number, a list or another value, so that it needs no quotes."""
+    if not isinstance(value, str) or isinstance(value, NumberText):
+        return False
+    try:
+        exactly_read(value)
+    except NotExact:
+        return True
+    return False
+
+
 def exactly_written(value: Any, *, indent: int | None = None) -> str:
     """A value of `exactly_read` as JSON, with each number as it came."""
     return "".join(_parts(value, indent, 0))
