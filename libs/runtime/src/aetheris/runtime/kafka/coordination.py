@@ -33,6 +33,8 @@ def _send_on(connection: Any, request: Any, expect_response: bool = True) -> Awa
     try:
         return _send(connection, request, expect_response)
     except RuntimeError as error:
+        if type(error) is not RuntimeError:  # aiokafka's own errors are RuntimeErrors too
+            raise
         connection.close(reason=CloseReason.CONNECTION_BROKEN)
         raise KafkaConnectionError(f"the connection to {connection.host}:{connection.port} broke") from error
     finally:
