@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import httpx
+from rich.markup import escape
 
 from aetheris.cli.embedded.errors import EmbeddedError
 from aetheris.rigs.demo.kills import DemoError
@@ -58,7 +59,8 @@ def report(
             outcome = play(folder.path, say)
         except (*_EXPECTED, *expected) as error:
             folder.stays = True
-            say.plain(f"\n[red]The demo stopped[/red]: {error}\nLogs: {folder.path / 'logs'}, {folder.path / 'demo'}")
+            logs = f"{folder.path / 'logs'}, {folder.path / 'demo'}"
+            say.plain(f"\n[red]The demo stopped[/red]: {escape(str(error))}\nLogs: {logs}")
             return 1
         folder.stays = keep or not outcome.as_promised
         show(outcome, say)
