@@ -36,7 +36,9 @@ def test_who_is_there_what_waits_and_what_executors_serve(system: System) -> Non
     def is_whole() -> bool:
         found = system.api.get("/health", headers=headers_of("operator")).json()
         services = {one["service"]: one for one in found["services"]}
-        return all(one["unknown"] is None and one["processes"] for one in services.values())
+        waits = {(one["service"], one["topic"]): one["records"] for one in found["backlogs"]}
+        asked = waits.get(("ledger", Topic.TOOLS_REQUESTS)), waits.get(("tool_executor", Topic.TOOLS_GRANTS))
+        return asked == (0, 0) and all(one["unknown"] is None and one["processes"] for one in services.values())
 
     until(is_whole, 60)
     found = system.api.get("/health", headers=headers_of("operator")).json()

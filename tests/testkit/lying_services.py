@@ -30,7 +30,9 @@ def auditor(module):
 
 def open_jobs(module):
     honest = module.OpenJobs.due
-    module.OpenJobs.due = lambda self, jobs, now_s: [job for job in honest(self, jobs, now_s) if not hidden(job)]
+    module.OpenJobs.due = lambda self, jobs, now_s: [
+        job for job in honest(self, jobs, now_s) if not hidden(jobs[job.job_id])
+    ]
 
 
 def hidden(job):

@@ -16,6 +16,7 @@ from aetheris.proofs.notes import sign_checkpoint
 from aetheris.proofs.seals import SigningKey, sign
 from aetheris.proofs.trust import LOG, SEAL, BadKeys, TrustedKey, read_keys, write_keys
 from aetheris.runtime.base.refusal import StartRefused
+from aetheris.runtime.base.whole_file import write_whole
 from aetheris.runtime.keys.files import make_key
 from aetheris.runtime.keys.signing import LoadedKey
 from aetheris.runtime.keys.vault import SCHEMES
@@ -129,7 +130,7 @@ def seal_keys(own: SigningKey, log: SigningKey, listed: Path) -> SealKeys:
 def publish(keys: SealKeys, folder: Path) -> None:
     """The public keys as a file of the folder, for who checks what they sign."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / PUBLIC).write_text(write_keys(keys.trusted))
+    write_whole(folder / PUBLIC, write_keys(keys.trusted).encode())
 
 
 def _made_once(path: Path) -> Path:
