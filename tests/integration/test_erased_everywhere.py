@@ -17,6 +17,7 @@ from aetheris.cli import token_files
 from aetheris.cli.embedded.plan import Plan
 from aetheris.protocol.base.principals import PrincipalKind, Role
 from aetheris.runtime.process.installation import process_of
+from tests.integration.test_hidden_values_system import NOTICES
 from tests.testkit.canary import CONTROL, forms_of
 from tests.testkit.consoles import RunningConsole, console_at
 from tests.testkit.external_server import until
@@ -28,19 +29,6 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 PATIENCE_S = 120.0
 HELLO = {"id": "hello", "tool": "greet", "args": {"text": "you"}}
-NOTICES = """
-[[channels]]
-name = "phone"
-kind = "ntfy"
-url = "{url}/ok/ntfy"
-topic = "approvals"
-private = true
-
-[[routes]]
-name = "all"
-tell = ["phone"]
-show = ["/email", "/customer", "/copies"]
-"""
 OF_A_JOB = ("stream", "interim-seals", "inclusion", "openings")
 """Routes beside those that every search asks."""
 OF_ALL = ("/jobs", "/approvals", "/effects", "/audit", "/tools", "/workers", "/policies", "/seals/entries")

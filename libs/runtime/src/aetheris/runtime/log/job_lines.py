@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from aetheris.protocol.base.ids import NAME
 from aetheris.protocol.base.stretches import Stretch, in_order
 from aetheris.protocol.messages.commands import JobBehind, JobIndexEntry, ListedFreeze, ListedPause, OpenRequest
+from aetheris.runtime.base.varint import varint
 
 ENDS = ("completed", "failed", "cancelled")
 """The statuses that a job ends with."""
@@ -148,7 +149,7 @@ def _packed(value: bytes) -> bytes:
     for begin, end in line.stretches:
         numbers += begin - at, end - begin
         at = end
-    return bytes((_PACKED + ENDS.index(line.status),)) + digest + b"".join(map(_varint, numbers))
+    return bytes((_PACKED + ENDS.index(line.status),)) + digest + b"".join(map(varint, numbers))
 
 
 def _unpacked(value: bytes) -> JobLine:
@@ -159,16 +160,6 @@ def _unpacked(value: bytes) -> JobLine:
         stretches.append((at + gap, at + gap + length))
         at += gap + length
     return JobLine(creation_offset, value[_DIGEST].hex(), ENDS[value[0] - _PACKED], stretches=tuple(stretches))
-
-
-def _varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first; the last has its highest bit clear."""
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
 
 
 def _numbers(packed: bytes) -> Sequence[int]:

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from opentelemetry.proto.trace.v1.trace_pb2 import SpanFlags, Status
 
+from aetheris.runtime.base.varint import varint
 from aetheris.runtime.telemetry.spans import RecordedSpan, SpanContext, Value
 
 _KEPT = 4096
@@ -90,7 +91,7 @@ def _any(value: Value) -> bytes:
         case int():
             if not -_INT64 <= value < _INT64:
                 raise ValueError("an integer of more than 64 bits")
-            return b"\x18" + _varint(value % (2 * _INT64))
+            return b"\x18" + varint(value % (2 * _INT64))
         case float():
             return struct.pack("<Bd", 4 << 3 | 1, value)
         case _:
@@ -100,14 +101,5 @@ def _any(value: Value) -> bytes:
 def _sized(field: int, content: bytes) -> bytes:
     """A field whose content has its length before it; `field` is below 16."""
     size = len(content)
-    head = bytes((field << 3 | 2, size)) if size < 0x80 else b"%c%b" % (field << 3 | 2, _varint(size))
+    head = bytes((field << 3 | 2, size)) if size < 0x80 else b"%c%b" % (field << 3 | 2, varint(size))
     return head + content
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
