@@ -22,7 +22,7 @@ HEADS = (
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--warm-up", type=float, default=20.0)
+    parser.add_argument("--warm-up", type=float, default=60.0)
     given = parser.parse_args()
     before = os.getloadavg()[0]
     found: dict[int, list[dict[str, Mapping[str, Any]]]] = {count: [] for count in BROKERS}

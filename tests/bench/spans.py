@@ -77,7 +77,7 @@ def _measured(load: Workload, share: float | None) -> SpansRun:
         file = Path(folder) / "spans"
         with _receiving(file) as port:
             env = {} if share is None else _exporting(port, share)
-            [found] = runner.run([load], variant=runner.Variant(env=env), warm_up_s=20.0, progress=_quiet)
+            [found] = runner.run([load], variant=runner.Variant(env=env), warm_up_s=60.0, progress=_quiet)
         spans = _in_the_end(file, found["wall_s"])
     cpu = sum(used for name, used in found["cpu_us_per_step"].items() if name in SERVICES)
     return SpansRun(found["steps_per_s"], cpu, spans / found["wall_s"] * 60)

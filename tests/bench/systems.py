@@ -31,7 +31,8 @@ WORKLOADS = {
     "W6x5": workload("W6", steps=5000),
 }
 JUDGED = Path(__file__).parent / "judged.toml"
-JVM_WARM_UP_S = 20.0
+JVM_WARM_UP_S = 60.0
+"""Behind that Kafka's JVM compiles little: before it, its C2 takes a tenth of the machine."""
 PEER_WARM_UP_S = 5.0
 
 Figures = list[dict[str, Any]]

@@ -27,7 +27,7 @@ from aetheris.runtime.kafka.bootstrap import login_of, with_login
 from aetheris.runtime.keys.key_file import write_once
 
 SMALL = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # quick to start, 170 MB
-FAST = ("-Xms1g", "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # C2 would compile while it is measured
+FAST = ("-Xms1g", "-Xmx1g", "-XX:+UseSerialGC")  # C2 has compiled its code within a minute of load
 
 IN_SYNC = 2
 """Replicas that acknowledge a record, where there are as many."""

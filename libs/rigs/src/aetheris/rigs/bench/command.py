@@ -37,7 +37,7 @@ def bench(
         Path | None,
         typer.Option(exists=True, dir_okay=False, help="The policy that decides about the calls of `note`."),
     ] = None,
-    warm_up: Annotated[float, typer.Option(min=0, help="Seconds of load before it counts.")] = 20.0,
+    warm_up: Annotated[float, typer.Option(min=0, help="Seconds of load before it counts.")] = 60.0,
     as_json: Json = False,
 ) -> None:
     """Measure steps per second, the time between steps and CPU, on a system of its own."""
