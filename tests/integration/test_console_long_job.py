@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.testkit.attempts import fresh
-from tests.testkit.consoles import RunningConsole, console_at, painted_ms, serious, slowest_ms
+from tests.testkit.consoles import RunningConsole, painted_ms, running_console, serious, slowest_ms
 from tests.testkit.external_flows import flow_node
 from tests.testkit.rig import TOOLS, Rig, running_rig
 from tests.testkit.system import System
@@ -33,10 +33,8 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
 
 @pytest.fixture
 def console(system: System, tmp_path: Path) -> Generator[RunningConsole]:
-    running = console_at(tmp_path, system.state().gateway)
-    with running.up():
-        yield running
-    assert running.trouble == []
+    with running_console(tmp_path, system.state().gateway) as console:
+        yield console
 
 
 @pytest.mark.parametrize("calls", [300, pytest.param(7_000, marks=pytest.mark.full)])

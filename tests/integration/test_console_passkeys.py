@@ -11,7 +11,7 @@ from tests.integration.test_passkeys import PasskeyRig, made
 from tests.testkit.approvers import TENANTS
 from tests.testkit.attempts import fresh
 from tests.testkit.browser import page_with_authenticator
-from tests.testkit.consoles import RunningConsole, console_at, serious
+from tests.testkit.consoles import RunningConsole, running_console, serious
 from tests.testkit.signing_rig import running_signing_rig
 from tests.testkit.tokens import write_tokens
 
@@ -32,9 +32,8 @@ def rig(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Generator
 
 @pytest.fixture
 def console(rig: PasskeyRig, tmp_path: Path) -> Generator[RunningConsole]:
-    running = console_at(tmp_path, rig.system.state().gateway)
-    with running.up():
-        yield running
+    with running_console(tmp_path, rig.system.state().gateway) as console:
+        yield console
 
 
 def test_a_passkey_signs_in_the_console_what_was_shown_and_the_call_takes_effect_once(

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, expect
 from aetheris.protocol.base.principals import Role
 from tests.testkit.approvers import running_approvers
 from tests.testkit.attempts import fresh
-from tests.testkit.consoles import RunningConsole, console_at, serious
+from tests.testkit.consoles import RunningConsole, running_console, serious
 from tests.testkit.external_server import ExternalServer
 from tests.testkit.policies import ALLOW_ALL, ALLOW_REST
 from tests.testkit.rig import Rig, poke
@@ -50,10 +50,8 @@ def done(rig: Rig) -> list[str]:
 
 @pytest.fixture
 def console(system: System, tmp_path: Path) -> Generator[RunningConsole]:
-    running = console_at(tmp_path, system.state().gateway)
-    with running.up():
-        yield running
-    assert running.trouble == []
+    with running_console(tmp_path, system.state().gateway) as console:
+        yield console
 
 
 def tried(system: System, who: str = "bob", **body: Any) -> httpx.Response:

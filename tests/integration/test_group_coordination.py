@@ -13,15 +13,13 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.errors import KafkaError
 
-from aetheris.cli.embedded.kafka import SMALL, Tuning, broker_in, install, running_broker
-from aetheris.cli.embedded.ports import Ports
 from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.kafka.log import KafkaLog
 from aetheris.runtime.kafka.members import members
 from aetheris.runtime.kafka.membership import KafkaMembership
 from aetheris.runtime.kafka.topics import BrokerRefused
 from aetheris.runtime.log.interface import LogUnreachable, MembershipLost
-from tests.testkit.altered_answers import AlteringProxy, altering_proxy
+from tests.testkit.altered_answers import AlteringProxy, altering_proxy, broker_elsewhere
 from tests.testkit.attempts import fresh
 from tests.testkit.cluster import Cluster, running_cluster
 
@@ -101,13 +99,8 @@ async def within(seconds: float, what: Coroutine[Any, Any, None]) -> None:
 @pytest.fixture(scope="module")
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[int, int]]:
     """Where a broker says that it is, and where it is."""
-    data = tmp_path_factory.mktemp("reset")
-    of = Ports(data)
-    said = of.get("said")
-    tuning = Tuning(SMALL, {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{said}"})
-    broker = broker_in(install(lambda _part, _message: None), data, of, tuning)
-    with running_broker(broker, data / "kafka.log"):
-        yield said, broker.port
+    with broker_elsewhere(tmp_path_factory.mktemp("reset")) as ports:
+        yield ports
 
 
 def breaking(monkeypatch: pytest.MonkeyPatch, proxy: AlteringProxy, request: str) -> asyncio.Event:

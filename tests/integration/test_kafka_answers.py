@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from aetheris.cli.embedded.kafka import SMALL, Tuning, broker_in, install, running_broker
-from aetheris.cli.embedded.ports import Ports
 from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.clock import SystemClock
@@ -30,6 +28,7 @@ from tests.testkit.altered_answers import (
     AlteringProxy,
     ahead,
     altering_proxy,
+    broker_elsewhere,
     spoken,
     told,
 )
@@ -45,13 +44,8 @@ PATIENCE_S = 60.0
 @pytest.fixture(scope="module")
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[int, int]]:
     """Where a broker says that it is, and where it is."""
-    data = tmp_path_factory.mktemp("altered")
-    of = Ports(data)
-    said = of.get("said")
-    tuning = Tuning(SMALL, {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{said}"})
-    broker = broker_in(install(lambda _part, _message: None), data, of, tuning)
-    with running_broker(broker, data / "kafka.log"):
-        yield said, broker.port
+    with broker_elsewhere(tmp_path_factory.mktemp("altered")) as ports:
+        yield ports
 
 
 @pytest.fixture

@@ -4,18 +4,32 @@ import asyncio
 import io
 import socket
 import struct
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 from aiokafka.protocol import admin
 
+from aetheris.cli.embedded.kafka import SMALL, Tuning, broker_in, install, running_broker
+from aetheris.cli.embedded.ports import Ports
 from aetheris.runtime.kafka.clock_skew import leaders_time_ms
 
 DESCRIBE_CONFIGS, API_VERSIONS, DESCRIBE_QUORUM = 32, 18, 55
 
 Alter = Callable[[int, bytes], bytes]
 """(the request's version, the answer without its correlation id) → the answer that is passed on."""
+
+
+@contextmanager
+def broker_elsewhere(data: Path) -> Generator[tuple[int, int]]:
+    """A broker that names another port than its own: (where it says that it is, where it is)."""
+    ports = Ports(data)
+    said = ports.get("said")
+    tuning = Tuning(SMALL, {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{said}"})
+    broker = broker_in(install(lambda _part, _message: None), data, ports, tuning)
+    with running_broker(broker, data / "kafka.log"):
+        yield said, broker.port
 
 
 def told(change: Callable[[str, str], str | None]) -> Alter:

@@ -404,6 +404,15 @@ def console_at(folder: Path, gateway: str, **settings: str) -> RunningConsole:
     return RunningConsole(folder, env, f"http://localhost:{port}")
 
 
+@contextmanager
+def running_console(folder: Path, gateway: str) -> Generator[RunningConsole]:
+    """A console that has been started, and in which no page may have had trouble when it ends."""
+    console = console_at(folder, gateway)
+    with console.up():
+        yield console
+    assert console.trouble == []
+
+
 def serious(page: Page) -> list[str]:
     """What axe finds on a page that keeps people from using it: serious, or critical."""
     found = cast("dict[str, Any]", page.evaluate(f"async () => {{ {AXE.read_text()}; return await axe.run(); }}"))

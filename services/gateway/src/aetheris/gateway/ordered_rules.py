@@ -25,14 +25,18 @@ SERVICES = ("planner", "ledger", "prober", "verifier", rules_versions.GATEWAY)
 
 EXECUTORS = "tool_executor"
 
-KnownRules = Callable[[str], Awaitable[Mapping[str, Attendant]]]
+AttendantsOf = Callable[[str], Awaitable[Mapping[str, Attendant]]]
 
 
 class OrderedRules:
     """What is ordered, as far as this gateway has read."""
 
     def __init__(
-        self, table: OrderTable[RulesOrders], writer: OrderWriter, known: KnownRules, pools: Callable[[], Iterable[str]]
+        self,
+        table: OrderTable[RulesOrders],
+        writer: OrderWriter,
+        known: AttendantsOf,
+        pools: Callable[[], Iterable[str]],
     ) -> None:
         """`known`: the live members of a consumer group, and what each knows; raises LogUnreachable.
 
