@@ -91,6 +91,8 @@ WELL = (
 )
 WAITS = (
     Panel("Jobs that live", "Created, and not sealed", "sum(aetheris_jobs_live)", "live"),
+    Panel("Jobs at rest", "Packed: nothing of them is due", "sum by (job) (aetheris_jobs_at_rest)", "{{job}}"),
+    Panel("What they take", "Packed, by service", "sum by (job) (aetheris_jobs_packed_bytes)", "{{job}}", "bytes"),
     Panel("Approvals open", "aetheris approvals", "sum(aetheris_approvals_open)", "open"),
     Panel("Parked now", "A human says what became of them: aetheris resolve", "sum(aetheris_calls_parked)", "parked"),
     Panel("Left to a human, 1 h", "aetheris jobs --status waiting", since("invocations_parked"), "parked"),

@@ -34,6 +34,7 @@ from aetheris.ledger.reconciler import Reconciler
 from aetheris.ledger.releases import Releases
 from aetheris.ledger.stores import Stores
 from aetheris.ledger.unread_activations import UnreadActivations
+from aetheris.protocol.base.job_table import Resting
 from aetheris.protocol.base.measures import Histogram
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.topics import Topic
@@ -220,9 +221,9 @@ class LedgerHandler(PartitionHandler):
         """The live jobs."""
         return self._partition.live()
 
-    def rest(self) -> None:
+    def rest(self) -> Resting:
         """Jobs rest that nobody has asked for in a while."""
-        self._partition.rest()
+        return self._partition.rest()
 
     def low_water(self, topic: str) -> int | None:
         """The oldest request that is not discharged, or command that waits: a restart reads it again."""

@@ -24,6 +24,7 @@ from aetheris.planner.core.waiting_lines import WITHIN_S, WaitingLines
 from aetheris.planner.core.watch import STUCK_AFTER_S, StuckJobWatch
 from aetheris.planner.drafts import PlannerDrafts, Written
 from aetheris.planner.lookup import LookUp, LookUps, ReadEnded
+from aetheris.protocol.base.job_table import Resting
 from aetheris.protocol.base.records import Group, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.provenance import Standing
@@ -237,9 +238,9 @@ class PlannerHandler(PartitionHandler):
         said = StateCheckpointed(job_id=job_id, state_hash=state_hash, as_of=as_of)
         return self._drafts.groups([Append((NewEvent(said, (str(as_of),)),))])[0]
 
-    def rest(self) -> None:
+    def rest(self) -> Resting:
         """Jobs rest that nobody has asked for in a while."""
-        self._partition.rest()
+        return self._partition.rest()
 
     def low_water(self, topic: str) -> int | None:
         """The oldest submission that waits, for room or for the job that it continues, or cancel that waits."""

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import structlog
 
+from aetheris.protocol.base.job_table import Resting
 from aetheris.protocol.base.records import Group, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.provenance import Provenance, Standing
@@ -127,9 +128,9 @@ class ExecutorHandler(PartitionHandler):
         yield from self._core.live()
         yield from self._rules.needed()
 
-    def rest(self) -> None:
+    def rest(self) -> Resting:
         """Jobs rest that nobody has asked for in a while."""
-        self._core.rest()
+        return self._core.rest()
 
     def low_water(self, topic: str) -> int | None:
         """The oldest grant whose `started` is not acknowledged."""

@@ -68,9 +68,9 @@ class AuditWatch:
             _, job = self._core.odd.popitem()
             await self._judge(job)
 
-    async def _look_in_turn(self, jobs: Iterable[AuditedJob]) -> None:
-        for looked in jobs:
-            job = self._core.moved.get(looked.job_id)
+    async def _look_in_turn(self, jobs: Iterable[str]) -> None:
+        for job_id in jobs:
+            job = self._core.jobs.get(job_id) if job_id in self._core.moved else None
             if job is not None:
                 began_s = self._clock.monotonic()
                 await self._judge(job)

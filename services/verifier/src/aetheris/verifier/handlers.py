@@ -11,6 +11,7 @@ import structlog
 from aetheris.proofs import Violation
 from aetheris.proofs.history import SUCCESSES
 from aetheris.protocol.base.ids import event_id
+from aetheris.protocol.base.job_table import Resting
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.provenance import JobSigners
@@ -202,9 +203,9 @@ class VerifierPartition(PartitionHandler):
         await self._seal()
         await self._write_lines()
 
-    def rest(self) -> None:
+    def rest(self) -> Resting:
         """Jobs rest that nobody has asked for in a while."""
-        self._core.rest()
+        return self._core.rest()
 
     def low_water(self, topic: str) -> int | None:
         """The oldest answer of a submission that the log of seals lacks."""

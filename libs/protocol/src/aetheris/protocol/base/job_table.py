@@ -35,6 +35,16 @@ class _AtRest(NamedTuple):
     """How much of what was done to all jobs it has lived through."""
 
 
+class Resting(NamedTuple):
+    """How many jobs are at rest, and how many bytes they are packed into."""
+
+    jobs: int = 0
+    packed: int = 0
+
+
+NONE_AT_REST = Resting()
+
+
 class JobTable(Generic[Job, Brief]):
     """job_id → job, in the order in which they were put in.
 
@@ -57,6 +67,8 @@ class JobTable(Generic[Job, Brief]):
         self._round = 0
         self._told: list[Callable[[Job], None]] = []
         self._words = b""
+        self._bytes = 0
+        """Of all frames."""
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -74,11 +86,12 @@ class JobTable(Generic[Job, Brief]):
         return found
 
     def __setitem__(self, job_id: str, job: Job) -> None:
+        self._forget(self._jobs.get(job_id))
         self._jobs[job_id] = job
         self._awake[job_id] = self._round
 
     def __delitem__(self, job_id: str) -> None:
-        del self._jobs[job_id]
+        self._forget(self._jobs.pop(job_id))
         self._awake.pop(job_id, None)
 
     def get(self, job_id: str) -> Job | None:
@@ -93,6 +106,11 @@ class JobTable(Generic[Job, Brief]):
     def at_rest(self) -> int:
         """How many are."""
         return len(self._jobs) - len(self._awake)
+
+    @property
+    def resting(self) -> Resting:
+        """The same, and what they take."""
+        return Resting(self.at_rest, self._bytes)
 
     def awake(self) -> Iterator[Job]:
         """Those that are: all of which `may_rest` is not true, and others. To be gone through at once."""
@@ -129,6 +147,7 @@ class JobTable(Generic[Job, Brief]):
                 self._awake[job_id] = asked
             else:
                 self._jobs[job_id] = packed
+                self._bytes += len(packed.frame)
         if not self.at_rest:
             self._told.clear()
 
@@ -148,7 +167,13 @@ class JobTable(Generic[Job, Brief]):
         for change in self._told[packed.told :]:
             change(job)
         self._jobs[job_id] = job
+        self._forget(packed)
         return job
+
+    def _forget(self, packed: object) -> None:
+        """What is packed no more counts no more."""
+        if isinstance(packed, _AtRest):
+            self._bytes -= len(packed.frame)
 
 
 def _deflated(raw: bytes, words: bytes) -> bytes:

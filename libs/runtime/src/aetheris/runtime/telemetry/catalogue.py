@@ -2,6 +2,8 @@
 
 from enum import Enum
 
+_UNITS = {"s": "_seconds", "By": "_bytes"}
+
 
 class Metric(Enum):
     """(name, unit, what it says)."""
@@ -87,6 +89,12 @@ class Metric(Enum):
     JOBS_CREATED = ("aetheris.jobs.created", "{job}", "Jobs created, by tenant")
     JOBS_ENDED = ("aetheris.jobs.ended", "{job}", "Jobs that have ended, by how and tenant")
     JOBS_LIVE = ("aetheris.jobs.live", "{job}", "Jobs that are not sealed, now")
+    JOBS_AT_REST = (
+        "aetheris.jobs.at_rest",
+        "{job}",
+        "Jobs that a service keeps packed: nothing of them is due, now",
+    )
+    PACKED = ("aetheris.jobs.packed", "By", "Bytes that the jobs at rest are packed into, now")
     JOB_DURATION = ("aetheris.job.duration", "s", "From a job's creation to its end")
     STEPS = ("aetheris.steps.finished", "{step}", "Steps finished, by what came of them and tenant")
     CALLS = ("aetheris.calls.ended", "{call}", "Calls of tools that ended, by outcome and tool")
@@ -117,6 +125,5 @@ class Metric(Enum):
         self.says = says
 
     def in_prometheus(self, *, grows: bool = False) -> str:
-        """Its name there, by OpenTelemetry's rules for Prometheus: with its unit, where it is seconds, and `_total`."""
-        unit = "_seconds" if self.unit == "s" else ""
-        return self.metric.replace(".", "_") + unit + ("_total" if grows else "")
+        """Its name there, by OpenTelemetry's rules for Prometheus: with its unit, where it has one, and `_total`."""
+        return self.metric.replace(".", "_") + _UNITS.get(self.unit, "") + ("_total" if grows else "")

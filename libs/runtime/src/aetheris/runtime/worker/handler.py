@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from aetheris.protocol.base.job_table import NONE_AT_REST, Resting
 from aetheris.protocol.base.records import Group, Record
 from aetheris.protocol.base.topics import Topic
 
@@ -88,9 +89,9 @@ class PartitionHandler(Protocol):
         """A time given to `PartitionWorker.call_at` has come."""
         return
 
-    def rest(self) -> None:
-        """Now and then, between two calls: what nobody has asked for in a while may be kept as less."""
-        return
+    def rest(self) -> Resting:
+        """Now and then, between two calls: what nobody has asked for in a while may be kept as less; what is so now."""
+        return NONE_AT_REST
 
     def live(self) -> Iterable[tuple[str, int]]:
         """The jobs whose records are still needed, each with its birth."""

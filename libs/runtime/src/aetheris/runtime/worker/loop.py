@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from aetheris.protocol.base.job_table import Resting
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.clock import Clock, SystemClock
@@ -28,6 +29,7 @@ from aetheris.runtime.process.health import Health
 from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.runtime import Runtime
 from aetheris.runtime.process.settings import RuntimeSettings
+from aetheris.runtime.process.spare_memory import SpareMemory
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
 from aetheris.runtime.worker.checkpoints import UNSIGNED_PIECES, PieceSignatures
 from aetheris.runtime.worker.handler import Cadence, HandlerFactory, Inputs, PartitionHandler
@@ -101,6 +103,7 @@ class PartitionWorker:
         self._joined = False
         self.dead_letters = 0
         """Records that were quarantined here since the start."""
+        self._spare = SpareMemory()
         self._crash: asyncio.Future[None] | None = None
 
     @classmethod
@@ -196,6 +199,8 @@ class PartitionWorker:
         health.report("lag", lambda: self.lag)
         metrics.watch(Metric.LAG, lambda: self.lag)
         metrics.watch(Metric.DEAD_LETTERS, lambda: self.dead_letters, grows=True)
+        metrics.watch(Metric.JOBS_AT_REST, lambda: self.resting.jobs)
+        metrics.watch(Metric.PACKED, lambda: self.resting.packed)
 
     def unready(self) -> str | None:
         """Why this worker isn't ready; None when it has joined, has restored, and is not far behind."""
@@ -213,6 +218,12 @@ class PartitionWorker:
     def lag(self) -> int:
         """Records of the log that were not delivered here yet, as of the last look, some seconds ago."""
         return sum(pump.lag for pump in self._pumps.values())
+
+    @property
+    def resting(self) -> Resting:
+        """The jobs that are packed here, in all partitions."""
+        found = [one.resting for one in list(self._partitions.values())]
+        return Resting(sum(one.jobs for one in found), sum(one.packed for one in found))
 
     def _parts(self) -> list[Coroutine[Any, Any, None]]:
         pumps = [pump.run() for pump in self._pumps.values()]
@@ -280,6 +291,7 @@ class PartitionWorker:
             partitions = list(self._partitions.values())
             for partition in partitions:
                 partition.refresh_offers()
+            self._spare.look(self.resting.jobs)
             await self._commit(partitions)
 
     async def _commit(self, partitions: Sequence[WorkerPartition]) -> None:

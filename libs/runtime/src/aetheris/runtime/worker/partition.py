@@ -9,6 +9,7 @@ import structlog
 
 from aetheris.protocol.base import sealed
 from aetheris.protocol.base.ids import derived
+from aetheris.protocol.base.job_table import NONE_AT_REST
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.topics import dead_letters
 from aetheris.runtime.base.clock import Clock
@@ -73,6 +74,8 @@ class WorkerPartition:
         """What may be committed: all that lies below was handled, and is needed no more."""
         self.notes: dict[Place, str] = {}
         """What is committed beside it: how far the authority was handled."""
+        self.resting = NONE_AT_REST
+        """Of its jobs, as of the last look."""
         self._handler = handler
         self._around = around
         self._places = {str(topic): (str(topic), number) for topic in around.inputs.topics}
@@ -173,7 +176,7 @@ class WorkerPartition:
         if self._turned or self._around.clock.monotonic() - self._offered_at >= _OFFERED_AGAIN_S:
             self._turned = False
             self._offer()
-        self._handler.rest()
+        self.resting = self._handler.rest()
 
     async def _restore(self) -> None:
         began_s = self._around.clock.monotonic()

@@ -26,7 +26,7 @@ from aetheris.ledger.core.reactions import Reactions
 from aetheris.ledger.core.rules_answers import RulesAnswers
 from aetheris.ledger.core.tool_failures import ToolFailures
 from aetheris.ledger.core.worker_ends import WorkerEnds
-from aetheris.protocol.base.job_table import QUIET
+from aetheris.protocol.base.job_table import QUIET, Resting
 from aetheris.protocol.base.measures import Histogram
 from aetheris.protocol.base.principals import RecordedPrincipal
 from aetheris.protocol.base.sealed import SealedNames, UnreadCreations
@@ -318,10 +318,11 @@ class Partition:
             or self._revocations.is_due
         )
 
-    def rest(self, quiet: int = QUIET) -> None:
+    def rest(self, quiet: int = QUIET) -> Resting:
         """Let jobs rest that nobody has asked for in a while; between rounds."""
         if self._live_jobs.is_restored and not self._lines.unwritten:
             self.jobs.rest(quiet)
+        return self.jobs.resting
 
     # offsets
 

@@ -23,7 +23,7 @@ from aetheris.planner.core.progress import IndexLine, JobProgress, may_stop
 from aetheris.planner.core.submission_answers import SubmissionAnswers
 from aetheris.planner.core.taken_up import BeingBorn, HeldCancel
 from aetheris.planner.core.watch import StuckJob, StuckJobWatch, explained_s, rests, waits_for, waits_for_tries
-from aetheris.protocol.base.job_table import QUIET, JobTable
+from aetheris.protocol.base.job_table import QUIET, JobTable, Resting
 from aetheris.protocol.base.sealed import UnreadCreations
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import create_job
@@ -334,9 +334,10 @@ class Partition:
         yield from self.jobs.births()
         yield from self._unread.items()
 
-    def rest(self, quiet: int = QUIET) -> None:
+    def rest(self, quiet: int = QUIET) -> Resting:
         """Let jobs rest that nobody has asked for in a while; between rounds, once history was read."""
         self.jobs.rest(quiet)
+        return self.jobs.resting
 
     def low_water(self) -> int | None:
         """The offset of the oldest command that is held back, or of which nothing is folded yet; None if none is."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.ids import InvalidName
-from aetheris.protocol.base.job_table import QUIET, JobTable
+from aetheris.protocol.base.job_table import QUIET, JobTable, Resting
 from aetheris.protocol.base.references import UnresolvedReference
 from aetheris.protocol.base.sealed import SealedNames, UnreadCreations
 from aetheris.protocol.base.words import TryWords
@@ -195,9 +195,10 @@ class Partition:
         yield from self.jobs.births()
         yield from self._unread.items()
 
-    def rest(self, quiet: int = QUIET) -> None:
+    def rest(self, quiet: int = QUIET) -> Resting:
         """Let jobs rest that nobody has asked for in a while: nothing is declared or folded meanwhile."""
         self.jobs.rest(quiet)
+        return self.jobs.resting
 
     def _may_rest(self, job: JobState) -> bool:
         """Whether no call of it is under way, and no body of it runs, here or elsewhere."""

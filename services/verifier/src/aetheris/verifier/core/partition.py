@@ -13,7 +13,7 @@ from aetheris.proofs.due_amendments import DueAmendment
 from aetheris.proofs.log_lines import receipt_hash
 from aetheris.proofs.records import Fact
 from aetheris.proofs.seals import seal_payload
-from aetheris.protocol.base.job_table import QUIET, JobTable
+from aetheris.protocol.base.job_table import QUIET, JobTable, Resting
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.sealed import REACH, SealedNames
 from aetheris.protocol.fold.births import BirthJudge
@@ -70,8 +70,6 @@ class AuditedJob:
     """How many records had come when it was last judged."""
     needs_upgrade: bool = False
     """Whether this version has failed to judge it: it stands still, and is not sealed."""
-    rounds: int = 0
-    """How many rounds it has lived through."""
     times: JobTimes = field(default_factory=JobTimes)
     """What metrics go by, and nothing else."""
     _started: set[str] = field(default_factory=set[str])
@@ -126,6 +124,14 @@ class AuditedJob:
         return fresh
 
 
+@dataclass(slots=True)
+class MovedJob:
+    """`looked`: how many records it had when it was last judged; `lasts`: whether it was there a round ago."""
+
+    looked: int
+    lasts: bool
+
+
 AuditedJobTable = JobTable[AuditedJob, OpenJob | None]
 
 _SEALED, _REPEATED = JobSealed.event_type, BirthRepeated.event_type
@@ -159,8 +165,8 @@ class Partition:
         """Of these the jobs that have ended, whose seal isn't read yet."""
         self.odd: dict[str, AuditedJob] = {}
         """Jobs that are to be judged at once."""
-        self.moved: dict[str, AuditedJob] = {}
-        """Jobs that have come on since they were judged."""
+        self.moved: dict[str, MovedJob] = {}
+        """Jobs that have come on since they were judged; they may rest until it is their turn."""
         self.late = LateJobs()
         """Jobs in which something came behind their seal."""
         self.looked_at: set[str] = set()
@@ -203,7 +209,8 @@ class Partition:
         if history.end is not None:
             self.ended[job_id] = job
         if event_type in _TELLING and job.is_read:
-            self.moved[job_id] = job
+            if job_id not in self.moved:
+                self.moved[job_id] = MovedJob(job.looked, job.looked > 0)
             if job.looks_odd(event_type):
                 self.odd[job_id] = job
         if event_type == _SEALED or (event_type == _REPEATED and _is_later(job)):
@@ -280,22 +287,23 @@ class Partition:
         says_nothing = bool(job.audit.last.claims) or not job.audit.last.body
         return says_nothing or (created is not None and bool(self._roots) and not authors.installation)
 
-    def due_for_a_look(self) -> list[AuditedJob]:
+    def due_for_a_look(self) -> list[str]:
         """Jobs that have come on, and were there a round ago already: brief ones are judged at their end."""
-        due = [job for job in self.moved.values() if job.rounds > 0]
-        for job in self.moved.values():
-            job.rounds += 1
-        return sorted(due, key=lambda job: job.looked)
+        due = [(moved.looked, job_id) for job_id, moved in self.moved.items() if moved.lasts]
+        for moved in self.moved.values():
+            moved.lasts = True
+        return [job_id for _, job_id in sorted(due, key=lambda one: one[0])]
 
-    def rest(self, quiet: int = QUIET) -> None:
+    def rest(self, quiet: int = QUIET) -> Resting:
         """Let jobs rest that nobody has asked for in a while; between turns."""
         self.jobs.rest(quiet)
+        return self.jobs.resting
 
     def _may_rest(self, job: AuditedJob) -> bool:
         """Whether nobody is to look at it before its next record comes."""
         if job.needs_upgrade or job.sealing or job.audit.chain.count > _LONG:
             return False
-        return not any(job.job_id in held for held in (self.moved, self.odd, self.ended, self.looked_at))
+        return not any(job.job_id in held for held in (self.odd, self.ended, self.looked_at))
 
     def live(self) -> Iterator[tuple[str, int]]:
         """The jobs that are not sealed, each with its birth; and those with what no seal covers, from there on."""
