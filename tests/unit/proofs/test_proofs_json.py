@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aetheris.proofs import RawRecord
-from aetheris.proofs.records import read
+from aetheris.proofs.records import body_of, read
 from tests.testkit import standalone
 
 SCALARS = (
@@ -92,3 +92,18 @@ def test_what_is_broken_reads_alike(body: dict[str, Any], strewn: list[tuple[int
 )
 def test_what_parsers_differ_in_reads_alike(value: bytes) -> None:
     assert _ours(value) == _scripts(value)
+
+
+def test_what_bodies_have_in_common_is_held_once() -> None:
+    said = {"plan": {"nodes": [], "tools": {"look": {"version": "1"}}}, "certificate": {"service": "planner"}}
+    first, second = (body_of(json.dumps(said, separators=(",", ":")).encode()) for _ in range(2))
+    assert first == second == said
+    assert first is not None
+    assert second is not None
+    assert first["plan"]["tools"] is second["plan"]["tools"]
+    assert first["certificate"] is second["certificate"]
+    assert body_of(b'{"plan":3,"task_graph":{"tools":[]},"certificate":null}') == {
+        "plan": 3,
+        "task_graph": {"tools": []},
+        "certificate": None,
+    }

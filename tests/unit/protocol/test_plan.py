@@ -1,5 +1,6 @@
 """What makes a plan valid, and how arguments meet a schema."""
 
+import json
 import time
 import timeit
 from typing import Any
@@ -8,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from pydantic import ValidationError
 
 from aetheris.protocol.base.references import UnresolvedReference, references, resolve
 from aetheris.protocol.fold.state import PlanEntry
 from aetheris.protocol.messages.commands import RegistryEntry
-from aetheris.protocol.plan.graph import InvalidPlan, Node, TaskGraph, check_graph
+from aetheris.protocol.plan.graph import InvalidPlan, Node, TaskGraph, check_graph, read_graph
 from aetheris.protocol.planning.schemas import (
     ArgsRefused,
     SchemaRefused,
@@ -271,3 +273,17 @@ def test_a_schema_that_recurs_is_taken_and_one_that_points_nowhere_is_not() -> N
     for nowhere in ("#/$defs/none", "#none", "#/properties/1"):
         with pytest.raises(SchemaRefused, match="doesn't have"):
             check_schema({"type": "object", "properties": {"x": {"$ref": nowhere}}})
+
+
+def test_pins_that_jobs_have_in_common_are_held_once_and_others_are_refused_as_ever() -> None:
+    pin = {"version": "1", "schema_hash": "s" * 64, "effect_class": "pure"}
+    said = {"tools": {"look": pin}, "nodes": [{"id": "a", "tool": "look"}]}
+    first, second = (read_graph(json.loads(json.dumps(said))) for _ in range(2))
+    assert first == second == TaskGraph.model_validate(said)
+    assert first.tools["look"] is second.tools["look"]
+    assert first.tools is not second.tools
+    for wrong in ({"look": {"version": "1"}}, {"look": 3}, {"a b": pin}, {"look": {**pin, "timeout_s": "long"}}):
+        with pytest.raises(ValidationError):
+            read_graph({**said, "tools": wrong})
+    long = {**said, "tools": {"look": {**pin, "volatile": ["v" * 40_000]}}}
+    assert read_graph(long).tools["look"] is not read_graph(long).tools["look"]

@@ -12,7 +12,7 @@ from msgspec.json import Decoder, Encoder
 
 from aetheris.proofs.closed_values import unknown_value
 
-_decode, _encode_into = Decoder().decode, Encoder().encode_into
+_decode, _encode_into, _encode = Decoder().decode, Encoder().encode_into, Encoder().encode
 _AGAIN: Any = bytearray()
 """What was written last; no code of ours runs between writing and comparing, so no other thread writes meanwhile."""
 _TYPE = re.compile(rb"io\.aetheris\.([a-z0-9_]+)\.v([0-9]+)\Z")
@@ -289,7 +289,38 @@ def body_of(value: bytes) -> Body | None:
         found = parsed if is_whole else _strictly(value)
     except ValueError:
         return None
-    return cast("Body", found) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        return None
+    said = cast("dict[str, Any]", found)
+    if is_whole and not _SHARED.isdisjoint(said):
+        _share(said)
+    return said
+
+
+_SHARED = frozenset({"certificate", "plan", "task_graph"})
+"""What is most of a job's records, and the same in job after job: certificates, and the pins of plans."""
+_MOST_SHARED = 32 * 1024
+"""Bytes of one that is held for others to share."""
+
+
+def _share(body: dict[str, Any]) -> None:
+    if isinstance(body.get("certificate"), dict):
+        body["certificate"] = _same(body["certificate"])
+    for name in ("plan", "task_graph"):
+        part = body.get(name)
+        if isinstance(part, dict) and isinstance(pins := cast("dict[str, Any]", part).get("tools"), dict):
+            part["tools"] = _same(pins)
+
+
+def _same(value: Any) -> Any:
+    """The object of the same value that other bodies have; nobody changes a body."""
+    written = _encode(value)
+    return _read_once(written) if len(written) <= _MOST_SHARED else value
+
+
+@lru_cache(maxsize=256)
+def _read_once(written: bytes) -> Any:
+    return _decode(written)
 
 
 def _strictly(value: bytes) -> object:

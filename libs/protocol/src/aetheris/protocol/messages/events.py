@@ -38,7 +38,7 @@ from aetheris.protocol.messages.event_values import (
 from aetheris.protocol.messages.hold_events import JobFrozen, JobPaused, JobResumed, JobUnfrozen
 from aetheris.protocol.messages.self_named import by_name
 from aetheris.protocol.messages.submission_numbers import SubmissionNumber
-from aetheris.protocol.plan.graph import JobOptions, TaskGraph
+from aetheris.protocol.plan.graph import JobOptions, TaskGraph, read_graph
 from aetheris.protocol.plan.prompts import Brief
 
 __all__ = [
@@ -127,7 +127,7 @@ class PlanGenerated(Event, dict=True):
         Raises:
             ValidationError: it is no graph.
         """
-        return TaskGraph.model_validate(self.task_graph if self.revision == 0 else self.diff)
+        return read_graph(self.task_graph if self.revision == 0 else self.diff)
 
 
 class NodeFinished(Event):

@@ -1,12 +1,15 @@
 """Plans: a task graph of nodes, the tools it pins, and what makes one valid (docs/plans.md)."""
 
 from collections.abc import Container, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
-from functools import cached_property
-from typing import Annotated, Any, Literal
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StringConstraints
+from msgspec import MsgspecError
+from msgspec.json import decode, encode
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StringConstraints, TypeAdapter
 
 from aetheris.protocol.base.hidden_values import LONGEST_SUBJECT, HiddenPlace, InvalidHidden, hidden_places
 from aetheris.protocol.base.references import InvalidSecret, Reference, SecretUse, references, secrets
@@ -36,6 +39,9 @@ MAX_PLAN_BYTES = 400 * 1024
 MAX_NODES = 10_000
 MAX_NAME = 64
 """Characters of an id."""
+
+_MOST_SHARED = 32 * 1024
+"""Bytes of pins that are held for others to share: all that are held come to some MiB."""
 
 TEN_YEARS_S = 10 * 366 * 86_400.0
 
@@ -145,6 +151,9 @@ class ToolPin(BaseModel):
         return settling_s(self.effect_class, self.timeout_s, self.settles_within_s) or 0.0
 
 
+_PINS = TypeAdapter(dict[ToolName, ToolPin])
+
+
 class JobOptions(BaseModel):
     """What a submission asks for the whole job; it goes before what its tools declare."""
 
@@ -246,6 +255,27 @@ class TaskGraph(_Strict):
     def has_bodies(self) -> bool:
         """Whether there are nodes that plan calls themselves."""
         return any(node.kind is Kind.WORKFLOW for node in self.nodes)
+
+
+def read_graph(said: Any) -> TaskGraph:
+    """A task graph as a record says it; pins that other jobs have as well, which are most of it, are the same objects.
+
+    Raises:
+        ValidationError: Pydantic's; it is no graph.
+    """
+    tools = cast("dict[str, Any]", said).get("tools") if isinstance(said, dict) else None
+    if isinstance(tools, dict) and tools:
+        with suppress(MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
+            written = encode(tools)
+            if len(written) <= _MOST_SHARED:
+                said = {**cast("dict[str, Any]", said), "tools": _pins(written)}
+    return TaskGraph.model_validate(said)
+
+
+@lru_cache(maxsize=256)
+def _pins(written: bytes) -> Mapping[str, ToolPin]:
+    """Raises ValidationError, which is a ValueError."""
+    return _PINS.validate_python(decode(written))
 
 
 class InvalidPlan(ValueError):
