@@ -49,6 +49,7 @@ RED = (
     Panel("Violations, 1 h", "Rules that a job's history breaks: aetheris verify ID", since("violations")),
     Panel("Contradicted, 1 h", "A second effect may exist: aetheris ledger ID", since("invocations_contradicted")),
     Panel("Jobs stuck", "They go on no more, and wait for nobody: aetheris jobs", "sum(aetheris_jobs_stuck)"),
+    Panel("Log cut", "Partitions that lack what was read of them: aetheris health", "max(aetheris_log_cut)"),
     Panel("Drift, 1 h", "The external system bears an effect out no longer", since("confirmations_failed")),
     Panel("Dead letters, 1 h", "Records that could not be decoded: aetheris dlq ls", since("dead_letters")),
     Panel("Not judged, 1 h", "Jobs that stand still; the service's log says why", since("jobs_unjudged")),
@@ -136,7 +137,7 @@ COSTS = (
     ),
 )
 ROWS = (
-    ("Is it well?", RED, _STAT, 4),
+    ("Is it well?", RED, _STAT, 3),
     ("", WELL, _GRAPH, 8),
     ("Who waits?", WAITS, _GRAPH, 8),
     ("What costs?", COSTS, _GRAPH, 8),

@@ -143,6 +143,7 @@ COURSES = [
     AlertHistory("AetherisUnwitnessed", "seals_unwitnessed_seconds", VERIFIER, "0+60x60", (25,), (10, 19), {}),
     AlertHistory("AetherisUnwitnessed", "seals_unwitnessed_seconds", VERIFIER, "0x5 60+60x10 0x40", (), (18, 40), {}),
     AlertHistory("AetherisStuck", "jobs_stuck", {"job": "aetheris-planner"}, "0+0x5 1+0x20 0+0x10", (12,), (8, 30), {}),
+    AlertHistory("AetherisLogCut", "log_cut", GATEWAY, "0+0x5 2+0x20 0+0x10", (8, 20), (5, 30), {}),
     *slow("AetherisStartsSlow", "queue", "30.0", fires=30),
     *slow("AetherisDoubtSlow", "doubt", "300.0", fires=30),
     *slow("AetherisRecoverySlow", "recovery", "60.0", fires=30),

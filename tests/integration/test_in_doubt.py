@@ -20,6 +20,7 @@ from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.process.installation import process_of
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
+from tests.testkit.group_members import stable_members
 from tests.testkit.rig import TracedRig, running_traced_rig
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -330,13 +331,6 @@ async def executors_settled(rig: DoubtRig) -> None:
                 await asyncio.sleep(0.05)
     finally:
         await admin.close()
-
-
-async def stable_members(admin: AIOKafkaAdminClient, group: str) -> int:
-    """How many members a group has; 0 while it is being rebalanced."""
-    described: Any = await admin.describe_consumer_groups([group])
-    ((_error, _name, state, _type, _protocol, members, *_),) = described[0].groups
-    return len(members) if state == "Stable" else 0
 
 
 @pytest.mark.parametrize("round_", range(20))

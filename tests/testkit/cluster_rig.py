@@ -1,4 +1,4 @@
-"""The whole system on a cluster of three brokers, jobs that go on while the cluster is hurt, and what came of them."""
+"""The whole system on a cluster of three brokers, jobs that go on while it is hurt, and what came of them."""
 
 import asyncio
 import concurrent.futures
@@ -7,12 +7,12 @@ import time
 from collections import Counter
 from collections.abc import Generator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
@@ -26,7 +26,7 @@ from aetheris.runtime.keys.files import make_installation, make_key
 from aetheris.sdk.client import Client, TooManyRequests, Unreachable
 from tests.testkit.attempts import fresh
 from tests.testkit.cluster import Cluster
-from tests.testkit.external_server import until
+from tests.testkit.external_server import ExternalServer, until
 from tests.testkit.rig import Rig, poke, running_rig
 
 JVM = ("-Xms192m", "-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -64,6 +64,19 @@ class ClusterOutcome:
         return max((b - a for a, b in pairwise(times) if b >= since_s and a <= until_s), default=0.0)
 
 
+class LoadedSystem(Protocol):
+    """What jobs are submitted to, and where their effects are counted."""
+
+    @property
+    def external(self) -> ExternalServer:
+        """That of the tools."""
+        ...
+
+    def client(self) -> Client:
+        """Of a gateway, past any proxy."""
+        ...
+
+
 @dataclass
 class ClusterLoad:
     """Chains of ten steps, `IN_FLIGHT` jobs at a time: each slot submits its next once its last has ended.
@@ -71,7 +84,7 @@ class ClusterLoad:
     A submission is repeated under its key until it is acknowledged; from then on its job must end.
     """
 
-    rig: "ClusterRig"
+    rig: LoadedSystem
     observer: JobsObserver
     acknowledged: dict[str, str] = field(default_factory=dict[str, str])
     """Job → the tag of its steps."""
@@ -90,9 +103,13 @@ class ClusterLoad:
         until(lambda: len(self._ends) >= wanted or bool(self._failed), PATIENCE_S)
         assert not self._failed, self._failed
 
+    def stop(self) -> None:
+        """Submit no more."""
+        self._stopping.set()
+
     def finish(self, within_s: float = PATIENCE_S) -> ClusterOutcome:
         """Submit no more, wait until every acknowledged job has ended, and count outside."""
-        self._stopping.set()
+        self.stop()
         concurrent.futures.wait(self.slots)  # one may just be told that its submission was taken
         open_jobs = set(self.acknowledged)
 
@@ -195,16 +212,21 @@ class ClusterRig(Rig):
         """How often a service was started until now."""
         return sum(part.incarnation for part in self.system.state().parts.values())
 
-    @contextmanager
-    def loaded(self, in_flight: int = IN_FLIGHT) -> Generator[ClusterLoad]:
+    def loaded(self, in_flight: int = IN_FLIGHT) -> AbstractContextManager[ClusterLoad]:
         """Jobs go on inside, so many at a time; `finish` counts."""
-        with observing(self.cluster.address) as observer, ThreadPoolExecutor(in_flight) as slots:
-            load = ClusterLoad(self, observer)
-            try:
-                load.slots += [slots.submit(load.run) for _ in range(in_flight)]
-                yield load
-            finally:
-                load._stopping.set()
+        return loading(self, self.cluster.address, in_flight)
+
+
+@contextmanager
+def loading(rig: LoadedSystem, kafka: str, in_flight: int) -> Generator[ClusterLoad]:
+    """Jobs go on inside, so many at a time; `finish` counts."""
+    with observing(kafka) as observer, ThreadPoolExecutor(in_flight) as slots:
+        load = ClusterLoad(rig, observer)
+        try:
+            load.slots += [slots.submit(load.run) for _ in range(in_flight)]
+            yield load
+        finally:
+            load.stop()
 
 
 @contextmanager

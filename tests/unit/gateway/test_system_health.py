@@ -9,6 +9,7 @@ import pytest
 
 from aetheris.gateway.core.system_health import Group, GroupSaid, backlogs, groups
 from aetheris.gateway.deadlines import Deadlines
+from aetheris.gateway.log_watch import LogWatch
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.system_health import KEPT_S, SystemHealth
 from aetheris.gateway.workers import WorkerDirectory
@@ -65,7 +66,12 @@ class Patience:
 def health_of(log: MemoryLog, clock: VirtualClock) -> SystemHealth:
     known = RegisteredExecutors()
     return SystemHealth(
-        log, cast("Registry", known), cast("WorkerDirectory", known), cast("Deadlines", Patience()), clock
+        log,
+        cast("Registry", known),
+        cast("WorkerDirectory", known),
+        log_watch=LogWatch(log, known.pools, clock),
+        deadlines=cast("Deadlines", Patience()),
+        clock=clock,
     )
 
 

@@ -356,14 +356,24 @@ class ExecutorHealth(ResponseModel):
     serves: tuple[str, ...] = ()
 
 
+class CutPartition(ResponseModel):
+    """A partition that lacks what a service had read of it, and `why` that is known; nothing of it runs on."""
+
+    service: str
+    topic: str
+    partition: int
+    why: str
+
+
 class HealthView(ResponseModel):
-    """How the parts of the system stood `at` that time."""
+    """How the parts of the system stood `at` that time; `log_cut`: as it was found in the minute before."""
 
     at: str
     services: tuple[ServiceHealth, ...]
     backlogs: tuple[TopicBacklog, ...]
     dead_letters: tuple[DeadLetterCount, ...]
     executors: tuple[ExecutorHealth, ...]
+    log_cut: tuple[CutPartition, ...]
 
 
 class StalledJob(ResponseModel):

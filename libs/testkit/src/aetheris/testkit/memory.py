@@ -112,6 +112,10 @@ class MemoryLog:
         """What `group` has committed there."""
         return {place: at for place, at in self._groups[group].offsets.items() if place in places}
 
+    async def noted_by(self, group: str, places: Collection[Place]) -> dict[Place, str]:
+        """What `group` has noted beside that."""
+        return {place: note for place, note in self._groups[group].notes.items() if place in places}
+
     async def assign(self, group: str, partitions: Mapping[str, Collection[int]]) -> None:
         """Rebalance `group`: member → partition numbers; revocations come first."""
         members = self._groups[group].members

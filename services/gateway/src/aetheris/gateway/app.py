@@ -35,6 +35,7 @@ from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.job_rows import JobRows
 from aetheris.gateway.job_search_index import JobSearchIndex
 from aetheris.gateway.limiter import Limiter, quotas_of
+from aetheris.gateway.log_watch import LogWatch
 from aetheris.gateway.logins import Logins
 from aetheris.gateway.long_jobs import LongJobs
 from aetheris.gateway.opened_values import JobOpenings
@@ -89,6 +90,7 @@ from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.process.signers_file import load_signers
 from aetheris.runtime.process.subject_store import hiding_of
 from aetheris.runtime.redis.quarantines import QuarantineStore
+from aetheris.runtime.telemetry.catalogue import Metric
 from aetheris.runtime.worker.unsigned import HeardMessages
 
 READERS = 4
@@ -160,7 +162,8 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         attendance = Attendance(parts.log, worker_name(settings), parts.clock)
         parts.health.add("attendance", attendance.unready)
         parts_of_it = (*sources.follow(), listening, *providers_keys, accesses.run(), ends, attendance.run())
-        following = [tasks.create_task(part) for part in (*parts_of_it, services.subjects.end_erasures())]
+        parts_of_it = (*parts_of_it, services.subjects.end_erasures(), services.system_health.log_watch.run())
+        following = [tasks.create_task(part) for part in parts_of_it]
         if settings.reconcile_every_s is not None:
             following.append(tasks.create_task(_scheduler(settings, services, sources.views, parts.clock).run()))
         serving = tasks.create_task(http.run())
@@ -407,7 +410,14 @@ def _services(
             clock=clock,
             listed_for_s=settings.shown_in_lists_s,
         ),
-        system_health=SystemHealth(parts.log, registry, workers, deadlines, clock),
+        system_health=SystemHealth(
+            parts.log,
+            registry,
+            workers,
+            log_watch=_log_watch(parts, registry),
+            deadlines=deadlines,
+            clock=clock,
+        ),
         stalled=StalledJobList(views, LongJobs(reader), deadlines, clock),
         subjects=Subjects(hiding, orders, verifier),
         rules=OrderedRules(
@@ -421,6 +431,13 @@ def _services(
         holds=Holds(settings.streams, settings.streams_per_caller),
         keepalive_s=settings.keepalive_s,
     )
+
+
+def _log_watch(parts: Runtime, registry: Registry) -> LogWatch:
+    watch = LogWatch(parts.log, registry.pools, parts.clock)
+    parts.metrics.watch(Metric.LOG_CUT, lambda: watch.partitions)
+    parts.health.report("log_cut", lambda: watch.partitions)
+    return watch
 
 
 def _scheduler(settings: GatewaySettings, services: Services, views: Views, clock: Clock) -> ReconciliationScheduler:

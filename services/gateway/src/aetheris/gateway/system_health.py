@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from aetheris.gateway.core import system_health as core
 from aetheris.gateway.deadlines import Deadlines
+from aetheris.gateway.log_watch import LogWatch
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.views import timestamp
 from aetheris.gateway.workers import WorkerDirectory
@@ -20,8 +21,19 @@ KEPT_S = 5.0
 class SystemHealth:
     """Asked while somebody looks; nothing is asked while nobody does."""
 
-    def __init__(self, log: Log, registry: Registry, workers: WorkerDirectory, deadlines: Deadlines, clock: Clock):
+    def __init__(
+        self,
+        log: Log,
+        registry: Registry,
+        workers: WorkerDirectory,
+        *,
+        log_watch: LogWatch,
+        deadlines: Deadlines,
+        clock: Clock,
+    ):
         self._log = log
+        self.log_watch = log_watch
+        """Looks for itself, and goes on while nobody asks."""
         self._registry = registry
         self._workers = workers
         self._deadlines = deadlines
@@ -61,6 +73,7 @@ class SystemHealth:
             backlogs=tuple(line for group, one in pairs for line in core.backlogs(group, one, begins, read)),
             dead_letters=tuple(core.dead_letter_counts(begins, {place: ends[place] for place in dead})),
             executors=tuple(core.executors(self._workers.names(), self._registry.executors())),
+            log_cut=self.log_watch.cut,
         )
 
     async def _places(self, topics: Iterable[str]) -> list[Place]:

@@ -10,7 +10,7 @@ from aetheris.cli.gateway import connected
 
 
 def health(*, who: local.As = None, data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
-    """Show who is there of each service, what waits in its topics, dead letters, and what each executor serves."""
+    """Show who is there of each service, what waits in topics, where the log was cut, dead letters, who serves what."""
     with errors_as_exits(as_json=as_json):
         with connected(data, who) as client:
             found = client.health()
@@ -20,6 +20,8 @@ def health(*, who: local.As = None, data: local.Data = local.DEFAULT_DATA, as_js
         table(("service", "processes"), [(one["service"], _there(one)) for one in found["services"]])
         waits = [(one["service"], one["topic"], one["records"], _means(one)) for one in found["backlogs"]]
         table(("service", "topic", "records", ""), waits)
+        cut = [(one["topic"], one["partition"], one["service"], one["why"]) for one in found["log_cut"]]
+        table(("cut", "partition", "had been read by", "why"), cut)
         table(("dead letters", "records"), [(one["topic"], one["records"]) for one in found["dead_letters"]])
         lives = [(one["worker_id"], one.get("pool"), _serves(one)) for one in found["executors"]]
         table(("executor", "pool", "serves"), lives)

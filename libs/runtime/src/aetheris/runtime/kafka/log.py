@@ -13,7 +13,7 @@ from aetheris.runtime.kafka.appender import KafkaAppender
 from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.kafka.brokers import Brokers
 from aetheris.runtime.kafka.clients import close_consumer, open_client
-from aetheris.runtime.kafka.members import attendants, committed, members
+from aetheris.runtime.kafka.members import attendants, committed, members, noted
 from aetheris.runtime.kafka.membership import KafkaMembership
 from aetheris.runtime.kafka.pulse import Pulse
 from aetheris.runtime.kafka.reader import KafkaReader
@@ -139,6 +139,15 @@ class KafkaLog:
         """
         prefix = self._brokers.prefix
         return await committed(self._bootstrap, prefix + group, places, tls=self._tls, prefix=prefix)
+
+    async def noted_by(self, group: str, places: Collection[Place]) -> dict[Place, str]:
+        """What `group` has noted beside what it committed in these places, where it has committed.
+
+        Raises:
+            LogUnreachable: the brokers can't say.
+        """
+        prefix = self._brokers.prefix
+        return await noted(self._bootstrap, prefix + group, places, tls=self._tls, prefix=prefix)
 
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has; asked once (partition counts never change in place).

@@ -79,13 +79,30 @@ async def committed(
     Raises:
         LogUnreachable: the brokers can't say.
     """
+    return {place: offset for place, (offset, _) in (await _committed(bootstrap, group, places, tls, prefix)).items()}
+
+
+async def noted(
+    bootstrap: str, group: str, places: Collection[Place], *, tls: SSLContext | None = None, prefix: str = ""
+) -> dict[Place, str]:
+    """What a group has noted beside what it committed; `group` is its whole name, and topics get the prefix.
+
+    Raises:
+        LogUnreachable: the brokers can't say.
+    """
+    return {place: note for place, (_, note) in (await _committed(bootstrap, group, places, tls, prefix)).items()}
+
+
+async def _committed(
+    bootstrap: str, group: str, places: Collection[Place], tls: SSLContext | None, prefix: str
+) -> dict[Place, tuple[int, str]]:
     asked = {TopicPartition(prefix + topic, number): (topic, number) for topic, number in places}
     try:
         async with asyncio.timeout(_DEADLINE_S), Admin(bootstrap, tls) as admin:
             found: Any = await admin.list_consumer_group_offsets(group, partitions=list(asked))
     except (KafkaError, TimeoutError) as error:
         raise LogUnreachable(f"what {group} has committed is not known: {type(error).__name__}") from None
-    return {asked[at]: said.offset for at, said in found.items() if at in asked and said.offset >= 0}
+    return {asked[at]: (said.offset, said.metadata) for at, said in found.items() if at in asked and said.offset >= 0}
 
 
 async def _described(bootstrap: str, group: str, tls: SSLContext | None) -> tuple[str, list[Any]]:

@@ -344,6 +344,14 @@ class Log(Protocol):
         """
         ...
 
+    async def noted_by(self, group: str, places: Collection[Place]) -> Mapping[Place, str]:
+        """What `group` has noted beside what it committed in these places, where it has committed.
+
+        Raises:
+            LogUnreachable: the brokers can't say.
+        """
+        ...
+
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has.
 

@@ -84,6 +84,11 @@ class Metric(Enum):
         "{block}",
         "Times that something held up a service's event loop for over a second, by tool or function",
     )
+    LOG_CUT = (
+        "aetheris.log.cut",
+        "{partition}",
+        "Partitions of jobs.events that lack what a service had read of them, now",
+    )
     STUCK_JOBS = ("aetheris.jobs.stuck", "{job}", "Jobs that go on no more and wait for nobody, now")
     LAG = ("aetheris.consumer.lag", "{record}", "Records of the log that were not read yet, now")
     JOBS_CREATED = ("aetheris.jobs.created", "{job}", "Jobs created, by tenant")

@@ -220,9 +220,7 @@ class WorkerPartition:
             is_believed = clock() >= until_s
             if before is not None and ends[self._authority] <= before.offset:
                 if is_believed:
-                    raise reached.cut(
-                        *self._authority, f"ends at {ends[self._authority]}; it was read to {before.offset}"
-                    )
+                    raise reached.cut(*self._authority, reached.ends_below(ends[self._authority], before))
                 await asyncio.sleep(_RETRY_PAUSE_S)
                 continue
             if ends[self._authority] < (own := self.own_end):
@@ -252,7 +250,7 @@ class WorkerPartition:
         if begins[self._authority] <= before.offset:
             async for records in replay(self._around.log, self._authority, before.offset, before.offset + 1):
                 if records[0].offset == before.offset and LastRead.at(records[0]) != before:
-                    raise reached.cut(*self._authority, f"has another record at {before.offset} than was read there")
+                    raise reached.cut(*self._authority, reached.is_another(before))
         self.notes[self._authority] = before.note()
 
     async def _starts(self, ends: Mapping[Place, int], *, is_believed: bool) -> tuple[dict[Place, int], Loaded]:

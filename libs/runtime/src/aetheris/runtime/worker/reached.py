@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from aetheris.protocol.base.records import Record
 from aetheris.runtime.base.refusal import StartRefused
+from aetheris.runtime.log.interface import Log, Place
+from aetheris.runtime.log.replay import replay
 
 _VERSION = "1"
 
@@ -46,6 +48,34 @@ def noted(note: str) -> LastRead | None:
             return LastRead(int(offset), fingerprint)
         case _:
             return None
+
+
+def ends_below(end: int, before: LastRead) -> str:
+    """Why a log that ends there is not the one that was read; it goes on from "the log"."""
+    return f"ends at {end}; it was read to {before.offset}"
+
+
+def is_another(before: LastRead) -> str:
+    """Why a log that has another record there is not the one that was read."""
+    return f"has another record at {before.offset} than was read there"
+
+
+async def why_cut(log: Log, place: Place, before: LastRead) -> str | None:
+    """Why the log is not the one that was read, as the brokers say now; None: nothing says so.
+
+    A leader that was deposed may tell an end of long ago: ask again, after GAP_BELIEVED_S.
+
+    Raises:
+        LogUnreachable: the brokers can't say.
+    """
+    end = (await log.end_offsets([place]))[place]
+    if end <= before.offset:
+        return ends_below(end, before)
+    if (await log.beginning_offsets([place]))[place] <= before.offset:
+        async for records in replay(log, place, before.offset, before.offset + 1):
+            if records[0].offset == before.offset and LastRead.at(records[0]) != before:
+                return is_another(before)
+    return None  # one that was deleted since can't say
 
 
 def cut(topic: str, partition: int, why: str) -> LogCut:
