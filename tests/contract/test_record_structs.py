@@ -10,12 +10,12 @@ from typing import Any, Literal, Union, get_args, get_origin
 import jiter
 import msgspec
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 
 from aetheris.protocol.base.nesting import nests_deeper
 from aetheris.protocol.base.recordable import MAX_RECORD_DEPTH
 from aetheris.protocol.messages.events import EVENTS, Event
-from aetheris.protocol.messages.record_struct import FromModel
+from aetheris.protocol.messages.record_struct import FromModel, RecordStruct
 from tests.contract.test_record_readers import READABLE, UNREADABLE
 
 IN_THE_GATE = 1_500
@@ -283,6 +283,34 @@ def test_what_a_decoder_would_not_know_of_is_refused_where_it_is_declared() -> N
         type("Configured", (Event,), {"model_config": ConfigDict(extra="forbid")})
     with pytest.raises(TypeError, match="another name"):
         type("Renamed", (Event,), {"__annotations__": {"more": str}, "more": Field(alias="other")})
+
+
+class Shade(StrEnum):
+    RED = "red"
+
+
+class Part(RecordStruct):
+    text: str
+    count: int = 0
+    holds: bool = False
+    colour: Shade | None = None
+    others: tuple[str, ...] | None = None
+    rest: dict[str, Any] | None = None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{}, {"count": 2**60, "holds": True}, {"colour": Shade.RED}, {"others": ("a",)}, {"rest": {"a": [1, None]}}],
+)
+def test_a_struct_in_a_message_is_written_as_its_model_is(said: dict[str, Any]) -> None:
+    by_struct: Any = create_model("Holder", part=(Part, ...))
+    by_model: Any = create_model("Holder", part=(Part.model, ...))
+    fields: dict[str, Any] = {"text": "é\n", **said}
+    held, modelled = by_struct(part=Part(**fields)), by_model(part=Part.model(**fields))
+    for options in ({}, {"exclude_none": True}, {"by_alias": True}):
+        assert held.model_dump_json(**options) == modelled.model_dump_json(**options)
+        for mode in ("json", "python"):
+            assert held.model_dump(mode=mode, **options) == modelled.model_dump(mode=mode, **options)
 
 
 def test_what_is_in_every_run_is_read_without_the_model() -> None:

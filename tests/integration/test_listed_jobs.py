@@ -263,6 +263,19 @@ async def test_a_late_line_of_before_the_seal_lists_nothing_again(redis: Redis) 
         assert views.rows == []
 
 
+async def test_of_lines_that_arrive_together_the_last_of_each_job_is_written(redis: Redis) -> None:
+    log, views = MemoryLog(partitions=1), Recording(redis)
+    await write_lines(log, line_of_job(), line_of_job(job_id="live"), line_of_job("waiting"), line_of_job("completed"))
+    async with built(log, views, DAYS_S):
+        assert [(row.job_id, row.status, row.offset) for row in views.rows] == [
+            ("old", "completed", 3),
+            ("live", "running", 1),
+        ]
+        found = await views.job("old")
+        assert found is not None
+        assert found.status == "completed"
+
+
 async def test_rows_that_end_leave_nothing_behind_however_many_there_were(redis: Redis) -> None:
     views = Views(redis)
     now_ms = 1_000_000

@@ -114,6 +114,20 @@ async def test_a_route_lets_in_who_has_one_of_its_roles_and_nobody_else(route: s
             assert all(one in error["message"] for one in error["details"]["roles"])
 
 
+@pytest.mark.parametrize(("name", "status"), [("nobody", 401), (Role.READ.value, 403), (Role.SUBMIT.value, 500)])
+async def test_the_audit_hears_of_every_submission_that_is_refused_or_fails(
+    name: str, status: int, tmp_path: Path
+) -> None:
+    api = api_of(tmp_path, *(entry_of(role.value, roles=(role,)) for role in Role))
+    told = api.state.services.accesses.answered
+    async with client(api) as http:
+        answer = await http.post("/api/jobs", headers=headers_of(name), content=b"{}")
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/json")
+    (visit, reported), _ = told.call_args
+    assert (visit.route, reported, told.call_count) == ("POST /api/jobs", status, 1)
+    assert (answer.headers.get("www-authenticate") == "Bearer") is (status == 401)
+
+
 def who(*roles: Role) -> Principal:
     return Principal("ann", "acme", PrincipalKind.AGENT, frozenset(roles))
 

@@ -6,8 +6,8 @@ then drop the live records that lie below it.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Container
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Container
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
 import structlog
 
@@ -128,8 +128,15 @@ class Feed:
         return place, self._pump.positions.get(place, self._ends[place])
 
     @asynccontextmanager
-    async def subscribe(self, job_id: str, types: Container[bytes | None] | None = None) -> AsyncGenerator[JobFeed]:
+    async def subscribe(
+        self,
+        job_id: str,
+        types: Container[bytes | None] | None = None,
+        within: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+    ) -> AsyncGenerator[JobFeed]:
         """Listen to a job, or to some types (ce_type) of its records; nothing appended after this is missed.
+
+        `within`: what bounds the question to the brokers that it may take.
 
         Raises:
             LogUnreachable: no answer from the brokers.
@@ -138,7 +145,9 @@ class Feed:
         listeners, key, subscription = self._listeners[place], job_id.encode(), JobFeed(types)
         listeners.setdefault(key, []).append(subscription)
         try:
-            await self._join(place)
+            if place not in self._pump.positions:
+                async with within():
+                    await self._join(place)
             if self._closed:
                 subscription.close()
             yield subscription

@@ -29,6 +29,15 @@ class HiddenSubmissions:
     def __init__(self, hiding: HiddenStore | None) -> None:
         self._hiding = hiding
 
+    @staticmethod
+    def are_in(command: Submit, registry: Mapping[str, RegistryEntry]) -> bool:
+        """Whether anything of a submission is personal.
+
+        Raises:
+            BadRequest: a value can't be hidden where it stands.
+        """
+        return bool(personal_arguments.personal_arguments(command.plan or {}, registry))
+
     async def hide(
         self, command: Submit, raw: bytes, registry: Mapping[str, RegistryEntry], take_room: TakeRoom
     ) -> tuple[Submit, Sequence[SealedValue]]:

@@ -162,7 +162,7 @@ class JobIndex:
                 self._lines[(record.key or b"").decode(errors="replace")] = record.value
 
     async def _project(self, entries: Sequence[Entry]) -> None:
-        rows: list[Row] = []
+        rows: dict[str, Row] = {}
         over: list[str] = []
         now_ms = self._now_ms()
         for record, entry in entries:
@@ -171,10 +171,11 @@ class JobIndex:
             ends_ms = record.timestamp_ms + self._listed_for_ms if entry.stretches else None
             if ends_ms is not None and ends_ms <= now_ms:
                 over.append(entry.job_id)
+                rows.pop(entry.job_id, None)
             elif ends_ms is not None or entry.job_id not in self._lines:
-                rows.append(_row_of(entry, record.offset, ends_ms))
+                rows[entry.job_id] = _row_of(entry, record.offset, ends_ms)  # the last of a batch says it all
             self._ahead.pop(entry.job_id, None)
-        await self._views.put(rows)
+        await self._views.put(list(rows.values()))
         await self._views.drop(over)
 
     def _now_ms(self) -> int:

@@ -105,8 +105,10 @@ class Intake:
         registry = self._registry.newest()
         command = submissions.submit_command(raw, asked, registry, self._registry.models())
         self._limits.take_submission(command.tenant, command.by)
-        async with self._deadlines.deadline():
-            command, hidden = await self._hidden.hide(command, raw, registry, self._take_room)
+        hidden: Sequence[SealedValue] = ()
+        if self._hidden.are_in(command, registry):
+            async with self._deadlines.deadline():
+                command, hidden = await self._hidden.hide(command, raw, registry, self._take_room)
         if wait is None:
             return (await self._taken(command, hidden)).answer()
         async with self._waits.listening(job_id) as news:

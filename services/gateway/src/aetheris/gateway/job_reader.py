@@ -1,8 +1,8 @@
 """Jobs of tenants, read from the log: what belongs to another tenant is not there."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Container
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Container
+from contextlib import AbstractAsyncContextManager
 
 from aetheris.gateway.core import access
 from aetheris.gateway.core.decisions import JobSnapshot
@@ -136,10 +136,8 @@ class JobReader:
         while True:
             yield [record for record in await news.take(_PORTION) if record.offset >= end]
 
-    @asynccontextmanager
-    async def listening(self, job_id: str, types: Container[bytes | None] | None = None) -> AsyncGenerator[JobFeed]:
+    def listening(
+        self, job_id: str, types: Container[bytes | None] | None = None
+    ) -> AbstractAsyncContextManager[JobFeed]:
         """Listen to a job; raises Unavailable."""
-        async with AsyncExitStack() as leaving:
-            async with self._deadlines.deadline():
-                news = await leaving.enter_async_context(self._feed.subscribe(job_id, types))
-            yield news
+        return self._feed.subscribe(job_id, types, self._deadlines.deadline)

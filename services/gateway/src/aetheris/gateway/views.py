@@ -406,7 +406,7 @@ class Views:
 
 def timestamp(moment: datetime) -> str:
     """RFC 3339 in UTC with microseconds: sorts as text."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return f"{moment.astimezone(UTC).isoformat(timespec='microseconds')[:-6]}Z"
 
 
 def _put(row: Row, keys: _Keys) -> Command:

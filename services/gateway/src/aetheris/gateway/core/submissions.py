@@ -84,7 +84,7 @@ def submit_command(
         session=wanted.session,
         labels=dict(wanted.labels) or None,
         idempotency_key=asked.idempotency_key,
-        options=JobOptions.model_validate(wanted.options.model_dump()),
+        options=JobOptions.model_validate(wanted.options.model_dump()) if "options" in body else JobOptions(),
     )
 
 

@@ -26,6 +26,13 @@ def of_request(request: Request) -> Visit | None:
     return found[-1] if found else None
 
 
+def tell(request: Request, log: AccessLog, status: int) -> None:
+    """Of a request that is answered outside of `Audited`."""
+    access = of_request(request)
+    if access is not None:
+        log.answered(access, status)
+
+
 def across(request: Request, tenant: str | None) -> None:
     """A request reached into another tenant; None: it did not."""
     access = of_request(request)
