@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 
 import structlog
 
@@ -50,7 +49,9 @@ class Pump:
         self._behind: dict[Place, int] = {}
         self._shrunk: dict[Place, float] = {}
         """Places that ended below what was read, and since when."""
-        self._rung = asyncio.Event()
+        self._rung = False
+        self._waking: asyncio.Future[None] | None = None
+        """Who waits for that, or for the pause to be over."""
         self._napping = False
         self._unread: dict[Place, int] = {}
         """Up to where this process has appended, beyond what was delivered."""
@@ -94,7 +95,7 @@ class Pump:
     def wake(self, awake_s: float = 0.0) -> None:
         """Read now, and without pauses for so long."""
         self._awake_until = asyncio.get_running_loop().time() + awake_s
-        self._rung.set()
+        self._ring()
 
     def written(self, written: Written) -> None:
         """What this process has appended: right behind what was read it counts as read, else it is read at once."""
@@ -116,7 +117,7 @@ class Pump:
         """Read at once up to what this process has appended."""
         self._hurried = True
         if self._napping and self._is_behind():
-            self._rung.set()
+            self._ring()
 
     async def run(self) -> None:
         """Pump until cancelled; connections are made anew as often as it takes.
@@ -183,17 +184,29 @@ class Pump:
             await asyncio.sleep(least_s)
             await self._wakes_up(most_s - least_s)
             self._napping = False
-        self._rung.clear()
+        self._rung = False
 
     def _is_behind(self) -> bool:
         self._unread = {place: at for place, at in self._unread.items() if at > self._positions.get(place, at)}
         return bool(self._unread)
 
     async def _wakes_up(self, within_s: float) -> None:
-        if within_s > 0:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(within_s):
-                    await self._rung.wait()
+        """With every round: so by no more than a future and a timer."""
+        if within_s <= 0 or self._rung:
+            return
+        loop = asyncio.get_running_loop()
+        self._waking = loop.create_future()
+        over = loop.call_later(within_s, self._ring)
+        try:
+            await self._waking
+        finally:
+            self._waking = None
+            over.cancel()
+
+    def _ring(self) -> None:
+        self._rung = True
+        if self._waking is not None and not self._waking.done():
+            self._waking.set_result(None)
 
     async def _connect(self) -> Reader:
         reader = self._log.reader(_IDLE_S)
