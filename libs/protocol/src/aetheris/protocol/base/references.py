@@ -12,6 +12,7 @@ REF = "$ref"
 SECRET = "$secret"  # noqa: S105 - the name of a field
 
 HIDDEN = "$hidden"
+_MARKS = frozenset({REF, SECRET, HIDDEN})
 _OF = "/"
 """In no job_id, and in no id of a node."""
 _NESTS = (dict, list, tuple)
@@ -70,6 +71,14 @@ class Reference:
 def adopted_name(job_id: str, node_id: str) -> str:
     """What a reference calls a step of an earlier job."""
     return f"{job_id}{_OF}{node_id}"
+
+
+def are_plain(args: Mapping[str, Any]) -> bool:
+    """Whether nothing among arguments nests or is a mark, as in most: then no walk through them finds anything."""
+    for name, value in args.items():  # noqa: SIM110  a generator takes twice as long
+        if isinstance(value, _NESTS) or name in _MARKS:
+            return False
+    return True
 
 
 def references(args: Any) -> Iterator[Reference]:

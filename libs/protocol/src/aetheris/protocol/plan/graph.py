@@ -12,7 +12,7 @@ from msgspec.json import decode, encode
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StringConstraints, TypeAdapter
 
 from aetheris.protocol.base.hidden_values import LONGEST_SUBJECT, HiddenPlace, InvalidHidden, hidden_places
-from aetheris.protocol.base.references import InvalidSecret, Reference, SecretUse, references, secrets
+from aetheris.protocol.base.references import InvalidSecret, Reference, SecretUse, are_plain, references, secrets
 from aetheris.protocol.plan.forms import FormSpec, NamedPerson, PersonPointer, personal_places
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
@@ -210,34 +210,39 @@ class Node(_Strict):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Node":
         """A copy; what was worked out of the original's arguments is worked out anew."""
         copied = super().model_copy(update=update, deep=deep)
-        for derived in ("references", "refs", "adopted", "secrets", "hidden"):
+        for derived in ("is_plain", "references", "refs", "adopted", "secrets", "hidden"):
             vars(copied).pop(derived, None)
         return copied
 
     @cached_property
+    def is_plain(self) -> bool:
+        """Whether its arguments refer to nothing, and hold neither secrets nor hidden values."""
+        return are_plain(self.args)
+
+    @cached_property
     def references(self) -> tuple[Reference, ...]:
         """What its arguments refer to."""
-        return tuple(references(self.args)) if self.args else ()
+        return () if self.is_plain else tuple(references(self.args))
 
     @cached_property
     def refs(self) -> tuple[Reference, ...]:
         """Of them, those to nodes of its own job: it comes after these."""
-        return tuple(one for one in self.references if not one.is_adopted)
+        return () if self.is_plain else tuple(one for one in self.references if not one.is_adopted)
 
     @cached_property
     def adopted(self) -> tuple[Reference, ...]:
         """Of them, those to what its job has adopted."""
-        return tuple(one for one in self.references if one.is_adopted)
+        return () if self.is_plain else tuple(one for one in self.references if one.is_adopted)
 
     @cached_property
     def secrets(self) -> tuple[SecretUse, ...]:
         """The secrets that its arguments name."""
-        return tuple(secrets(self.args)) if self.args else ()
+        return () if self.is_plain else tuple(secrets(self.args))
 
     @cached_property
     def hidden(self) -> tuple[HiddenPlace, ...]:
         """The hidden values among its arguments."""
-        return tuple(hidden_places(self.args)) if self.args else ()
+        return () if self.is_plain else tuple(hidden_places(self.args))
 
     @property
     def tool_name(self) -> str:
@@ -314,13 +319,13 @@ def check_graph(nodes: Iterable[Node], adopted: Container[str] = frozenset()) ->
             _check_wait(node, node.wait or Wait(), f"nodes[{index}]", keys)
         if (node.form is not None) is not (kind is human):
             raise InvalidPlan(f"nodes[{index}].form", "a node of kind human has a form, no other does")
-        if node.args or node.compensate_with is not None:
+        if not node.is_plain or node.compensate_with is not None:
             _check_withheld(node, f"nodes[{index}]")
-        if node.args and node.adopted:
+        if not node.is_plain and node.adopted:
             _check_adopted(node.adopted, adopted, f"nodes[{index}].args")
         by_id[node.id] = node
     for index, node in enumerate(by_id.values()):
-        if node.id in node.depends_on or (node.args and any(node.id == ref.node_id for ref in node.refs)):
+        if node.id in node.depends_on or (not node.is_plain and any(node.id == ref.node_id for ref in node.refs)):
             raise InvalidPlan(f"nodes[{index}].depends_on", f"{node.id} depends on itself")
         if node.compensate_with is not None:
             at = f"nodes[{index}].compensate_with"
@@ -368,7 +373,7 @@ def hides(node: Node) -> frozenset[str]:
 
 def dependencies(node: Node) -> tuple[str, ...]:
     """What must be done before a node: its `depends_on` and whatever its arguments refer to."""
-    if len(node.depends_on) < 2 and not (node.args and node.refs):
+    if len(node.depends_on) < 2 and (node.is_plain or not node.refs):
         return node.depends_on
     return tuple(dict.fromkeys((*node.depends_on, *(ref.node_id for ref in node.refs))))
 

@@ -45,7 +45,7 @@ class Invocation:
 
 def uses(entry: PlanEntry) -> tuple[str, ...]:
     """The nodes whose results a node's arguments refer to."""
-    if not entry.node.args:
+    if entry.node.is_plain:
         return ()
     return tuple(dict.fromkeys(reference.node_id for reference in entry.node.refs))
 
@@ -73,7 +73,7 @@ def blobs_needed(job: JobState, entry: PlanEntry) -> tuple[BlobRef, ...]:
     Raises:
         NotReady: a node it refers to has not succeeded.
     """
-    if not entry.node.args or not entry.node.references:
+    if entry.node.is_plain or not entry.node.references:
         return ()
     found = (success(job, node_id).result_ref for node_id in uses(entry))
     return (*(ref for ref in found if ref is not None), *adopted_blobs(job, entry))
@@ -81,7 +81,7 @@ def blobs_needed(job: JobState, entry: PlanEntry) -> tuple[BlobRef, ...]:
 
 def adopted_blobs(job: JobState, entry: PlanEntry) -> tuple[BlobRef, ...]:
     """Of these, those that the job has adopted."""
-    if not entry.node.args or not entry.node.adopted:
+    if entry.node.is_plain or not entry.node.adopted:
         return ()
     names = dict.fromkeys(one.node_id for one in entry.node.adopted)
     found = (job.created.adopted[name].result_ref for name in names if name in job.created.adopted)
@@ -94,7 +94,7 @@ def adopted_results(job: JobState, entry: PlanEntry, blobs: Blobs) -> dict[str, 
     Raises:
         UnresolvedReference: the job has not adopted it, or its result is not in the log.
     """
-    if not entry.node.args:
+    if entry.node.is_plain:
         return {}
     return {one.node_id: _adopted_result(job, one.node_id, blobs) for one in entry.node.adopted}
 
@@ -143,7 +143,9 @@ def arguments(
     Raises:
         UnresolvedReference: a pointer leads nowhere.
     """
-    answered = tuple(_answered(job, entry)) if entry.node.args and entry.node.refs else ()
+    if entry.node.is_plain:
+        return dict(entry.node.args), ()
+    answered = tuple(_answered(job, entry)) if entry.node.refs else ()
     return resolve(entry.node.args, results, {one.target for one in answered} if answered else ()), answered
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aetheris.protocol.base.canonical import InvalidArgs, canonical, digest
 from aetheris.protocol.base.hidden_values import hidden_places
-from aetheris.protocol.base.references import HIDDEN, REF, SECRET, pointer_part, references, secrets
+from aetheris.protocol.base.references import HIDDEN, REF, SECRET, are_plain, pointer_part, references, secrets
 from aetheris.protocol.messages.commands import RegistryEntry
 from aetheris.protocol.plan.graph import InvalidPlan, Kind, Node, TaskGraph, ToolPin, check_graph, settling_s
 from aetheris.protocol.planning import schema_cost
@@ -116,7 +116,9 @@ def check_args(schema: Schema, args: Mapping[str, Any]) -> None:
     """
     given = dict(args)
     validator = _validator(schema)
-    unknown = {one.at for one in (*references(given), *secrets(given), *hidden_places(given))} if given else set[str]()
+    unknown: set[str] = set()
+    if not are_plain(given):
+        unknown = {one.at for one in (*references(given), *secrets(given), *hidden_places(given))}
     if validator.is_valid(given):
         return
     found = _first_known(validator, given, unknown) if unknown else _first(validator, given)
