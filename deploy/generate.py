@@ -43,6 +43,9 @@ class Rights:
     writes: tuple[Topic, ...] = ()
     quarantines: tuple[Topic, ...] = ()
     prefixed_group: bool = False
+    redrives: tuple[Topic, ...] = ()
+    """Of which it notes in their dead letters what was redriven."""
+    reads_dead_letters: bool = False
     describes: tuple[str, ...] = ()
     """Groups of which it may know who is in them, and what they have read; `*`: of all."""
     deletes: tuple[Topic, ...] = ()
@@ -65,6 +68,8 @@ RIGHTS: Mapping[str, Rights] = {
             Topic.ACCESS_RECORDS,
         ),
         (Topic.JOBS_COMMANDS, Topic.WORKERS, Topic.TOOLS_REGISTRY, Topic.FREEZES, Topic.POLICIES, Topic.ACCESS_RECORDS),
+        redrives=(Topic.JOBS_COMMANDS,),
+        reads_dead_letters=True,
         describes=(*(f"aetheris.{service}" for service in SERVICES if service != GATEWAY), EXECUTORS),
     ),
     "planner": Rights(
@@ -219,6 +224,9 @@ def _acls(rights: Rights, before: str) -> Iterator[Mapping[str, Any]]:
         yield _acl("topic", before + topic, "literal", "Write")
     for topic in rights.quarantines:
         yield _acl("topic", before + dead_letters(topic), "literal", "Write")
+    for topic in Topic if rights.reads_dead_letters else ():
+        operations = ("Read", "Write") if topic in rights.redrives else ("Read",)
+        yield _acl("topic", before + dead_letters(topic), "literal", *operations)
     for topic in rights.deletes:
         yield _acl("topic", before + topic, "literal", "Delete")
     if rights.group is not None:

@@ -28,6 +28,9 @@ OTHER_POLICY = _ACTIVE.replace("1000", "250").replace('"finance-*"', '"finance-*
 """Its last name has a Cyrillic letter: the page marks it."""
 
 
+LETTER = "aetheris.jobs.commands.v1/2/7"
+
+
 def main() -> None:
     """All of them."""
     with running_chromium() as browser, stand_in_gateway() as gateway, tempfile.TemporaryDirectory() as folder:
@@ -38,6 +41,8 @@ def main() -> None:
                 page = console.signed_in(browser, "bob", color_scheme=scheme, **view)
                 page.goto(f"{console.url}/operations")
                 _shot(page, f"console-health-{name}")
+                page.goto(f"{console.url}/operations/dead-letters/{LETTER}")
+                _shot(page, f"console-dead-letter-{name}")
                 _policies(page, console, name)
         gateway.away = True
     print(console.trouble)  # noqa: T201

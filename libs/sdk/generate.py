@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 CLIENTS = Path(__file__).parent / "src" / "aetheris" / "sdk" / "client"
-SOURCES = ("asynchronous", "asynchronous_runs")
+SOURCES = ("asynchronous", "asynchronous_operations", "asynchronous_runs")
 
 _WORDS = (
-    (r"\basynchronous(_runs)?\b", r"blocking\1"),
+    (r"\basynchronous(_operations|_runs)?\b", r"blocking\1"),
     (r"\bAwaitable, ", ""),
     (r"Awaitable\[Any\]", "Any"),
     (r"import asyncio\n", ""),
@@ -18,7 +18,7 @@ _WORDS = (
     (r"\bawait ", ""),
     (r"__a(enter|exit)__", r"__\1__"),
     (r"\ba(close|read|iter_bytes)\b", r"\1"),
-    (r"\bAsync(Client|SessionRun|BaseTransport|Generator)\b", r"\1"),
+    (r"\bAsync(Client|Operations|SessionRun|BaseTransport|Generator)\b", r"\1"),
     (
         "Calls the gateway; use it as an async context manager",
         "Calls the gateway and waits; use it as a context manager",

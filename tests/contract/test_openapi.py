@@ -88,6 +88,9 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
     "caller": [lambda client: client.caller()],
     "health": [lambda client: client.health()],
     "stalled": [lambda client: client.stalled()],
+    "dead_letters": [lambda client: client.dead_letters("t")],
+    "dead_letter": [lambda client: client.dead_letter("t", 0, 1)],
+    "redrive": [lambda client: client.redrive("t", 0, 1, reason="upgraded")],
     "workers": [lambda client: client.workers()],
     "worker": [lambda client: client.worker("w")],
     "end_worker": [lambda client: client.end_worker("w", evidence="gone", incarnation="i")],
@@ -112,8 +115,8 @@ def test_every_model_of_the_api_is_used() -> None:
 
 
 def test_the_clients_are_twins() -> None:
-    ours = {name for name in vars(Client) if not name.startswith("_")}
-    assert ours == {name for name in vars(AsyncClient) if not name.startswith("_")} == CALLS.keys() | NOT_ASKED
+    ours = {name for name in dir(Client) if not name.startswith("_")}
+    assert ours == {name for name in dir(AsyncClient) if not name.startswith("_")} == CALLS.keys() | NOT_ASKED
     for name in CALLS:
         one, other = inspect.signature(getattr(Client, name)), inspect.signature(getattr(AsyncClient, name))
         assert (name, one) == (name, other)

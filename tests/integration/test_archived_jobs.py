@@ -129,7 +129,7 @@ REQUESTS: Mapping[str, Asked] = {
 
 _OTHERS = (
     "seals|tools|freezes|policies|models|limits|audit|workers|approvals|undo|subjects|rules|caller|search|"
-    "health|stalled"
+    "health|stalled|dead-letters"
 )
 OF_NO_JOB = frozenset(
     route for route in ROUTES if re.search(rf" /(livez|readyz|api/(jobs$|sessions$|{_OTHERS}))", route)

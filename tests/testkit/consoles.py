@@ -62,6 +62,38 @@ _HEALTH: dict[str, Any] = {
     ],
 }
 
+_LETTER: dict[str, Any] = {
+    "topic": "aetheris.jobs.commands.v1",
+    "partition": 2,
+    "offset": 7,
+    "record_offset": 4711,
+    "at": TIME,
+    "reason": "Cancel: <b>payload</b> is invalid",
+    "type": "io.aetheris.cancel.v1",
+    "repeats": 1,
+    "omitted": None,
+    "redrive": "again",
+    "redriven_at": None,
+    "redriven_by": None,
+}
+_OTHER_LETTER = {**_LETTER, "topic": "aetheris.tools.grants.v1", "partition": 0, "offset": 0, "redrive": "asked_again"}
+DEAD_LETTERS = [
+    (
+        one,
+        {
+            "key": base64.b64encode(JOB.encode()).decode(),
+            "headers": [["ce_id", base64.b64encode(b"\xff\x00").decode()]],
+            "value": base64.b64encode(b'{"reason": "<script>alert(1)</script>", \xff\x00').decode(),
+        },
+    )
+    for one in (_LETTER, _OTHER_LETTER)
+]
+"""Two, each with its record."""
+
+
+def _letter_path(one: Mapping[str, Any]) -> str:
+    return f"/dead-letters/{one['topic']}/{one['partition']}/{one['offset']}"
+
 
 class StandInGateway(ThreadingHTTPServer):
     """Knows a few people, the requests that a test puts, and what a test says of other routes."""
@@ -84,6 +116,8 @@ class StandInGateway(ThreadingHTTPServer):
         """A path → what is answered to what is said to it."""
         self.refused: dict[str, str] = {}
         """A path → why it is refused."""
+        self.refused_posts: dict[str, str] = {}
+        """The same of what is said to it."""
         self.queries: list[str] = []
         """What was asked beside paths, in order."""
         self.news = threading.Event()
@@ -193,6 +227,8 @@ class StandInGateway(ThreadingHTTPServer):
             "/limits": {"tenant": "default", "limits": limits, "open_jobs": {"running": 2, "waiting": 1}},
             "/stalled": {"jobs": [_STALLED], "is_whole": False},
             "/health": _HEALTH,
+            "/dead-letters": {"dead_letters": [one for one, _ in DEAD_LETTERS], "is_whole": True},
+            **{_letter_path(one): {**one, **record} for one, record in DEAD_LETTERS},
             "/audit": {"records": [seen], "cursor": None, "whole": True},
         }
         self.raw |= {path: json.dumps(answer).encode() for path, answer in said.items()}
@@ -228,6 +264,8 @@ class _Answers(BaseHTTPRequestHandler):
             self._say(503, _fault("unavailable", "Kafka does not answer"))
         elif who is None:
             self._say(401, _fault("unauthorized", "no such token"))
+        elif self.command == "POST" and path in gateway.refused_posts:
+            self._say(409, _fault("refused", gateway.refused_posts[path]))
         elif self.command == "POST" and path != "/ecs/respond":
             gateway.said.append((who, {"path": path, **json.loads(body)}, body))
             self._say(200, gateway.answers.get(path, {"job_id": JOB, "event": "invocation_resolved"}))

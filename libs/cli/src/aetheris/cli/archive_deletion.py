@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aetheris.cli.dead_letter_queue import reachable
 from aetheris.cli.fromlog import everything, raw
 from aetheris.cli.large import store
+from aetheris.cli.reachable_log import reachable
 from aetheris.proofs import RawRecord, bundle
 from aetheris.proofs.evidence import BadEvidence, violations_at_first
 from aetheris.proofs.trust import TrustedKey

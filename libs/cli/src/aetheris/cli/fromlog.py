@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aetheris.cli.console import CommandError, Exit
-from aetheris.cli.dead_letter_queue import reachable
 from aetheris.cli.large import store
+from aetheris.cli.reachable_log import reachable
 from aetheris.proofs import RawRecord
 from aetheris.proofs.claims import AGAIN_S, SEAL_WITHIN_S, Claim, lacks_seal, named_job, read_claim
 from aetheris.proofs.trust import SEAL, TrustedKey, keyring

@@ -176,8 +176,8 @@ def lines_of_log(bootstrap: str) -> ShownLines:
 
 
 async def _everything(bootstrap: str) -> list[ShownLine]:
-    from aetheris.cli.dead_letter_queue import reachable  # noqa: PLC0415  Kafka's client, which files don't need
     from aetheris.cli.fromlog import SEALS, everything  # noqa: PLC0415
+    from aetheris.cli.reachable_log import reachable  # noqa: PLC0415  Kafka's client, which files don't need
 
     async with reachable(bootstrap, within_s=None) as log:
         return [ShownLine(record.value, record.offset) async for record in everything(log, *SEALS)]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aetheris.cli.dead_letter_queue import reachable
 from aetheris.cli.fromlog import SEALS, archived, everything, gone, raw
+from aetheris.cli.reachable_log import reachable
 from aetheris.proofs import RawRecord
 from aetheris.proofs.chain import ChainHead
 from aetheris.proofs.claims import Claim, equivocal, line_leaf, read_claim

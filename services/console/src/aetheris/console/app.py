@@ -18,7 +18,17 @@ from starlette.types import ASGIApp
 
 from aetheris.console.gateway_client import GatewayClient
 from aetheris.console.guard import Guarded
-from aetheris.console.pages import group_page, inbox, job_list, job_page, job_plan, operations, policy_page, sign_in
+from aetheris.console.pages import (
+    dead_letter_page,
+    group_page,
+    inbox,
+    job_list,
+    job_page,
+    job_plan,
+    operations,
+    policy_page,
+    sign_in,
+)
 from aetheris.console.pages.edge import ConsoleParts, led, problem
 from aetheris.console.provider import LoginProvider
 from aetheris.console.sessions import Sessions
@@ -107,6 +117,7 @@ def pages(parts: ConsoleParts) -> ASGIApp:
             *job_plan.ROUTES,
             *job_page.ROUTES,
             *policy_page.ROUTES,
+            *dead_letter_page.ROUTES,
             *operations.ROUTES,
         ],
         exception_handlers={404: _not_here, 405: _not_here},

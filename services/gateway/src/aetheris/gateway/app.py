@@ -21,6 +21,7 @@ from aetheris.gateway.commands import JobCommands
 from aetheris.gateway.core.holds import Holds
 from aetheris.gateway.core.quotas import Quotas
 from aetheris.gateway.core.reconciliations import Schedule
+from aetheris.gateway.dead_letters import DeadLetters
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.effect_index import EffectIndex
 from aetheris.gateway.end_waits import EndWaits
@@ -417,6 +418,14 @@ def _services(
             log_watch=_log_watch(parts, registry),
             deadlines=deadlines,
             clock=clock,
+        ),
+        dead_letters=DeadLetters(
+            log=parts.log,
+            appender=parts.appender,
+            operators=operators,
+            deadlines=deadlines,
+            clock=clock,
+            keys=callers.keys,
         ),
         stalled=StalledJobList(views, LongJobs(reader), deadlines, clock),
         subjects=Subjects(hiding, orders, verifier),

@@ -15,6 +15,7 @@ from aetheris.gateway.core.problems import BadRequestProblem, Problem, TooMany, 
 from aetheris.gateway.routes import (
     audit,
     caller,
+    dead_letters,
     freezes,
     health,
     history,
@@ -57,6 +58,7 @@ _PARTS = (
     audit,
     workers,
     health,
+    dead_letters,
     undos,
 )
 ROUTERS = tuple(part.router for part in _PARTS)

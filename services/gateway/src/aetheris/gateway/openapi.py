@@ -9,7 +9,7 @@ from pydantic.json_schema import models_json_schema
 from aetheris.gateway.core.access import OPEN, ROUTES
 from aetheris.gateway.http_api import ROUTERS
 from aetheris.gateway.routes import probes, submission
-from aetheris.protocol import api, api_operations, api_sessions
+from aetheris.protocol import api, api_dead_letters, api_operations, api_sessions
 from aetheris.protocol.api_models import RequestModel
 
 _BODIES: tuple[type[RequestModel], ...] = (
@@ -23,6 +23,7 @@ _BODIES: tuple[type[RequestModel], ...] = (
     api.RequestBody,
     api.WorkerEndBody,
     api.ToolReleaseBody,
+    api_dead_letters.RedriveBody,
     api_operations.FreezeBody,
     api_operations.UndoBody,
     api_operations.PolicyBody,

@@ -15,7 +15,7 @@ from aetheris.cli.backup import blob_copies, fence, files
 from aetheris.cli.backup.examined import Examined
 from aetheris.cli.backup.fence import RestoreOrder
 from aetheris.cli.console import CommandError, Exit
-from aetheris.cli.dead_letter_queue import reachable
+from aetheris.cli.reachable_log import reachable
 from aetheris.proofs.notes import BadNote, read_checkpoint
 from aetheris.proofs.trust import LOG
 from aetheris.protocol.base.records import Draft, Record

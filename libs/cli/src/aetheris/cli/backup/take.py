@@ -9,7 +9,7 @@ from pathlib import Path
 from aetheris.cli.backup import blob_copies, files
 from aetheris.cli.backup.files import BackupManifest, CopiedPartition, SealTree
 from aetheris.cli.console import CommandError, Exit
-from aetheris.cli.dead_letter_queue import reachable
+from aetheris.cli.reachable_log import reachable
 from aetheris.proofs.claims import log_entry
 from aetheris.proofs.merkle import Tree, leaf_hash
 from aetheris.protocol.base.topics import Topic, dead_letters

@@ -9,10 +9,10 @@ import typer
 
 from aetheris.cli import local, source
 from aetheris.cli.console import Json, errors_as_exits, print_json, progress, table
-from aetheris.cli.dead_letter_queue import reachable
 from aetheris.cli.fromlog import everything
 from aetheris.cli.gateway import connected
 from aetheris.cli.large import LazyResults
+from aetheris.cli.reachable_log import reachable
 from aetheris.cli.since import since_time
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic

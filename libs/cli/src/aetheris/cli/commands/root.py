@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aetheris.cli import keyfiles, local
 from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, print_json, progress
-from aetheris.cli.dead_letter_queue import reachable
 from aetheris.cli.inputs import read_bytes
+from aetheris.cli.reachable_log import reachable
 from aetheris.protocol.base.signing import Certificate, key_id_of, read_certificate
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party, signed_types

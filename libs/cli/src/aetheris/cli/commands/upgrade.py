@@ -12,12 +12,12 @@ import typer
 from aetheris.cli import local, streamfile
 from aetheris.cli.commands.cancels import OPEN
 from aetheris.cli.console import CommandError, Exit, Json, end, errors_as_exits, print_json, table
-from aetheris.cli.dead_letter_queue import reachable
 from aetheris.cli.embedded.errors import NotRunningError
 from aetheris.cli.gateway import connected
 from aetheris.cli.given import Config, Tools, given
 from aetheris.cli.large import LazyResults
 from aetheris.cli.project_faults import Checked, checked
+from aetheris.cli.reachable_log import reachable
 from aetheris.cli.source import read_job
 from aetheris.cli.upgrade_check import UpgradeFinding, open_job, policy_in_force, rules_and_services
 from aetheris.proofs import RawRecord

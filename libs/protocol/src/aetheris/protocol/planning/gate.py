@@ -25,6 +25,7 @@ class HumanAction(StrEnum):
     RELEASE = "release a tool"
     UNFREEZE = "end a freeze"
     END_WORKER = "say that a worker has ended"
+    REDRIVE = "redrive a dead letter"
 
 
 @dataclass(frozen=True, slots=True)

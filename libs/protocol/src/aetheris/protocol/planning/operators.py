@@ -14,6 +14,7 @@ _NEEDED: Mapping[HumanAction, tuple[Role, ...]] = {
     HumanAction.END_WORKER: (Role.ADMINISTER,),
     HumanAction.RELEASE: (Role.OPERATE,),
     HumanAction.UNFREEZE: (Role.OPERATE, Role.ADMINISTER),
+    HumanAction.REDRIVE: (Role.OPERATE, Role.ADMINISTER),
 }
 """One of these he has in any case; what the policy says comes on top."""
 
@@ -35,13 +36,14 @@ class NamedOperators(BaseModel):
 
 
 class Operate(BaseModel):
-    """The section; what it leaves out goes by the role alone, the end of a worker by a person's."""
+    """The section; what it leaves out goes by the role alone; the end of a worker, and a redrive, by a person's."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     worker_end: NamedOperators | None = None
     tool_release: NamedOperators | None = None
     unfreeze: NamedOperators | None = None
+    redrive: NamedOperators | None = None
 
     def deciders(self, action: HumanAction) -> Deciders:
         """Whom it names for an action that is in `_NEEDED`."""
@@ -49,9 +51,10 @@ class Operate(BaseModel):
             HumanAction.END_WORKER: self.worker_end,
             HumanAction.RELEASE: self.tool_release,
             HumanAction.UNFREEZE: self.unfreeze,
+            HumanAction.REDRIVE: self.redrive,
         }[action] or NamedOperators.model_construct()
         kinds = named.kinds
-        if kinds is None and action is HumanAction.END_WORKER:
+        if kinds is None and action in _OF_PEOPLE:
             kinds = (PrincipalKind.PERSON,)
         return Deciders(f"operate.{_SAID[action]}", named.by, self_approval=True, roles=named.roles, kinds=kinds)
 
@@ -60,7 +63,10 @@ _SAID: Mapping[HumanAction, str] = {
     HumanAction.END_WORKER: "worker_end",
     HumanAction.RELEASE: "tool_release",
     HumanAction.UNFREEZE: "unfreeze",
+    HumanAction.REDRIVE: "redrive",
 }
+_OF_PEOPLE = frozenset({HumanAction.END_WORKER, HumanAction.REDRIVE})
+"""Only a person says it, where the policy names no kinds."""
 
 
 def may_not_operate(
@@ -70,7 +76,7 @@ def may_not_operate(
 
     Args:
         operate: the section of the policy in force.
-        action: the end of a worker, the release of a tool, the end of a freeze.
+        action: the end of a worker, the release of a tool, the end of a freeze, a redrive.
         by: his name.
         said: what is recorded beside it; where that is nothing, or about another, he has no role.
         tenant: whose it is; None: no tenant's alone.

@@ -26,6 +26,7 @@ from aetheris.protocol.api import (
     Verdict,
 )
 from aetheris.sdk.client import calls, event_walk
+from aetheris.sdk.client.blocking_operations import Operations
 from aetheris.sdk.client.calls import PATIENCE_S, TIMEOUT_S, ApiCall, Goal, Level
 from aetheris.sdk.client.errors import Unreachable, checked, good, unreachable
 from aetheris.sdk.client.event_walk import EARLY_END, EventWalk
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from aetheris.sdk.client.blocking_runs import SessionRun
 
 
-class Client:
+class Client(Operations):
     """Calls the gateway and waits; use it as a context manager.
 
     `ca` is a PEM file of whom to trust where the url is https: AETHERIS_CA by default, else the system's.
@@ -438,14 +439,6 @@ class Client:
         """End a person's hold; raises ApiError (Conflict: it is not on hold)."""
         return self._send(calls.about_subject("release", subject, tenant))
 
-    def rules(self) -> dict[str, Any]:
-        """{version, order, services}: under which rules jobs are created, and which ones each live process knows."""
-        return self._send(ApiCall("GET", "/rules"))
-
-    def order_rules(self, version: int, *, reason: str | None = None) -> dict[str, Any]:
-        """Have jobs created under a later version of the rules; raises ApiError (Conflict: who doesn't know it)."""
-        return self._send(calls.order_rules(version, reason))
-
     def models(self) -> list[dict[str, Any]]:
         """The registered models; raises ApiError."""
         return (self._send(ApiCall("GET", "/models")))["models"]
@@ -461,26 +454,6 @@ class Client:
     def audit(self, *, since: str | None = None, cursor: str | None = None) -> dict[str, Any]:
         """Some records of who came, was shown something, or refused: {records, cursor, whole}."""
         return self._send(calls.audit(since, cursor))
-
-    def workers(self) -> list[dict[str, Any]]:
-        """Every worker's name and who lives under it; raises ApiError."""
-        return (self._send(ApiCall("GET", "/workers")))["workers"]
-
-    def health(self) -> dict[str, Any]:
-        """{at, services, backlogs, dead_letters, executors}: how the system's parts stand; raises ApiError."""
-        return self._send(ApiCall("GET", "/health"))
-
-    def stalled(self) -> dict[str, Any]:
-        """{jobs, is_whole}: the tenant's open jobs that stand still, each with why; raises ApiError."""
-        return self._send(ApiCall("GET", "/stalled"))
-
-    def worker(self, worker_id: str) -> dict[str, Any]:
-        """A name with what it has open in this tenant's jobs, as far as that is known; raises ApiError."""
-        return self._send(ApiCall("GET", f"/workers/{worker_id}"))
-
-    def end_worker(self, worker_id: str, *, evidence: str, incarnation: str | None = None) -> dict[str, Any]:
-        """Say that who lives under a name can act no more; raises ApiError (Conflict: nobody lives under it)."""
-        return self._send(calls.end_worker(worker_id, evidence, incarnation))
 
     def _send(self, call: ApiCall) -> Any:
         return checked(self._answer(call))

@@ -242,6 +242,21 @@ def order_rules(version: int, reason: str | None) -> ApiCall:
     return ApiCall("POST", "/rules", _given(version=version, reason=reason))
 
 
+def dead_letters(topic: str | None) -> ApiCall:
+    """GET /dead-letters."""
+    return ApiCall("GET", "/dead-letters", params=_given(topic=topic))
+
+
+def dead_letter(topic: str, partition: int, offset: int) -> ApiCall:
+    """GET /dead-letters/{topic}/{partition}/{offset}."""
+    return ApiCall("GET", f"/dead-letters/{topic}/{partition}/{offset}")
+
+
+def redrive(topic: str, partition: int, offset: int, reason: str) -> ApiCall:
+    """POST /dead-letters/{topic}/{partition}/{offset}/redrive."""
+    return ApiCall("POST", f"/dead-letters/{topic}/{partition}/{offset}/redrive", _given(reason=reason))
+
+
 def end_worker(worker_id: str, evidence: str, incarnation: str | None) -> ApiCall:
     """POST /workers/{worker_id}/end."""
     return ApiCall("POST", f"/workers/{worker_id}/end", _given(evidence=evidence, incarnation=incarnation))

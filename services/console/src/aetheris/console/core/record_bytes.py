@@ -5,18 +5,15 @@ import binascii
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from aetheris.protocol.api import JobRecord
-
 MOST_SHOWN = 4_096
 """Bytes; the rest is in the file."""
 _ROW = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownRecord:
+class ShownBytes:
     """`dump`: offset, hex and text, a line for each 16 bytes of the value."""
 
-    place: str
     key: str
     headers: Sequence[tuple[str, str]]
     size: int
@@ -24,13 +21,12 @@ class ShownRecord:
     is_cut: bool
 
 
-def shown_record(record: JobRecord) -> ShownRecord:
-    """As a page shows it; raises ValueError: it is none."""
-    value = bytes_of(record.value)
-    return ShownRecord(
-        place=f"{record.topic}[{record.partition}] at {record.offset}",
-        key=_text(bytes_of(record.key)) if record.key is not None else "(none)",
-        headers=[(name, _text(bytes_of(text))) for name, text in record.headers],
+def shown_bytes(key: str | None, headers: Sequence[tuple[str, str]], value_base64: str) -> ShownBytes:
+    """A record as a page shows it, of what the API says in base64; raises ValueError: it is none."""
+    value = bytes_of(value_base64)
+    return ShownBytes(
+        key=_text(bytes_of(key)) if key is not None else "(none)",
+        headers=[(name, _text(bytes_of(text))) for name, text in headers],
         size=len(value),
         dump="\n".join(_dump(value[:MOST_SHOWN])),
         is_cut=len(value) > MOST_SHOWN,

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from aetheris.console.core.exact_json import NotExact, exactly_read, exactly_written
 from aetheris.console.core.parked_evidence import parked_evidence
 from aetheris.console.core.plan_graph import drawn_plan
-from aetheris.console.core.record_bytes import bytes_of, shown_record
+from aetheris.console.core.record_bytes import bytes_of, shown_bytes
 from aetheris.console.core.step_rows import ON_A_PAGE, shown_rows, step_rows
 from aetheris.console.core.timeline_rows import timeline_row
 from aetheris.console.pages.edge import (
@@ -79,9 +79,11 @@ async def _event(request: Request, session: PersonSession) -> Response:
     found: Any = exactly_read(await _events(request, session, {"after": max(0, seq - 1), "limit": 1}))
     if not found or str(found[0].get("seq")) != str(seq):
         return problem(request, session, 404, "Not here", "The job has no such event.")
-    record = shown_record(JobRecord.model_validate_json(await _record_bytes(request, session)))
+    found_record = JobRecord.model_validate_json(await _record_bytes(request, session))
+    record = shown_bytes(found_record.key, found_record.headers, found_record.value)
+    place = f"{found_record.topic}[{found_record.partition}] at {found_record.offset}"
     job_id = request.path_params["job_id"]
-    return page(request, "event.html", session, job_id=job_id, event=found[0], seq=seq, record=record)
+    return page(request, "event.html", session, job_id=job_id, event=found[0], seq=seq, record=record, place=place)
 
 
 async def _record(request: Request, session: PersonSession) -> Response:

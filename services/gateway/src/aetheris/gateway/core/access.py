@@ -97,6 +97,11 @@ ROUTES: Mapping[str, Access] = {
     "GET /api/limits": ANYBODY,
     "GET /api/audit": _EVIDENCE,
     "GET /api/health": Access((Role.OPERATE, Role.ADMINISTER)),
+    "GET /api/dead-letters": Access((Role.OPERATE, Role.ADMINISTER)),
+    "GET /api/dead-letters/{topic}/{partition}/{offset}": Access(
+        (Role.OPERATE, Role.ADMINISTER), also=(Role.READ_PAYLOADS,)
+    ),
+    "POST /api/dead-letters/{topic}/{partition}/{offset}/redrive": Access((Role.OPERATE, Role.ADMINISTER)),
     "GET /api/stalled": Access((Role.READ, Role.READ_PAYLOADS)),
     "GET /api/workers": _WORKERS,
     "GET /api/workers/{worker_id}": _WORKERS,

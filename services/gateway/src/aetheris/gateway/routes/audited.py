@@ -1,5 +1,8 @@
 """Around all routes: whoever was answered, or refused, is told of to the audit topic's writer."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -14,10 +17,17 @@ SUBJECT_CHARS = 200
 def begin(request: Request, route: str) -> Visit:
     """A request was made of this route; what else is known of it is noted as it comes."""
     address = request.client.host if request.client is not None else ""
-    subject = next(iter(request.path_params.values()), None)
+    subject = _subject(route, request.path_params)
     access = Visit(route, address, subject=subject[:SUBJECT_CHARS] if subject is not None else None)
     request.scope.setdefault(_KEY, []).append(access)
     return access
+
+
+def _subject(route: str, named: Mapping[str, Any]) -> str | None:
+    """What a path names first; of a dead letter its whole place."""
+    if not named:
+        return None
+    return "/".join(map(str, named.values())) if "/{offset}" in route else str(next(iter(named.values())))
 
 
 def of_request(request: Request) -> Visit | None:

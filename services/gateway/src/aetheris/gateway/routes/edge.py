@@ -21,6 +21,7 @@ from aetheris.gateway.core.access import ROUTES, admitted
 from aetheris.gateway.core.holds import Holds
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import BadRequestProblem
+from aetheris.gateway.dead_letters import DeadLetters
 from aetheris.gateway.end_waits import EndWait
 from aetheris.gateway.human_requests import HumanRequests
 from aetheris.gateway.intake import Intake
@@ -76,6 +77,7 @@ class Services:
     policies: ActivatedPolicies
     policy_trials: PolicyTrials
     system_health: SystemHealth
+    dead_letters: DeadLetters
     stalled: StalledJobList
     rules: OrderedRules
     undos: Undos
