@@ -25,9 +25,11 @@ from aetheris.console.pages import (
     job_list,
     job_page,
     job_plan,
+    job_steering,
     operations,
     policy_page,
     sign_in,
+    undo_page,
 )
 from aetheris.console.pages.edge import ConsoleParts, led, problem
 from aetheris.console.provider import LoginProvider
@@ -115,9 +117,11 @@ def pages(parts: ConsoleParts) -> ASGIApp:
             *inbox.ROUTES,
             *job_list.ROUTES,
             *job_plan.ROUTES,
+            *job_steering.ROUTES,
             *job_page.ROUTES,
             *policy_page.ROUTES,
             *dead_letter_page.ROUTES,
+            *undo_page.ROUTES,
             *operations.ROUTES,
         ],
         exception_handlers={404: _not_here, 405: _not_here},
