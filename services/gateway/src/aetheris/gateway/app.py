@@ -383,7 +383,7 @@ def _services(
             signers=callers.signers,
             hidden=hidden,
         ),
-        histories=JobHistories(reads, sources.effects, parts.blobs, deadlines),
+        histories=JobHistories(reads, reader, sources.effects, parts.blobs, deadlines),
         search=_search(parts, settings, sources, reader),
         verifier=verifier,
         workers=workers,

@@ -12,6 +12,8 @@ from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import BadRequestProblem, NotBegun, NotFoundProblem, Unavailable
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.effect_index import EffectIndex, EffectPlace
+from aetheris.gateway.job_reader import JobReader
+from aetheris.gateway.kept_histories import KeptHistories
 from aetheris.gateway.reads import Reads
 from aetheris.protocol.base.conditions import BadCondition
 from aetheris.protocol.base.records import Record
@@ -19,7 +21,7 @@ from aetheris.protocol.fold.job_log import logged_events
 from aetheris.protocol.fold.sealed_part import as_sealed
 from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, Blobs, BlobsUnreachable
 from aetheris.views.call_ledger import ledger_of
-from aetheris.views.job_history import job_history
+from aetheris.views.job_history import JobHistory, job_history
 from aetheris.views.provenance import EffectFilter, origin
 from aetheris.views.replayed_job import UnknownPoint, replay
 from aetheris.views.trace import trace_of, trace_page
@@ -61,11 +63,13 @@ class HistoryPage:
 class JobHistories:
     """Reads a job's records and makes its history of them, in a thread: a long job holds nobody up."""
 
-    def __init__(self, reads: Reads, index: EffectIndex, blobs: Blobs, deadlines: Deadlines) -> None:
+    def __init__(self, reads: Reads, reader: JobReader, index: EffectIndex, blobs: Blobs, deadlines: Deadlines) -> None:
         self._reads = reads
+        self._reader = reader
         self._deadlines = deadlines
         self._index = index
         self._blobs = StoredResults(blobs)
+        self._histories = KeptHistories(reader, self._blobs, deadlines)
 
     async def replay(self, caller: Principal, job_id: str, to: str | None, *, steps: bool) -> dict[str, Any]:
         """The job as it stood at a point, and what a replay derives otherwise than was recorded.
@@ -90,10 +94,10 @@ class JobHistories:
         Raises:
             NotFound, Unavailable.
         """
-        records = await self._created_records(caller, job_id)
+        history = await self._history(caller, job_id)
 
         def told() -> dict[str, Any]:
-            whole = job_history(as_sealed(records), self._blobs).effects.to_json(job_id)
+            whole = history.effects.to_json(job_id)
             if page is None:
                 return whole
             rows = whole["effects"]
@@ -116,10 +120,9 @@ class JobHistories:
         Raises:
             NotFound, Unavailable.
         """
-        records = await self._created_records(caller, job_id)
+        history = await self._history(caller, job_id)
 
         def told() -> dict[str, Any]:
-            history = job_history(as_sealed(records), self._blobs)
             return trace_of(history) if page is None else trace_page(history, page.after, page.limit)
 
         return await asyncio.to_thread(told)
@@ -146,10 +149,9 @@ class JobHistories:
         """As `why`, of one job, from its log alone."""
         listed = f"effects of {job_id}"
         below = number_at(cursor, caller.tenant, listed) if cursor is not None else None
-        records = await self._created_records(caller, job_id)
+        history = await self._history(caller, job_id)
 
         def traced_back() -> tuple[list[dict[str, Any]], str | None]:
-            history = job_history(as_sealed(records), self._blobs)
             rows = [row for row in reversed(wanted.among(history)) if below is None or row["offset"] < below]
             trees = [origin(history, row) for row in rows[:LOOKED_AT]]
             last = str(rows[LOOKED_AT - 1]["offset"]) if len(rows) > LOOKED_AT else None
@@ -185,6 +187,13 @@ class JobHistories:
             return [origin(history, row) for row in rows if until is None or row["offset"] in offsets]
 
         return await asyncio.to_thread(traced_back)
+
+    async def _history(self, caller: Principal, job_id: str) -> JobHistory:
+        """Of all that its log has now; raises NotFound, Unavailable."""
+        found = await self._histories.of(await self._reader.check(caller, job_id))
+        if found is None:
+            raise NotBegun
+        return found
 
     async def _created_records(self, caller: Principal, job_id: str) -> list[Record]:
         records = await self._reads.records(caller, job_id)
