@@ -8,7 +8,7 @@ from playwright.sync_api import Page
 
 from tests.console_pictures import PICTURES
 from tests.testkit.browser import running_chromium
-from tests.testkit.consoles import TIME, RunningConsole, StandInGateway, console_at, stand_in_gateway
+from tests.testkit.consoles import JOB, TIME, RunningConsole, StandInGateway, console_at, stand_in_gateway
 
 _WIDE = {"viewport": {"width": 1180, "height": 900}}
 _PHONE = {"viewport": {"width": 390, "height": 780}}
@@ -28,6 +28,33 @@ OTHER_POLICY = _ACTIVE.replace("1000", "250").replace('"finance-*"', '"finance-*
 """Its last name has a Cyrillic letter: the page marks it."""
 
 
+STEPS: tuple[dict[str, Any], ...] = (
+    {"node_id": "find", "tool": "invoices.find", "state": "completed", "attempts": 1, "effect": "none"},
+    {"node_id": "pay", "tool": "bank.payout", "state": "completed", "effect": "confirmed", "external_id": "re_1042"},
+    {"node_id": "tell", "tool": "mail.send", "state": "running", "attempts": 1},
+    {"node_id": "pay-again", "tool": "bank.payout", "state": "waiting", "attempts": 2, "execution_id": "x"},
+    {"node_id": "refund", "tool": "bank.refund", "state": "waiting", "request_id": "r-1"},
+    {"node_id": "file", "tool": "mail.send", "state": "pending"},
+)
+_EFFECT: dict[str, Any] = {"node_id": "pay", "tool": "bank.payout", "at": TIME, "external_id": "re_1042"}
+_OF_AGENT = {"status": "completed", "submitted_by": "agent-7"}
+UNDOABLE: list[dict[str, Any]] = [
+    {
+        **_OF_AGENT,
+        "job_id": "job-4711",
+        "effects": [
+            {**_EFFECT, "standing": "undoable", "undo_tool": "bank.return"},
+            {
+                **_EFFECT,
+                "node_id": "tell",
+                "tool": "mail.send",
+                "standing": "not_undoable",
+                "why": "no compensate_with",
+            },
+        ],
+    },
+    {**_OF_AGENT, "job_id": "job-4702", "effects": [{**_EFFECT, "standing": "undone", "job_id": "job-9"}]},
+]
 LETTER = "aetheris.jobs.commands.v1/2/7"
 
 
@@ -43,6 +70,7 @@ def main() -> None:
                 _shot(page, f"console-health-{name}")
                 page.goto(f"{console.url}/operations/dead-letters/{LETTER}")
                 _shot(page, f"console-dead-letter-{name}")
+                _steered(gateway, page, console, name)
                 _policies(page, console, name)
         gateway.away = True
     print(console.trouble)  # noqa: T201
@@ -59,6 +87,15 @@ def say_policies(gateway: StandInGateway) -> None:
     differences = [{**call, "job_id": f"job-{at}", "now": "approval", "now_by": "payouts"} for at in (4711, 4702, 4698)]
     told: dict[str, Any] = {"jobs": 48, "calls": 112, "unjudged": 2, "differ": 3, "differences": differences}
     gateway.answers["/policies/trial"] = {**told, "left_out": [], "cursor": "further"}
+
+
+def _steered(gateway: StandInGateway, page: Page, console: RunningConsole, name: str) -> None:
+    gateway.hold("running", *STEPS)
+    gateway.say("/undo", {"jobs": UNDOABLE, "cursor": None})
+    page.goto(f"{console.url}/jobs/{JOB}/steer/cancel")
+    _shot(page, f"console-cancel-{name}")
+    page.goto(f"{console.url}/operations/undo?agent=agent-7&age=2h&since={TIME}")
+    _shot(page, f"console-undo-{name}")
 
 
 def _policies(page: Page, console: RunningConsole, name: str) -> None:

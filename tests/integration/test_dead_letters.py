@@ -78,7 +78,7 @@ def test_what_a_planner_puts_aside_is_listed_with_its_bytes_and_is_not_redriven_
     headers = (("ce_id", b"x"), ("ce_type", b"io.aetheris.cancel.v1"))
     system.write([(Draft(COMMANDS, key.encode(), SECRET, headers, 0),)])
     mine = lambda: [one for one in listed(system, COMMANDS) if one["type"] == "io.aetheris.cancel.v1"]  # noqa: E731
-    until(mine, 60)
+    until(lambda: bool(mine()), 60)
     (letter,) = mine()
     place = f"{letter['topic']}/{letter['partition']}/{letter['offset']}"
     assert (letter["redrive"], letter["redriven_at"]) == ("again", None)

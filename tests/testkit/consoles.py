@@ -315,7 +315,10 @@ class _Answers(BaseHTTPRequestHandler):
                 gateway.news.wait(0.2)
             return
         after, limit = (int(asked.get(name, [default])[0]) for name, default in (("after", "0"), ("limit", "10000")))
-        self._say(200, [one for one in gateway.story if one["seq"] > after][:limit])
+        types, nodes = asked.get("type", []), asked.get("node_id", [])
+        meant = [one for one in gateway.story if not types or _name_of(one) in types]
+        meant = [one for one in meant if not nodes or one["data"].get("node_id") in nodes]
+        self._say(200, [one for one in meant if one["seq"] > after][:limit])
 
     def _record(self, gateway: StandInGateway, seq: int) -> None:
         event = gateway.story[seq - 1]
@@ -352,6 +355,11 @@ class _Answers(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base class's name
         """Nobody reads it."""
+
+
+def _name_of(event: Mapping[str, Any]) -> str:
+    """By which the gateway filters: a model's answer is text, and finished as well."""
+    return "text" if event["data"].get("usage") is not None else event["type"]
 
 
 def _base64(data: bytes) -> str:

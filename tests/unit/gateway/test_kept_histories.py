@@ -11,12 +11,18 @@ import pytest
 
 from aetheris.gateway import kept_histories
 from aetheris.gateway.deadlines import Deadlines
+from aetheris.gateway.job_histories import EventFilter
 from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.kept_histories import KeptHistories
 from aetheris.gateway.views import Row
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.job_log import LoggedEvent
 from aetheris.protocol.fold.sealed_part import as_sealed
+from aetheris.protocol.messages.envelope import draft
 from aetheris.views.job_history import job_history
 from aetheris.views.trace import trace_of
+from tests.testkit import histories as h
 from tests.unit.gateway.test_long_jobs import PartitionWithOthers, made, other, row_of
 
 SEEDS = range(8)
@@ -121,3 +127,27 @@ async def test_of_what_is_not_born_nothing_is_told() -> None:
     partition.put(made(0))
     nobody = cast("Row", SimpleNamespace(job_id="job-of-nobody", first_offset=9))
     assert await histories_of(partition).of(nobody) is None
+
+
+async def test_some_events_are_told_with_their_numbers_and_what_is_void_is_not() -> None:
+    partition = PartitionWithOthers()
+    partition.put(*(made(number) for number in range(40)))
+    history = await histories_of(partition).of(row_of(partition))
+    assert history is not None
+    logged = [one.logged for one in history.moments]
+    paused = EventFilter(frozenset({"job_paused"}), None)
+    assert [one.sequence for one in logged if paused.takes(one)] == [
+        number + 1 for number in range(2, 40) if number % 7 != 5
+    ]
+    assert not [one for one in logged if EventFilter(frozenset(), "pay").takes(one)]
+    assert len([one for one in logged if EventFilter(frozenset(), None).takes(one)]) == 40 - 5
+
+
+@pytest.mark.parametrize(("usage", "is_said"), [({"input_tokens": 1}, True), (None, False)])
+def test_what_a_model_said_is_text(usage: dict[str, int] | None, is_said: bool) -> None:
+    end = h.finished("ask", "i-1", result={"text": "yes"}).model_copy(update={"usage": usage})
+    record = draft(Topic.JOBS_EVENTS, end, key=h.JOB, id="e", source="t", time="2026-01-01T00:00:00Z")
+    one = LoggedEvent(1, Record(record.topic, 0, 0, 0, record.key, record.headers, record.value), end)
+    assert EventFilter(frozenset({"text"}), "ask").takes(one) is is_said
+    assert EventFilter(frozenset({"tool_invocation_finished"}), "ask").takes(one)
+    assert not EventFilter(frozenset({"text"}), "other").takes(one)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from aetheris.gateway import dead_letters as edge
+from aetheris.gateway.core.dead_letters import REDRIVES
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem, ForbiddenProblem, NotFoundProblem
 from aetheris.gateway.dead_letters import DeadLetters, LetterPlace
@@ -142,7 +143,7 @@ async def test_what_is_not_redriven_is_refused_by_name(desk: LetterDesk, topic: 
 
 
 def test_every_topic_has_its_answer() -> None:
-    assert {edge.core.REDRIVES.get(topic, Redrive.IN_PLACE) for topic in Topic} == set(Redrive)
+    assert {REDRIVES.get(topic, Redrive.IN_PLACE) for topic in Topic} == set(Redrive)
 
 
 async def test_a_letter_that_names_another_record_than_its_own_redrives_nothing(desk: LetterDesk) -> None:

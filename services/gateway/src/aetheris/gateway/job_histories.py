@@ -5,8 +5,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
+from aetheris.gateway.core import wire
 from aetheris.gateway.core.cursors import cursor_at, number_at
 from aetheris.gateway.core.principal import Principal
 from aetheris.gateway.core.problems import BadRequestProblem, NotBegun, NotFoundProblem, Unavailable
@@ -17,17 +19,19 @@ from aetheris.gateway.kept_histories import KeptHistories
 from aetheris.gateway.reads import Reads
 from aetheris.protocol.base.conditions import BadCondition
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.fold.job_log import logged_events
+from aetheris.protocol.fold.job_log import LoggedEvent, logged_events
 from aetheris.protocol.fold.sealed_part import as_sealed
 from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, Blobs, BlobsUnreachable
 from aetheris.views.call_ledger import ledger_of
-from aetheris.views.job_history import JobHistory, job_history
+from aetheris.views.job_history import JobHistory, about, job_history
 from aetheris.views.provenance import EffectFilter, origin
 from aetheris.views.replayed_job import UnknownPoint, replay
 from aetheris.views.trace import trace_of, trace_page
 
 LOOKED_AT = 100
 """Effects that one question looks at; the cursor leads on."""
+MODEL_SAID = "text"
+"""The name of a model's answer in a stream of events."""
 CLOCKS_APART_MS = 60_000
 _SENT = re.compile(r"aetheris:(?P<job>[A-Za-z0-9_.-]{1,64}):[A-Za-z0-9_.-]{1,64}:\d+")
 """An external key: it names its job."""
@@ -58,6 +62,24 @@ class HistoryPage:
 
     after: int
     limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """Which events of a job are meant: of any of the types (`text`: what a model said), and about the node."""
+
+    types: frozenset[str]
+    node_id: str | None
+
+    def takes(self, logged: LoggedEvent) -> bool:
+        """Whether it is one of them; what is void never is."""
+        if (
+            logged.sequence is None
+            or logged.is_void
+            or (self.node_id is not None and about(logged.event) != self.node_id)
+        ):
+            return False
+        return not self.types or logged.type in self.types or wire.sse_name(logged) in self.types & {MODEL_SAID}
 
 
 class JobHistories:
@@ -102,6 +124,23 @@ class JobHistories:
                 return whole
             rows = whole["effects"]
             return {**whole, "effects": rows[page.after : page.after + page.limit], "effect_count": len(rows)}
+
+        return await asyncio.to_thread(told)
+
+    async def events(
+        self, caller: Principal, job_id: str, wanted: EventFilter, page: HistoryPage
+    ) -> list[dict[str, Any]]:
+        """Those of a job's events that are wanted, with sequence above `page.after`.
+
+        Raises:
+            NotFound, Unavailable.
+        """
+        history = await self._history(caller, job_id)
+
+        def told() -> list[dict[str, Any]]:
+            meant = (one.logged for one in history.moments if wanted.takes(one.logged))
+            behind = ((one.sequence, one) for one in meant if one.sequence is not None and one.sequence > page.after)
+            return [wire.event_view(sequence, one) for sequence, one in islice(behind, page.limit)]
 
         return await asyncio.to_thread(told)
 

@@ -6,12 +6,11 @@ from typing import Any, cast
 
 from aetheris.console.core.timeline_rows import timeline_row
 
-_TYPES = frozenset(
-    {
-        *("tool_invocation_started", "tool_invocation_finished", "invocation_in_doubt", "invocation_probed"),
-        *("invocation_parked", "invocation_reopened", "workflow_accepted"),
-    }
+TELLING = (
+    *("tool_invocation_started", "tool_invocation_finished", "invocation_in_doubt", "invocation_probed"),
+    *("invocation_parked", "invocation_reopened", "workflow_accepted"),
 )
+"""The types of the events that tell of a step's tries."""
 _HEX = frozenset("0123456789abcdef")
 MOST_SHOWN = 50
 """The last ones."""
@@ -46,7 +45,7 @@ def parked_evidence(node_id: str, events: Iterable[Mapping[str, Any]]) -> Parked
     parted: PartedWorkflow | None = None
     for event in events:
         found: Any = event.get("data")
-        if event.get("void") or not isinstance(found, dict) or event.get("type") not in _TYPES:
+        if event.get("void") or not isinstance(found, dict) or event.get("type") not in TELLING:
             continue
         data = cast("Mapping[str, Any]", found)
         if data.get("node_id") != node_id:

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+BEARING = ("decision_snapshot", "text", "approval_requested", "approval_decided")
+"""The events that are looked at, as the API names them; `text` is what a model said."""
 LONGEST_SAID = 20_000
 """Characters of what an agent said that are shown; the job's page has all of it."""
 

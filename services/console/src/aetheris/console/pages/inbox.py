@@ -21,7 +21,7 @@ from aetheris.console.core.passkey_answers import (
     signature_by_one,
     text_to_sign,
 )
-from aetheris.console.core.request_context import request_context
+from aetheris.console.core.request_context import BEARING, request_context
 from aetheris.console.core.shown_requests import ShownRequest
 from aetheris.console.core.step_rows import shown_rows, step_rows
 from aetheris.console.pages.edge import (
@@ -99,7 +99,7 @@ async def _context(request: Request, session: PersonSession) -> Response:
         if may_read:
             found["job"] = Job.model_validate_json(await gateway.get(session.token, f"/jobs/{job_id}"))
         if may_see:
-            events = exactly_read(await gateway.get(session.token, f"/jobs/{job_id}/events", {"limit": 10_000}))
+            events = exactly_read(await gateway.get(session.token, f"/jobs/{job_id}/events", {"type": BEARING}))
             found["context"] = request_context(shown.id, shown.asked.node_id, shown.arguments, events)
     except Unauthorized:
         raise

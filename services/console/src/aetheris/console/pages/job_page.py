@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from aetheris.console.core.exact_json import NotExact, exactly_read, exactly_written
-from aetheris.console.core.parked_evidence import parked_evidence
+from aetheris.console.core.parked_evidence import TELLING, parked_evidence
 from aetheris.console.core.plan_graph import drawn_plan
 from aetheris.console.core.record_bytes import bytes_of, shown_bytes
 from aetheris.console.core.step_rows import ON_A_PAGE, shown_rows, step_rows
@@ -174,13 +174,13 @@ def _file(body: bytes, media_type: str, name: str) -> Response:
 
 
 async def _parked(request: Request, session: PersonSession) -> Response:
-    """What is known of a parked step; its events are looked for in all of the job's."""
+    """What is known of a parked step."""
     job_id, execution_id = request.path_params["job_id"], request.path_params["execution_id"]
     shown: dict[str, Any] = {"evidence": None, "refused": ""}
     try:
         steps = (await _read(request, session)).steps
         node_id = next((step.node_id for step in steps if step.execution_id == execution_id), "")
-        shown["evidence"] = parked_evidence(node_id, await _all_events(request, session))
+        shown["evidence"] = parked_evidence(node_id, await _events_about(request, session, node_id))
     except Unauthorized:
         raise
     except ApiError as error:
@@ -191,11 +191,12 @@ async def _parked(request: Request, session: PersonSession) -> Response:
     )
 
 
-async def _all_events(request: Request, session: PersonSession) -> list[Mapping[str, Any]]:
+async def _events_about(request: Request, session: PersonSession, node_id: str) -> list[Mapping[str, Any]]:
     found: list[Mapping[str, Any]] = []
     while True:
         after = str(found[-1].get("seq")) if found else "0"
-        events: Any = exactly_read(await _events(request, session, {"after": after, "limit": _AT_ONCE}))
+        meant = {"after": after, "limit": _AT_ONCE, "node_id": node_id, "type": TELLING}
+        events: Any = exactly_read(await _events(request, session, meant))
         found += events
         if len(events) < _AT_ONCE:
             return found

@@ -3,12 +3,13 @@
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from aetheris.gateway.core import preferences
 from aetheris.gateway.core.access import in_tenant
 from aetheris.gateway.core.problems import BadRequestProblem
+from aetheris.gateway.job_histories import EventFilter, HistoryPage
 from aetheris.gateway.routes.audited import across
 from aetheris.gateway.routes.edge import PREFER, RouteServices, Who, also_takes, applied, number, time_of, waiting
 from aetheris.gateway.routes.event_stream import EventStreamResponse, event_stream
@@ -18,6 +19,7 @@ from aetheris.protocol.base.labels import are_labels
 from aetheris.views.contracts import Level
 
 _MAX_LIMIT = 10_000
+_MAX_TYPES = 20
 
 router = APIRouter(prefix="/api/jobs", tags=["jobs"])
 
@@ -64,12 +66,23 @@ async def events(
     *,
     after: str = "0",
     limit: str = str(_MAX_LIMIT),
+    event_type: Annotated[list[str] | None, Query(alias="type", max_length=_MAX_TYPES)] = None,
+    node_id: str | None = None,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """A job's events; with `Accept: text/event-stream` a stream of them, until the job is sealed."""
+    """A job's events, or some; with `Accept: text/event-stream` a stream of all, until the job is sealed.
+
+    With `type` those of any of these types (`text`: what a model said), with `node_id` those about that step.
+    """
     seen = number("after", after, 0)
     if "text/event-stream" not in request.headers.get("accept", ""):
-        return JSONResponse(await deps.reads.events(caller, job_id, seen, number("limit", limit, 1, _MAX_LIMIT)))
+        most = number("limit", limit, 1, _MAX_LIMIT)
+        if event_type or node_id is not None:
+            wanted = EventFilter(frozenset(event_type or ()), node_id)
+            return JSONResponse(await deps.histories.events(caller, job_id, wanted, HistoryPage(seen, most)))
+        return JSONResponse(await deps.reads.events(caller, job_id, seen, most))
+    if event_type or node_id is not None:
+        raise BadRequestProblem("bad_request", "type" if event_type else "node_id", "not of a stream, which has all")
     if last_event_id:
         seen = number("Last-Event-ID", last_event_id, 0)
     row = await deps.reader.check(caller, job_id)
