@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from aetheris.console.core.exact_json import NotExact, exactly_read, exactly_written
+from aetheris.console.core.named_witnesses import NamedWitness, named_witnesses
 from aetheris.console.core.parked_evidence import TELLING, parked_evidence
 from aetheris.console.core.plan_graph import drawn_plan
 from aetheris.console.core.record_bytes import bytes_of, shown_bytes
@@ -156,8 +157,19 @@ async def _verify(request: Request, session: PersonSession) -> Response:
     except Unauthorized:
         raise
     except ApiError as error:
-        return part(request, "_verified.html", session, proof=None, refused=error.message)
-    return part(request, "_verified.html", session, proof=found, refused="")
+        return part(request, "_verified.html", session, proof=None, witnesses=None, refused=error.message)
+    witnesses = await _witnesses(request, session) if found.get("seal") else None
+    return part(request, "_verified.html", session, proof=found, witnesses=witnesses, refused="")
+
+
+async def _witnesses(request: Request, session: PersonSession) -> list[NamedWitness] | None:
+    """Who saw its seal in the log of seals; None where that can't be told now."""
+    try:
+        return named_witnesses((await _of_job(request, session, "inclusion")).decode())
+    except Unauthorized:
+        raise
+    except (ApiError, UnicodeDecodeError):
+        return None
 
 
 async def _evidence(request: Request, session: PersonSession) -> Response:
