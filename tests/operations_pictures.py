@@ -68,12 +68,15 @@ def main() -> None:
                 page = console.signed_in(browser, "bob", color_scheme=scheme, **view)
                 page.goto(f"{console.url}/operations")
                 _shot(page, f"console-health-{name}")
-                page.goto(f"{console.url}/operations/dead-letters/{LETTER}")
+                page.goto(f"{console.url}/operations/dead-letters")
+                _shot(page, f"console-dead-letters-{name}")
+                page.get_by_role("link", name=LETTER).press("Enter")
+                page.wait_for_url(f"**/{LETTER}")
                 _shot(page, f"console-dead-letter-{name}")
-                _steered(gateway, page, console, name)
+                _controlled(gateway, page, console, name)
                 _policies(page, console, name)
         gateway.away = True
-    print(console.trouble)  # noqa: T201
+    print(console.trouble, [said for _, said, _ in gateway.said if "policy" not in said])  # noqa: T201
 
 
 def say_policies(gateway: StandInGateway) -> None:
@@ -89,13 +92,24 @@ def say_policies(gateway: StandInGateway) -> None:
     gateway.answers["/policies/trial"] = {**told, "left_out": [], "cursor": "further"}
 
 
-def _steered(gateway: StandInGateway, page: Page, console: RunningConsole, name: str) -> None:
+def _controlled(gateway: StandInGateway, page: Page, console: RunningConsole, name: str) -> None:
     gateway.hold("running", *STEPS)
     gateway.say("/undo", {"jobs": UNDOABLE, "cursor": None})
-    page.goto(f"{console.url}/jobs/{JOB}/steer/cancel")
+    page.goto(f"{console.url}/jobs/{JOB}/control/cancel")
     _shot(page, f"console-cancel-{name}")
+    page.get_by_label("Reason").fill("it pays twice")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/jobs/{JOB}")
+    page.get_by_role("link", name="Pause…").click()
+    page.get_by_role("button", name="Pause it").click()
+    page.wait_for_url(f"**/jobs/{JOB}")
     page.goto(f"{console.url}/operations/undo?agent=agent-7&age=2h&since={TIME}")
     _shot(page, f"console-undo-{name}")
+    gateway.answers["/jobs/job-4711/undo"] = {"job_id": "undo-of-4711", "status": "submitted"}
+    page.get_by_role("checkbox").press("Space")
+    page.get_by_role("button", name="Undo what is chosen").press("Enter")
+    page.get_by_role("link", name="undo-of-4711").wait_for()
+    _shot(page, f"console-undone-{name}")
 
 
 def _policies(page: Page, console: RunningConsole, name: str) -> None:

@@ -46,10 +46,12 @@ def address(text: str) -> LetterAddress:
 
 
 @dlq.command()
-def ls(*, topic: OfTopic = None, data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
+def ls(
+    *, topic: OfTopic = None, who: local.As = None, data: local.Data = local.DEFAULT_DATA, as_json: Json = False
+) -> None:
     """List dead letters, each once; what was redriven stays listed, with the time."""
     with errors_as_exits(as_json=as_json):
-        with connected(data) as client:
+        with connected(data, who) as client:
             found = client.dead_letters(None if topic is None else _topic(topic))
         if as_json:
             print_json(found)

@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from aetheris.console.core.controlled_steps import controlled_steps
 from aetheris.console.core.exact_json import exactly_written
-from aetheris.console.core.steered_steps import steered_steps
 from aetheris.console.pages.edge import (
     form_of,
     led,
@@ -57,11 +57,11 @@ async def _page(request: Request, session: PersonSession, status: int = 200, ref
         return problem(request, session, 404, "Not here", "There is no such page.")
     path = f"/jobs/{quoted(request.path_params['job_id'])}"
     job = Job.model_validate_json(await parts_of(request).gateway.get(session.token, path))
-    shown = {"job": job, "action": action, "does": ACTIONS[action], "steered": steered_steps(job.steps)}
-    return page(request, "job_steering.html", session, status, refused=refused, **shown)
+    shown = {"job": job, "action": action, "does": ACTIONS[action], "found": controlled_steps(job.steps)}
+    return page(request, "job_controls.html", session, status, refused=refused, **shown)
 
 
 ROUTES = [
-    Route("/jobs/{job_id}/steer/{action}", signed_in(_told)),
-    Route("/jobs/{job_id}/steer/{action}", signed_in(_said), methods=["POST"]),
+    Route("/jobs/{job_id}/control/{action}", signed_in(_told)),
+    Route("/jobs/{job_id}/control/{action}", signed_in(_said), methods=["POST"]),
 ]

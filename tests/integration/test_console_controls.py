@@ -50,7 +50,7 @@ def test_a_cancel_says_what_becomes_of_each_step_before_it_is_sent_by_keyboard(
     page = console.signed_in(browser, "bob")
     page.goto(f"{console.url}/jobs/{JOB}")
     page.get_by_role("link", name="Cancel…").press("Enter")
-    page.wait_for_url(f"**/jobs/{JOB}/steer/cancel")
+    page.wait_for_url(f"**/jobs/{JOB}/control/cancel")
     assert serious(page) == []
     text = page.locator("main").inner_text()
     order = [
@@ -81,7 +81,7 @@ def test_a_pause_and_its_end_without_a_script(
     gateway: StandInGateway, console: RunningConsole, browser: Browser
 ) -> None:
     page = console.signed_in(browser, "bob", java_script_enabled=False)
-    page.goto(f"{console.url}/jobs/{JOB}/steer/pause")
+    page.goto(f"{console.url}/jobs/{JOB}/control/pause")
     expect(page.locator("main")).to_contain_text("It may be answered; what follows starts when the job is resumed.")
     assert page.get_by_role("checkbox").count() == 0
     page.get_by_role("button", name="Pause it").click()
@@ -99,7 +99,7 @@ def test_of_a_job_that_has_ended_there_is_nothing_to_cancel(
 ) -> None:
     gateway.hold("completed", *STEPS[:2])
     page = console.signed_in(browser, "bob")
-    page.goto(f"{console.url}/jobs/{JOB}/steer/cancel")
+    page.goto(f"{console.url}/jobs/{JOB}/control/cancel")
     expect(page.locator("main")).to_contain_text("there is nothing to cancel")
     assert page.get_by_role("button", name="Cancel it").count() == 0
 

@@ -18,7 +18,7 @@ class StepGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SteeredSteps:
+class ControlledSteps:
     """`started`: under way, settled in any case; `asked`: a person's word is waited for; `doubted`: parked."""
 
     started: StepGroup
@@ -29,9 +29,9 @@ class SteeredSteps:
     """Took effect, as far as is known; what is to be undone is among these."""
 
 
-def steered_steps(steps: Sequence[StepView]) -> SteeredSteps:
+def controlled_steps(steps: Sequence[StepView]) -> ControlledSteps:
     """The steps by what becomes of them."""
-    return SteeredSteps(
+    return ControlledSteps(
         started=_group([step for step in steps if step.state == "running"]),
         doubted=_group([step for step in steps if _is_doubted(step)]),
         asked=_group([step for step in steps if step.state == "waiting" and not _is_doubted(step)]),
