@@ -138,3 +138,39 @@ def test_jobs_that_are_alike_cost_little() -> None:
     assert awake > 6000
     assert asleep < 2000
     assert {job_id: str(table[job_id]) for job_id in table} == before
+
+
+def test_history_is_read_with_few_awake_and_each_is_gone_through_in_turn() -> None:
+    table = table_of(50)
+    table.rest_on_the_way(0)
+    assert table.at_rest == 0, "so few may all be awake"
+    table.rest_on_the_way(0, above=10)
+    assert (table.at_rest, table.resting.jobs) == (50, 50)
+    del table["job-7"]
+    seen = []
+    for job in table.each():
+        seen.append(job.name)
+        job.seen.append("visited")
+        assert len(list(table.awake())) == 1
+        if job.name == "name 3":
+            del table["job-3"]
+            del table["job-4"]
+        if job.name == "name 5":
+            job.may_rest = False
+            break
+    assert seen == ["name 0", "name 1", "name 2", "name 3", "name 5"]
+    assert [job.name for job in table.awake()] == ["name 5"]
+    assert table["job-1"].seen == ["visited"]
+
+
+def test_what_they_take_is_counted_whatever_becomes_of_them() -> None:
+    table = table_of(3)
+    table.rest_on_the_way(0, above=0)
+    before = table.resting.packed
+    assert before > 0
+    table.get("job-0")
+    del table["job-1"]
+    table["job-2"] = SmallJob("another", 99)
+    assert table.resting == (0, 0)
+    table.rest_on_the_way(0, above=0)
+    assert table.resting.jobs == 2

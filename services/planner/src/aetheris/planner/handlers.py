@@ -242,6 +242,10 @@ class PlannerHandler(PartitionHandler):
         """Jobs rest that nobody has asked for in a while."""
         return self._partition.rest()
 
+    def rest_on_the_way(self) -> None:
+        """So they do while history is read: those at rest are gone through one by one when it is."""
+        self._partition.jobs.rest_on_the_way()
+
     def low_water(self, topic: str) -> int | None:
         """The oldest submission that waits, for room or for the job that it continues, or cancel that waits."""
         if topic != Topic.JOBS_COMMANDS:

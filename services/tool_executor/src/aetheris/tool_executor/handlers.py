@@ -51,6 +51,8 @@ _FEW = 4
 """Tries at work, up to which somebody may be waiting for just this one."""
 
 _RETRY_PAUSE_S = 0.2
+_TURN_S = 0.02
+"""For which grants are judged at a time: a body's may take some milliseconds."""
 
 
 class ExecutorHandler(PartitionHandler):
@@ -131,6 +133,10 @@ class ExecutorHandler(PartitionHandler):
     def rest(self) -> Resting:
         """Jobs rest that nobody has asked for in a while."""
         return self._core.rest()
+
+    def rest_on_the_way(self) -> None:
+        """So they do while history is read: nothing is done to all of them when it is."""
+        self._core.jobs.rest_on_the_way()
 
     def low_water(self, topic: str) -> int | None:
         """The oldest grant whose `started` is not acknowledged."""
@@ -232,18 +238,27 @@ class ExecutorHandler(PartitionHandler):
         self._core.receive(taken)
 
     def _take_up(self) -> None:
-        """Judge the grants that are due, as far as there are slots; all of them are declared by one append."""
+        """Judge the grants that are due, as far as there are slots, for a while; all are declared by one append."""
         invocations: list[DeclaredInvocation] = []
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + _TURN_S
         while (taken := self._next_with_slot()) is not None:
             verdict = self._core.judge(taken, fresh_secret())
             if isinstance(verdict, LoadResults):
                 self._deps.spawn(self._load_and_judge(taken, verdict))
             else:
                 self._sort(taken, verdict, invocations)
+            if clock() >= until_s:
+                self._deps.spawn(self._take_up_more())
+                break
         if invocations:
             declaring = self._deps.spawn(self._declare(invocations))
             self._declaring.add(declaring)
             declaring.add_done_callback(self._declaring.discard)
+
+    async def _take_up_more(self) -> None:
+        """The process has had other things to do meanwhile, such as to say that it lives."""
+        self._take_up()
 
     def _next_with_slot(self) -> ReceivedGrant | None:
         if self._closing or not self._core.is_due():

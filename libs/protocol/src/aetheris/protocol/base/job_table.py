@@ -17,6 +17,8 @@ QUIET = 5
 """So many calls of `rest` a job must not have been asked for before it is packed."""
 _PACKED, _LOOKED_AT = 80, 400
 """Jobs a call of `rest`: some 20 ms, after which others of the process have theirs."""
+AWAKE_ON_THE_WAY = 1000
+"""Jobs of a partition that are all awake while history is read: to pack fewer would only keep a restart longer."""
 _WINDOW = 32 * 1024
 """What zlib looks back on."""
 _ALIKE = 3
@@ -116,6 +118,17 @@ class JobTable(Generic[Job, Brief]):
         """Those that are: all of which `may_rest` is not true, and others. To be gone through at once."""
         return (job for job in self._jobs.values() if not isinstance(job, _AtRest))
 
+    def each(self) -> Iterator[Job]:
+        """All, in turn; one at rest is awake until the next is asked for, and is packed again if it may rest."""
+        for job_id in list(self._jobs):
+            held = self._jobs.get(job_id)
+            job = self.get(job_id) if isinstance(held, _AtRest) else held
+            if job is None:
+                continue  # forgotten meanwhile
+            yield job
+            if isinstance(held, _AtRest) and self._jobs.get(job_id) is job and self._may_rest(job):
+                self._lay_down(job_id, job)
+
     def births(self) -> Iterator[tuple[str, int]]:
         """All, each with its birth."""
         for job_id, job in self._jobs.items():
@@ -135,21 +148,30 @@ class JobTable(Generic[Job, Brief]):
 
     def rest(self, quiet: int = QUIET) -> None:
         """Pack some of what nobody has asked for in the last `quiet` calls; nobody may hold any of it meanwhile."""
+        self._rest(quiet, _PACKED, _LOOKED_AT)
+
+    def rest_on_the_way(self, quiet: int = 1, above: int = AWAKE_ON_THE_WAY) -> None:
+        """The same while history is read, of all, where more are awake: they would make the process large for ever."""
+        if len(self._awake) > above:
+            self._rest(quiet, len(self._awake), len(self._awake))
+
+    def _rest(self, quiet: int, room: int, looked_at: int) -> None:
         self._round += 1
-        room = _PACKED
-        for job_id in list(islice(self._awake, _LOOKED_AT)):
+        for job_id in list(islice(self._awake, looked_at)):
             asked, job = self._awake.pop(job_id), self._jobs[job_id]
-            packed = None
+            self._awake[job_id] = asked
             if room and self._round - asked > quiet and not isinstance(job, _AtRest) and self._may_rest(job):
                 room -= 1
-                packed = self._packed(job)
-            if packed is None:
-                self._awake[job_id] = asked
-            else:
-                self._jobs[job_id] = packed
-                self._bytes += len(packed.frame)
+                self._lay_down(job_id, job)
         if not self.at_rest:
             self._told.clear()
+
+    def _lay_down(self, job_id: str, job: Job) -> None:
+        packed = self._packed(job)
+        if packed is not None:
+            del self._awake[job_id]
+            self._jobs[job_id] = packed
+            self._bytes += len(packed.frame)
 
     def _packed(self, job: Job) -> _AtRest | None:
         try:

@@ -93,6 +93,10 @@ class PartitionHandler(Protocol):
         """Now and then, between two calls: what nobody has asked for in a while may be kept as less; what is so now."""
         return NONE_AT_REST
 
+    def rest_on_the_way(self) -> None:
+        """Now and then, while history is read: the same, for who need not go through all jobs when it is."""
+        return
+
     def live(self) -> Iterable[tuple[str, int]]:
         """The jobs whose records are still needed, each with its birth."""
         ...

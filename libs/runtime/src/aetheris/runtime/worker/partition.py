@@ -40,6 +40,8 @@ _LETTER_HEADERS = ("dlq_id", "dlq_reason", "dlq_topic", "dlq_partition", "dlq_of
 _TIMER_RESOLUTION_S = 0.001
 _OFFERED_AGAIN_S = 10.0
 """After which it is looked at once more where nothing has happened: what was held for a day is held no more."""
+_RESTED_EVERY_S, _RESTED_EVERY = 0.9, 3000
+"""After which jobs may rest; and records of history, of which that is true as well."""
 _PORTION = 400
 """Records of one turn: twenty milliseconds, after which others of the process have theirs."""
 
@@ -76,6 +78,9 @@ class WorkerPartition:
         """What is committed beside it: how far the authority was handled."""
         self.resting = NONE_AT_REST
         """Of its jobs, as of the last look."""
+        self._rested_at = float("-inf")
+        self._unrested = 0
+        """Records of history that were folded since jobs could rest last."""
         self._handler = handler
         self._around = around
         self._places = {str(topic): (str(topic), number) for topic in around.inputs.topics}
@@ -176,7 +181,7 @@ class WorkerPartition:
         if self._turned or self._around.clock.monotonic() - self._offered_at >= _OFFERED_AGAIN_S:
             self._turned = False
             self._offer()
-        self.resting = self._handler.rest()
+        self._rest()
 
     async def _restore(self) -> None:
         began_s = self._around.clock.monotonic()
@@ -292,6 +297,7 @@ class WorkerPartition:
         known = 0
         for records in loaded.histories:
             self._handler.fold(records)
+            self._rest_on_the_way(len(records))
             known += len(records)
             await asyncio.sleep(0)
         self._since = loaded.start
@@ -307,12 +313,19 @@ class WorkerPartition:
                 self._checkpointer.note(records)
             self._note_age(records[-1])
             self._handler.fold(records)
+            self._rest_on_the_way(len(records))
             self._last = records[-1]
             position = max(position, records[-1].offset + 1)
             if self._closing:
                 break
             await asyncio.sleep(0)
         return position
+
+    def _rest_on_the_way(self, records: int) -> None:
+        self._unrested += records
+        if self._unrested >= _RESTED_EVERY:
+            self._unrested = 0
+            self._handler.rest_on_the_way()
 
     async def _insist(self, ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
         while True:
@@ -350,8 +363,15 @@ class WorkerPartition:
         self._busy = False
         if self._around.clock.monotonic() - self._offered_at >= self._around.offer_interval_s:
             self._offer()
+        self._rest()  # who is never idle has jobs that are
         if self._checkpointer is not None:
             self._checkpointer.look(self._covered[self._authority], self._handler.live)
+
+    def _rest(self) -> None:
+        now_s = self._around.clock.monotonic()
+        if now_s - self._rested_at >= _RESTED_EVERY_S:
+            self._rested_at = now_s
+            self.resting = self._handler.rest()
 
     def _take_checkpoints(self, batch: dict[str, list[Record]]) -> None:
         """Not for the handler to see; a job's pieces count from the moment when they are read here."""

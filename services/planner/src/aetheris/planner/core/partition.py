@@ -1,6 +1,6 @@
 """Which nodes of which jobs may run next: a pure fold of jobs.events (docs/architecture.md, "planner")."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from aetheris.planner.core import ends, index_lines, pauses, ready_nodes
@@ -22,7 +22,7 @@ from aetheris.planner.core.index_lines import Indexed
 from aetheris.planner.core.progress import IndexLine, JobProgress, may_stop
 from aetheris.planner.core.submission_answers import SubmissionAnswers
 from aetheris.planner.core.taken_up import BeingBorn, HeldCancel
-from aetheris.planner.core.watch import StuckJob, StuckJobWatch, explained_s, rests, waits_for, waits_for_tries
+from aetheris.planner.core.watch import StuckJob, StuckJobWatch, explained_s, may_rest, waits_for, waits_for_tries
 from aetheris.protocol.base.job_table import QUIET, JobTable, Resting
 from aetheris.protocol.base.sealed import UnreadCreations
 from aetheris.protocol.fold.rules import apply
@@ -41,16 +41,8 @@ _KEPT = 10_000
 """Lines of sealed jobs that are held until the table shows them: one that was never written is not held for ever."""
 
 
-def _may_rest(progress: JobProgress) -> bool:
-    """Whether it goes on only when a human, a signal or a time comes, and nothing of it is to be decided before."""
-    job = progress.job
-    if job.terminal is not None or job.needs_upgrade or job.stopping is not None or job.paused is not None:
-        return False
-    return not progress.ready and rests(progress)
-
-
 def _job_table() -> JobTable[JobProgress, None]:
-    return JobTable(lambda progress: progress.job.creation_offset, _may_rest, lambda _: None)
+    return JobTable(lambda progress: progress.job.creation_offset, may_rest, lambda _: None)
 
 
 @dataclass(slots=True)
@@ -267,17 +259,19 @@ class Partition:
 
     def decide(self, now_s: float = 0.0) -> list[Output]:
         """What follows from the events folded since the last call, in the order of writing."""
+        changed, self._changed = self._changed, {}
+        found = (self.jobs.get(job_id) for job_id in changed)
+        return self._decided((progress for progress in found if progress is not None), now_s)
+
+    def _decided(self, jobs: Iterable[JobProgress], now_s: float) -> list[Output]:
         outputs: list[Output] = [
             fact(ev.BirthRepeated(job_id=job_id, birth=creation_offset), "repeated", str(creation_offset))
             for job_id, creation_offset in self._repeated.items()
         ]
         self._repeated.clear()
-        for job_id in self._changed:
-            progress = self.jobs.get(job_id)
-            if progress is not None:
-                outputs.extend(self._all(progress, self._decide(progress)))
-                self._count(progress, moves=self.watch.follow(progress, now_s))
-        self._changed.clear()
+        for progress in jobs:
+            outputs.extend(self._all(progress, self._decide(progress)))
+            self._count(progress, moves=self.watch.follow(progress, now_s))
         outputs.extend(map(Behind, self.behind.news()))
         return outputs
 
@@ -308,11 +302,14 @@ class Partition:
 
     def recover(self, now_s: float = 0.0) -> list[Output]:
         """After a restore: everything that is open, as after a change; what was written before comes again."""
-        for progress in self.jobs.awake():  # none rests before
-            self._changed[progress.job.job_id] = None
-            progress.sent.index = self._line_in_index(progress)
         self._joined.clear()
-        return self.decide(now_s)
+        self._changed.clear()
+        return self._decided(self._recovered(), now_s)
+
+    def _recovered(self) -> Iterator[JobProgress]:
+        for progress in self.jobs.each():
+            progress.sent.index = self._line_in_index(progress)
+            yield progress
 
     def joined(self) -> list[Joined]:
         """The nodes that started within a run since the last call."""

@@ -131,6 +131,14 @@ def rests(progress: JobProgress) -> bool:
     return as_a_whole or (not _at_work(progress) and not unstarted(progress))
 
 
+def may_rest(progress: JobProgress) -> bool:
+    """Whether it goes on only when a human, a signal or a time comes, and nothing of it is to be decided before."""
+    job = progress.job
+    if job.terminal is not None or job.needs_upgrade or job.stopping is not None or job.paused is not None:
+        return False
+    return not progress.ready and rests(progress)
+
+
 def _without_executor(progress: JobProgress) -> set[str]:
     """The nodes whose calls wait for an executor that serves them: the log says so, and asks for them."""
     open_waits = progress.job.open_waits

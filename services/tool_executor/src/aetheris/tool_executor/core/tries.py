@@ -45,7 +45,7 @@ CodeOf = Callable[[Invocation], CodeVersion | None]
 """The code that runs here as a workflow's body; None where there is none."""
 
 FIRST_CALLS = 1_000
-"""Calls that the first body of a node can plan; then it begins anew, as one of those that can plan all."""
+"""Calls that a body can plan; then it begins anew, and can plan all, as who has half so many: their words take time."""
 
 
 @dataclass(slots=True)
@@ -118,7 +118,9 @@ class Declarer:
         state = job.keys.get(call.key)
         before = state.started if state is not None else None
         words = TryWords.of(sha256(b"body\0" + secret).digest())
-        calls = CallWords.of(sha256(b"calls\0" + secret).digest(), FIRST_CALLS if before is None else MAX_CHILDREN)
+        body = job.bodies.of.get(call.entry.node.id) if job.bodies is not None else None
+        is_long = body is not None and body.children >= FIRST_CALLS // 2
+        calls = CallWords.of(sha256(b"calls\0" + secret).digest(), MAX_CHILDREN if is_long else FIRST_CALLS)
         started = self._started(job, call, run, words.invocation_id, token)
         started = started.model_copy(update={"code": self._code_of(call), "plans": calls.plans})
         code = None if before is None else before.code

@@ -22,7 +22,7 @@ def _unreported(real: Callable[..., Any]) -> Callable[..., Any]:
     """Who restarts takes what had ended for reported."""
 
     def recover(core: Any, now_s: float = 0.0) -> Any:
-        for progress in core.jobs.awake():
+        for progress in core.jobs.each():
             progress.settled.clear()
         return real(core, now_s)
 

@@ -144,7 +144,10 @@ class SimulatedExecutor:
         if owner:  # one that starts late is no service: it has no mark
             self._records.begin(start, self._checkpoints.live)
         self.reader = SimulatedReader(around, {Topic.JOBS_EVENTS: start, Topic.TOOLS_GRANTS: grants})
-        self._fold(self.reader.read_all(Topic.JOBS_EVENTS))
+        for entry in self.reader.read_all(Topic.JOBS_EVENTS):
+            self._fold((entry,))
+            if around.progress.rests:
+                self.core.jobs.rest_on_the_way(0, above=0)
         self._report_strays()
 
     def actions(self) -> Iterable[ScheduledAction]:

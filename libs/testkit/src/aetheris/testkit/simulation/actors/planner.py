@@ -40,6 +40,8 @@ class SimulatedPlanner:
         self.reader = SimulatedReader(around, {Topic.JOBS_EVENTS: start, Topic.JOBS_COMMANDS: commands})
         for entry in self.reader.read_all(Topic.JOBS_EVENTS):
             self._evolve(entry)
+            if around.progress.rests:
+                self.core.jobs.rest_on_the_way(0, above=0)
         self._takes_a_round = (ScheduledAction(f"{name} takes a round", self._round),)
         self._write(self.core.recover())
 
