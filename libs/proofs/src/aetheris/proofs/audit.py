@@ -1,7 +1,7 @@
 """The incremental auditor: takes a job's records as they come, and reports on demand."""
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from aetheris.proofs.activations import activation_notes, activation_violations
 from aetheris.proofs.amendments import LateFacts, line_hash
@@ -39,9 +39,12 @@ class Audit:
         self._last_offset = -1
         self._hidden: set[str] = set()
 
-    def add(self, record: LoggedRecord) -> Fact:
-        """Take the next record of the job, in log order; what it says."""
-        history, named = self.history, by_name(record.headers)
+    def add(self, record: LoggedRecord, named: Mapping[str, bytes] | None = None) -> Fact:
+        """Take the next record of the job, in log order; what it says.
+
+        `named`: its headers by name, where they are known.
+        """
+        history, named = self.history, by_name(record.headers) if named is None else named
         fact, broken = read_named(record, named, len(history.facts))
         self.chain.add(record, named)
         if fact.type not in FOLLOWING and not history.authors.is_proved(record, fact):
@@ -216,8 +219,9 @@ def _identity(facts: list[Fact]) -> Iterator[Violation]:
     first = facts[0]
     if first.type != "job_created":
         yield violation("not_born", first, "the first record is not job_created")
+    job = first.job
     for fact in facts[1:]:
-        if fact.job != first.job and fact.body:
+        if fact.job != job and fact.body:
             yield violation("foreign_record", fact, "its job_id is not that of the first record")
         if fact.type == "job_created" and fact.event_id != first.event_id:
             yield violation("born_twice", fact, f"the job was created by event {first.event_id}")

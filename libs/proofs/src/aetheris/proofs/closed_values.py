@@ -1,7 +1,7 @@
 """Values that rules decide on: whoever does not know one does not know what the record says."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 _ENDS = ("success", "compensatable_failure", "retryable_failure", "permanent_failure")
 _SAID_BY = ("executor", "catch_up", "probe", "late", "human", "ledger")
@@ -41,34 +41,54 @@ CLOSED: Mapping[str, Mapping[str, Collection[str]]] = {
 }
 """By type of event: where such a value stands ([]: in each of a list, {}: of an object), and what it may be."""
 
-_CLOSED = {
-    name: tuple((path.split("."), frozenset(known)) for path, known in places.items())
+_Branches = dict[str, Any]
+"""What stands below a part of a path: further parts, and where a path ends, under "", its text and what is known."""
+
+
+def _branches(places: Mapping[str, Collection[str]]) -> _Branches:
+    found: _Branches = {}
+    for path, known in places.items():
+        at = found
+        for part in path.split("."):
+            at = at.setdefault(part, {})
+        at[""] = path, frozenset(known)
+    return found
+
+
+_FIELDS = {
+    name: tuple((path, frozenset(known)) for path, known in places.items() if "." not in path)
     for name, places in CLOSED.items()
+}
+_BRANCHES = {
+    name: _branches({path: known for path, known in places.items() if "." in path}) for name, places in CLOSED.items()
 }
 
 
 def unknown_value(event_type: str, body: Mapping[str, Any]) -> str | None:
     """Where in a record of a type stands a text that is none of those that are known there; None: nowhere."""
-    for path, known in _CLOSED.get(event_type, ()):
-        if len(path) == 1:
-            value = body.get(path[0])
-            if type(value) is str and value not in known:
-                return path[0]
-        elif any(type(value) is str and value not in known for value in _at(body, path)):
-            return ".".join(path)
+    for name, known in _FIELDS.get(event_type, ()):
+        value = body.get(name)
+        if type(value) is str and value not in known:
+            return name
+    branches = _BRANCHES.get(event_type)
+    return _unknown(branches, [body]) if branches else None
+
+
+def _unknown(branches: _Branches, values: Sequence[Any]) -> str | None:
+    """The same of all that stands at one place; what paths have in common is gone once."""
+    for part, below in branches.items():
+        if not part:
+            path, known = below
+            if any(type(value) is str and value not in known for value in values):
+                return path
+            continue
+        if part == "[]":
+            within = [one for value in values if type(value) is list for one in value]
+        elif part == "{}":
+            within = [one for value in values if type(value) is dict for one in value.values()]
+        else:
+            within = [value[part] for value in values if type(value) is dict and part in value]
+        found = _unknown(below, within) if within else None
+        if found is not None:
+            return found
     return None
-
-
-def _at(value: Any, path: Sequence[str]) -> Iterator[Any]:
-    """What stands at a path, wherever there is something."""
-    if not path:
-        yield value
-        return
-    within: Sequence[Any] = ()
-    if path[0] == "[]":
-        within = cast("list[Any]", value) if isinstance(value, list) else ()
-    elif isinstance(value, dict):
-        said = cast("dict[str, Any]", value)
-        within = list(said.values()) if path[0] == "{}" else [said[path[0]]] if path[0] in said else ()
-    for one in within:
-        yield from _at(one, path[1:])

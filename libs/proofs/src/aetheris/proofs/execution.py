@@ -72,12 +72,12 @@ def outcome_hash(validity: Validity, load_blob: LoadBlob | None = None, upto: in
     rows: list[list[str]] = []
     found: list[Violation] = []
     for node in history.plans.order(revision):
-        finished = last.get(node)
-        if history.plans.is_call(node) and _settling(validity, node, limit) is None:
+        finished, settling = last.get(node), _settling(validity, node, limit)
+        if settling is None and history.plans.is_call(node):
             continue  # what code tried in vain, or only planned, is no outcome of it
         result_type = finished.text("result_type") if finished is not None else ""
         try:
-            rows.append([node, result_type, _output(validity, node, finished, load_blob, limit)])
+            rows.append([node, result_type, _output(validity, node, finished, load_blob, settling)])
         except UnreadableResult as error:
             found.append(error.violation)
     return OutcomeHash("" if found else hash_or_empty(rows), tuple(found))
@@ -91,13 +91,12 @@ class UnreadableResult(Exception):
         self.violation = violation(rule, fact, message)
 
 
-def _output(validity: Validity, node: str, finished: Fact | None, load: LoadBlob | None, limit: int) -> str:
-    settling = _settling(validity, node, limit)
+def _output(validity: Validity, node: str, finished: Fact | None, load: LoadBlob | None, settling: Fact | None) -> str:
     if settling is None:
         return finished.text("output_hash") if finished is not None else ""
-    plans = validity.history.plans
-    start = validity.valid_by_invocation[settling.invocation_id][0]
-    pinned = plans.tool_of(node, plans.in_force(start.at))
+    start, plans = validity.valid_by_invocation[settling.invocation_id][0], validity.history.plans
+    is_its = start.node == node
+    pinned = validity.planned(start).tool if is_its else plans.tool_of(node, plans.in_force(start.at))
     result = read_result(settling, load)
     try:
         lasting = by_meaning(_lasting(result, pinned))

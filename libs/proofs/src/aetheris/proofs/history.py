@@ -41,6 +41,8 @@ class History:
         self.ended_by_hand: list[Fact] = []
         self.returns: dict[InvocationRef, list[int]] = defaultdict(list)
         """Where a try says that its own code has raised and can act no more."""
+        self.external: list[Fact] = []
+        """Ends of calls that an external system has an id of."""
         self.claimed: list[Fact] = []
         """What isn't signed by who may write it: it says nothing."""
         self.references: list[Fact] = []
@@ -170,6 +172,8 @@ class History:
             self.unproven[fact.at] = fact
             return
         self.finishes[fact.key, fact.invocation_id].append(fact)
+        if fact.body.get("external_id") is not None:
+            self.external.append(fact)
         if fact.outcome == RETRYABLE:
             self.retries[fact.key, fact.invocation_id].append(fact.at)
         else:

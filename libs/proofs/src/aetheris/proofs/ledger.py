@@ -185,8 +185,10 @@ def _unstarted(validity: Validity) -> Iterator[Violation]:
 
 def _started(validity: Validity, report: Fact) -> bool:
     """Was the try that a report is about validly started before it?"""
-    starts = validity.valid.get(report.key, ())
-    return next((start.at for start in starts if start.invocation_id == report.invocation_id), report.at) < report.at
+    for start in validity.valid.get(report.key, ()):
+        if start.invocation_id == report.invocation_id:
+            return start.at < report.at
+    return False
 
 
 def _contradictions(validity: Validity) -> Iterator[Violation]:

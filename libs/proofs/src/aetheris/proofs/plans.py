@@ -27,6 +27,7 @@ class Plans:
         self.bodies: frozenset[str] = frozenset()
         """The nodes that plan calls themselves; such stand in the first plan."""
         self._calls: set[str] = set()
+        self._has_undoing = False
 
     def add(self, fact: Fact) -> None:
         """Take a plan_generated; a repeated revision, a gap, or what is no plan changes nothing."""
@@ -50,6 +51,7 @@ class Plans:
         self._needs |= added
         for entry in entries:
             self._nodes.setdefault(str(entry.get("id")), []).append((revision, entry))
+            self._has_undoing = self._has_undoing or "compensates" in entry
         for name, entry in _mapping(part.get("tools")).items():
             self._tools.setdefault(name, []).append((revision, _mapping(entry)))
         self._places.append(fact.at)
@@ -113,7 +115,7 @@ class Plans:
 
     def compensations(self, revision: int) -> list[str]:
         """The nodes of a revision that undo others, in the order of their plans."""
-        return [name for name in self._nodes if self.compensates(name, revision)]
+        return [name for name in self._nodes if self.compensates(name, revision)] if self._has_undoing else []
 
     def is_needed(self, node_id: str, revision: int) -> bool:
         """Does a node of a revision come after another, or use its result?"""
@@ -125,15 +127,15 @@ class Plans:
 
     def node(self, node_id: str, revision: int) -> Body:
         """A node's entry in a revision; empty where it has none."""
-        return _version(self._nodes.get(node_id, []), revision)[1]
+        return _version(self._nodes.get(node_id, _NOTHING), revision)[1]
 
     def tool(self, name: str, revision: int) -> Body:
         """A tool's pinned entry in a revision; empty where it has none."""
-        return _version(self._tools.get(name, []), revision)[1]
+        return _version(self._tools.get(name, _NOTHING), revision)[1]
 
     def tool_of(self, node_id: str, revision: int) -> Body:
         """The entry that a node's tool was pinned with; empty for kinds without a tool."""
-        since, entry = _version(self._nodes.get(node_id, []), revision)
+        since, entry = _version(self._nodes.get(node_id, _NOTHING), revision)
         return self.tool(_text(entry, "tool"), since)
 
     def same_entry(self, node_id: str, named: int, forced: int) -> bool:
@@ -218,8 +220,8 @@ def _drain(open_needs: dict[str, int], followers: Mapping[str, list[str]]) -> li
 
 
 def _dependencies(entry: Body) -> set[str]:
-    listed = entry.get("depends_on")
-    return set(map(str, cast("list[Any]", listed))) if isinstance(listed, list) else set()
+    listed: Any = entry.get("depends_on")
+    return set(map(str, listed)) if type(listed) is list else set()
 
 
 def _is_one_of(names: Set[str], value: object) -> bool:
@@ -235,7 +237,10 @@ def _referred(entry: Body) -> set[str]:
     return {target.partition("#")[0] for target in targets(args)} if args else set()
 
 
-def _version(entries: list[tuple[int, Body]], revision: int) -> tuple[int, Body]:
+_NOTHING: Sequence[tuple[int, Body]] = ()
+
+
+def _version(entries: Sequence[tuple[int, Body]], revision: int) -> tuple[int, Body]:
     if entries and entries[-1][0] <= revision:
         return entries[-1]
     index = bisect_right(entries, revision, key=lambda entry: entry[0])
@@ -247,12 +252,12 @@ def entry_hash(entry: Body) -> str:
     return hash_or_empty({**_DEFAULTS, **{name: value for name, value in entry.items() if value is not None}})
 
 
-def _mapping(value: object) -> Body:
-    return cast("Body", value) if isinstance(value, dict) else {}
+def _mapping(value: Any) -> Body:
+    return value if type(value) is dict else {}
 
 
-def _mappings(value: object) -> list[Body]:
-    return [_mapping(item) for item in cast("list[object]", value)] if isinstance(value, list) else []
+def _mappings(value: Any) -> list[Body]:
+    return [item if type(item) is dict else {} for item in value] if type(value) is list else []
 
 
 def _text(body: Body, name: str) -> str:

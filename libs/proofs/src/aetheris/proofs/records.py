@@ -10,7 +10,7 @@ import jiter
 from msgspec import MsgspecError, Struct
 from msgspec.json import Decoder, Encoder
 
-from aetheris.proofs.closed_values import unknown_value
+from aetheris.proofs.closed_values import CLOSED, unknown_value
 
 _decode, _encode_into, _encode = Decoder().decode, Encoder().encode_into, Encoder().encode
 _AGAIN: Any = bytearray()
@@ -216,8 +216,8 @@ def read_named(record: LoggedRecord, named: Mapping[str, bytes], at: int) -> tup
     get, repeated = named.get, repeated_in(record.headers) if len(named) < len(record.headers) else ()
     kind = _type(get("ce_type", b""))
     body = None if repeated else body_of(record.value)
-    is_known = kind.is_readable and (kind.name not in _CONDITIONAL or body is None or _is_known(kind, body))
-    newer = unknown_value(kind.name, body) if is_known and body is not None else None
+    is_known = kind.is_readable and (not kind.is_conditional or body is None or _is_known(kind, body))
+    newer = unknown_value(kind.name, body) if kind.is_closed and is_known and body is not None else None
     is_readable = is_known and newer is None
     name = kind.name if body is not None and is_readable else ""
     event_id, time = get("ce_id", b"").decode("utf-8", "replace"), get("ce_time", b"").decode("utf-8", "replace")
@@ -261,6 +261,9 @@ class _Type:
     version: bytes
     is_readable: bool
     is_ambiguous: bool
+    is_conditional: bool
+    is_closed: bool
+    """Whether values stand in it of which all that there may be are known."""
 
 
 @lru_cache(maxsize=256)
@@ -271,14 +274,15 @@ def _type(ce_type: bytes) -> _Type:
     name = chained.decode(errors="replace")
     is_readable = name not in EVENT_TYPES or version == READABLE_VERSION
     is_readable = is_readable or (name == "plan_generated" and version == WITH_BODIES)
-    return _Type(chained, name, version, is_readable, b" " in ce_type or b"\n" in ce_type)
+    is_ambiguous = b" " in ce_type or b"\n" in ce_type
+    return _Type(chained, name, version, is_readable, is_ambiguous, name in _CONDITIONAL, name in CLOSED)
 
 
 def body_of(value: bytes) -> Body | None:
     """One JSON object without duplicate keys, lone surrogates and too many levels; None for anything else."""
     if nests_deeper(value, MAX_DEPTH):
         return None
-    parsed: object
+    parsed: Any
     try:
         parsed = _decode(value)
         _encode_into(parsed, _AGAIN)
@@ -289,9 +293,9 @@ def body_of(value: bytes) -> Body | None:
         found = parsed if is_whole else _strictly(value)
     except ValueError:
         return None
-    if not isinstance(found, dict):
+    if type(found) is not dict:
         return None
-    said = cast("dict[str, Any]", found)
+    said: dict[str, Any] = found
     if is_whole and not _SHARED.isdisjoint(said):
         _share(said)
     return said
@@ -307,8 +311,8 @@ def _share(body: dict[str, Any]) -> None:
     if isinstance(body.get("certificate"), dict):
         body["certificate"] = _same(body["certificate"])
     for name in ("plan", "task_graph"):
-        part = body.get(name)
-        if isinstance(part, dict) and isinstance(pins := cast("dict[str, Any]", part).get("tools"), dict):
+        part: Any = body.get(name)
+        if type(part) is dict and type(pins := cast("dict[str, Any]", part).get("tools")) is dict:
             part["tools"] = _same(pins)
 
 
@@ -323,7 +327,7 @@ def _read_once(written: bytes) -> Any:
     return _decode(written)
 
 
-def _strictly(value: bytes) -> object:
+def _strictly(value: bytes) -> Any:
     """Raises ValueError."""
     return jiter.from_json(value, allow_inf_nan=False, cache_mode="all", catch_duplicate_keys=True)
 
@@ -348,7 +352,7 @@ def _repeated_fields(key: bytes | None, subject: bytes | None, fact: Fact) -> Se
     """No other header is in the chain, so one that repeats a payload field must equal it."""
     job = fact.job.encode("utf-8", "replace")
     is_keyed = key is None or key == job
-    is_about = not subject or subject == job or subject == fact.node.encode("utf-8", "replace")
+    is_about = not subject or subject == fact.node.encode("utf-8", "replace") or subject == job
     if is_keyed and is_about:
         return ()
     found: list[Violation] = []

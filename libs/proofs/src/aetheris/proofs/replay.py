@@ -201,8 +201,10 @@ def _uncommitted(validity: Validity) -> Iterator[Violation]:
         settled = validity.final(key)
         if settled is None or not settled.succeeded or settled.fact.at == len(history.facts) - 1:
             continue
-        wanted = settled.fact.body.get("output_hash")
-        if wanted not in [commit.body.get("output_hash") for commit in history.commits.get(key, ())]:
+        wanted, is_there = settled.fact.body.get("output_hash"), False
+        for commit in history.commits.get(key, ()):
+            is_there = is_there or commit.body.get("output_hash") == wanted
+        if not is_there:
             yield violation(
                 "not_committed", settled.fact, f"key {key} succeeded, but no command_committed says the same"
             )
@@ -252,9 +254,11 @@ def _injected(validity: Validity, fact: Fact, effect: Settlement) -> Iterator[Vi
 
 
 def _result_types(validity: Validity, settled: Fact) -> frozenset[str]:
-    planned = validity.planned(
-        next(one for one in validity.valid[settled.key] if one.invocation_id == settled.invocation_id)
-    )
+    starts = validity.valid[settled.key]
+    start = starts[0]
+    if start.invocation_id != settled.invocation_id:
+        start = next(one for one in starts if one.invocation_id == settled.invocation_id)
+    planned = validity.planned(start)
     if planned.entry.get("kind", "tool") != "tool" or planned.tool.get("effect_class") == "pure":
         return _UNSEEN
     return _PARTIAL if settled.outcome == "compensatable_failure" else _COMMITTED

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from aetheris.proofs.canonical import canonical
 from aetheris.proofs.chain import VERSION
@@ -92,8 +91,7 @@ def verify(payload: Mapping[str, Any], public_key: Ed25519PublicKey) -> bool:
 
 def key_id(public_key: Ed25519PublicKey) -> str:
     """The first 16 hex digits of SHA-256 of the raw public key."""
-    raw = public_key.public_bytes(Encoding.Raw, PublicFormat.Raw)
-    return hashlib.sha256(raw).hexdigest()[:16]
+    return hashlib.sha256(public_key.public_bytes_raw()).hexdigest()[:16]
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:

@@ -4,8 +4,8 @@ import base64
 import binascii
 import hashlib
 import re
+from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
@@ -29,6 +29,9 @@ _PLAIN = re.compile(r"[A-Za-z0-9._:-]*")
 _MARK = b',"sig":{'
 _LONGEST_PATH = 20
 _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
+_MOST_KEPT = 8192
+_made_here: OrderedDict[tuple[bytes, bytes, bytes], None] = OrderedDict()
+"""Of what this process signs, the newest: (public key, signature, message)."""
 _NUMBER, _TEXT = rb"(0|[1-9][0-9]{0,6})", rb'"([^"]+)"'
 _ALONE = re.compile(rb'"key":%b,"value":%b\}\}' % (_TEXT, _TEXT))
 _TOGETHER = re.compile(
@@ -131,15 +134,30 @@ def revoked(body: Mapping[str, Any], installation: str) -> str | None:
     return str(named["key_id"]) if is_by(root, signature, said) else None
 
 
-@lru_cache(maxsize=8192)
 def is_by(public_key: bytes, signature: bytes, message: bytes) -> bool:
-    """Did a raw public key sign a message? The records of a batch have one signature, which is asked for once.
+    """Did a raw public key sign a message? The records of a batch have one signature, which is asked for once."""
+    return (public_key, signature, message) in _made_here or _is_by(public_key, signature, message)
 
-    What libsodium takes, OpenSSL takes too, in twice the time; what it refuses (a point of small order), not always.
+
+def signed_here(public_key: bytes, signature: bytes, message: bytes) -> None:
+    """This process has just signed it with that key: of what it reads back, to the byte, it need not ask."""
+    _made_here[public_key, signature, message] = None
+    if len(_made_here) > _MOST_KEPT:
+        _made_here.popitem(last=False)
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _is_by(public_key: bytes, signature: bytes, message: bytes) -> bool:
+    """What libsodium takes, OpenSSL takes too, in twice the time.
+
+    What it refuses (a point of small order), OpenSSL may take.
     """
     if len(public_key) == _KEY_BYTES and len(signature) == _SIGNATURE_BYTES:
-        with suppress(BadSignatureError):
+        try:
             crypto_sign_open(signature + message, public_key)
+        except BadSignatureError:
+            pass
+        else:
             return True
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(signature, message)

@@ -5,7 +5,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -41,11 +41,12 @@ class TrustedKey:
     valid_until: datetime | None = None
     revoked_at: datetime | None = None
     use: str = ""
+    key_id: str = field(init=False, compare=False)
+    """What names the key."""
 
-    @property
-    def key_id(self) -> str:
-        """What names the key."""
-        return key_id(self.public_key)
+    def __post_init__(self) -> None:
+        """Named once: each seal asks for it."""
+        object.__setattr__(self, "key_id", key_id(self.public_key))
 
     def refusal(self, signed_at: str) -> tuple[str, str] | None:
         """(rule, why) where a seal of that time doesn't count."""

@@ -11,7 +11,7 @@ Nothing here is folded. With S the valid starts of a key before a position:
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
+from typing import Any, cast
 
 from aetheris.proofs.frozen_calls import FrozenCalls
 from aetheris.proofs.history import PERMANENT, SUCCESSES, History, any_between, first_after
@@ -51,11 +51,12 @@ class Validity:
         self._settlements: dict[str, Settlement] = {}
         self._refuted: dict[str, int] = {}
         self._void: set[tuple[str, str, str]] = set()
-        self._pauses = pause_steps(history.pauses)
-        self._frozen = FrozenCalls(history)
+        self._pauses = pause_steps(history.pauses) if any(one.type == "job_paused" for one in history.pauses) else []
+        self._frozen = FrozenCalls(history) if any(one.type == "job_frozen" for one in history.freezes) else None
         self._calls = PlannedCalls(self) if history.plans.bodies else None
         of_bodies = self._calls.judged() if self._calls is not None else ()
-        for fact in sorted((*history.starts, *history.late_plans, *of_bodies), key=lambda fact: fact.at):
+        judged = [*history.starts, *history.late_plans, *of_bodies]
+        for fact in sorted(judged, key=lambda fact: fact.at) if len(judged) > len(history.starts) else judged:
             if fact.type == "tool_invocation_started":
                 self._judge(fact)
             elif fact.type == "plan_generated":
@@ -209,7 +210,7 @@ class Validity:
             yield "stopped"
         if self._pauses and self._paused(at):
             yield "paused"
-        if self.history.freezes and self._frozen.hold(
+        if self._frozen is not None and self._frozen.hold(
             (planned.entry.get("tool"), self._calls and self._calls.workflow_of(start.node)), at
         ):
             yield "frozen"
@@ -441,11 +442,11 @@ class Validity:
         named = start.body.get("after")
         if named is None:
             return True
-        return isinstance(named, list) and all(self._settled_by(item, start.at) for item in cast("list[object]", named))
+        return isinstance(named, list) and all(self._settled_by(item, start.at) for item in cast("list[Any]", named))
 
-    def _settled_by(self, item: object, at: int) -> bool:
+    def _settled_by(self, item: Any, at: int) -> bool:
         """Exactly that invocation settled its key as success, with exactly that result."""
-        named: Body = cast("Body", item) if isinstance(item, dict) else {}
+        named: Body = item if type(item) is dict else {}
         invocation_id, result_hash = named.get("invocation_id"), named.get("result_hash")
         for start in self.valid_by_invocation.get(invocation_id, []) if isinstance(invocation_id, str) else ():
             settled = self.settlement(start.key, at)

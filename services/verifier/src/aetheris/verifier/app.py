@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from aetheris.http_server.internal import InternalKey
 from aetheris.http_server.server import HttpServer
+from aetheris.proofs.signatures import signed_here
 from aetheris.protocol.base.sealed import REACH
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
@@ -65,7 +66,7 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
     witnessed = _witnessed(settings, keys)
     if settings.dev:
         publish(keys, settings.data / "keys")
-    records = record_keys(settings, Party.AUDITOR)
+    records = record_keys(settings, Party.AUDITOR, also_told=signed_here)
     internal = InternalKey.load(settings.internal_key, settings.data, dev=settings.dev)
     async with (
         runtime(settings, "verifier", stop, with_redis=False) as parts,

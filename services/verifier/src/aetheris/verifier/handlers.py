@@ -10,6 +10,7 @@ import structlog
 
 from aetheris.proofs import Violation
 from aetheris.proofs.history import SUCCESSES
+from aetheris.proofs.records import by_name
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.job_table import Resting
 from aetheris.protocol.base.records import Draft, Group, Record
@@ -161,7 +162,8 @@ class VerifierPartition(PartitionHandler):
     def fold(self, records: Sequence[Record]) -> None:
         """Audit history."""
         for record in records:
-            self._evolve(record, _event_type(record), is_news=False)
+            named = by_name(record.headers)
+            self._evolve(record, named, _name_in(named.get("ce_type", b"")), is_news=False)
         if records:
             self._lines.read(records[-1].offset)
 
@@ -230,11 +232,12 @@ class VerifierPartition(PartitionHandler):
 
     def _audit(self, record: Record) -> None:
         """Judge a record; what the planner decodes, it also puts into the DLQ where it must."""
-        ce_type = record.header("ce_type") or b""
+        named = by_name(record.headers)
+        ce_type = named.get("ce_type", b"")
         if ce_type in UNREAD:
             self._check(record)
         name = _name_in(ce_type)
-        job = self._evolve(record, name, is_news=True)
+        job = self._evolve(record, named, name, is_news=True)
         if name not in _HEARD or (job is not None and (job.needs_upgrade or job.audit.last.claims)):
             return
         if name in _COUNTED:
@@ -250,15 +253,16 @@ class VerifierPartition(PartitionHandler):
         else:
             count(metric, traceparent=traceparent)
 
-    def _evolve(self, record: Record, name: str, *, is_news: bool) -> AuditedJob | None:
+    def _evolve(self, record: Record, named: Mapping[str, bytes], name: str, *, is_news: bool) -> AuditedJob | None:
         if name == _BARRIER and isinstance(barrier := self._messages.barrier(record), RulesBarrier):
             self._rules.passed(barrier, record.offset)
-        job = self._core.evolve(record, name)
+        job = self._core.evolve(record, name, named)
         if name in _OF_LINES:
             self._take_line(record, name, job)
         if job is not None and not job.needs_upgrade and self._core.knows(job):
-            fact = job.audit.last
-            if fact.at not in job.audit.history.unproven:
+            history = job.audit.history
+            fact = history.facts[-1]
+            if fact.at not in history.unproven:
                 self._metrics.take(job.times, job.tenant, fact, is_news=is_news)
             if name == BirthRepeated.event_type and job.job_id not in self._core.jobs:
                 self._metrics.forget(job.times)
@@ -450,12 +454,8 @@ def _violation(job: AuditedJob, found: Violation) -> tuple[ViolationFound, str]:
     return event, f"{found.rule} {found.offset}"
 
 
-def _event_type(record: Record) -> str:
-    """The snake_case name in ce_type; "" where there is none."""
-    return _name_in(record.header("ce_type") or b"")
-
-
 @lru_cache(maxsize=256)
 def _name_in(ce_type: bytes) -> str:
+    """The snake_case name in a ce_type; "" where there is none."""
     name = ce_type.decode(errors="replace").split(".")
     return name[2] if len(name) == 4 and name[:2] == ["io", "aetheris"] else ""

@@ -81,13 +81,15 @@ class Counts:
             yield dict(zip(self.labels, values, strict=True)), count
 
     def _bounded(self, values: Labels) -> Labels:
-        shown = list(values)
         for place, busiest in self._busiest:
-            shown[place] = busiest.label(values[place])
-            for name in busiest.outdone:
-                self._values = {one: count for one, count in self._values.items() if one[place] != name}
-            busiest.outdone.clear()
-        return tuple(shown)
+            label = busiest.label(values[place])
+            if label != values[place]:
+                values = (*values[:place], label, *values[place + 1 :])
+            if busiest.outdone:
+                gone = set(busiest.outdone)
+                self._values = {one: count for one, count in self._values.items() if one[place] not in gone}
+                busiest.outdone.clear()
+        return values
 
 
 class Histogram:

@@ -1,6 +1,6 @@
 """Signing with Ed25519: what `aetheris.protocol.base.signing` leaves to whoever has keys."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -10,6 +10,9 @@ from aetheris.protocol.base.canonical import canonical
 from aetheris.protocol.base.ed25519 import signature_of, signed_here
 from aetheris.protocol.base.signing import Certificate, RecordSignature, SignedPlace
 from aetheris.runtime.base.refusal import StartRefused
+
+ToldOfSignature = Callable[[bytes, bytes, bytes], None]
+"""Of (raw public key, signature, message), which need not be verified by who reads them back."""
 
 
 class CertificateNotInForce(StartRefused):
@@ -54,7 +57,11 @@ class LoadedKey:
 class Signer:
     """A service's key: signs many records at once, and nothing outside of its certificate's time."""
 
-    def __init__(self, private_key: Ed25519PrivateKey, certificate: Certificate) -> None:
+    def __init__(
+        self, private_key: Ed25519PrivateKey, certificate: Certificate, also_told: ToldOfSignature | None = None
+    ) -> None:
+        """`also_told`: who else of this process reads what it signs."""
+        self._also_told = also_told
         self._private_key = LoadedKey(private_key)
         self.certificate = certificate
         self._public_key = raw_public_key(private_key)
@@ -95,6 +102,8 @@ class Signer:
         message = signing.batch_message(root)
         value = self._private_key.sign(message)
         signed_here(self._public_key, value, message)
+        if self._also_told is not None:
+            self._also_told(self._public_key, value, message)
         return [
             signing.signed_value(payload, RecordSignature(self.key_id, value, index, len(records), path))
             for index, ((_, payload), path) in enumerate(zip(records, paths, strict=True))

@@ -5,14 +5,18 @@ from aetheris.runtime.base.clock import Clock, SystemClock
 from aetheris.runtime.keys.files import KeyUnusable, read_service_key
 from aetheris.runtime.keys.records import RecordKeys, RecordSigner
 from aetheris.runtime.keys.revocations import load_revocations
-from aetheris.runtime.keys.signing import Signer, SigningKeyRevoked
+from aetheris.runtime.keys.signing import Signer, SigningKeyRevoked, ToldOfSignature
 from aetheris.runtime.process.settings import SigningSettings
 
 _LOOK_EVERY_S = 10.0
 
 
-def record_keys(settings: SigningSettings, service: Party, clock: Clock | None = None) -> RecordKeys:
+def record_keys(
+    settings: SigningSettings, service: Party, clock: Clock | None = None, also_told: ToldOfSignature | None = None
+) -> RecordKeys:
     """The roots whose jobs count, and what this service signs its records with; neither, where nothing names a root.
+
+    `also_told`: who else of this process reads what it signs.
 
     Raises:
         KeyUnusable: the key or its certificate is missing, another's, or of another root.
@@ -30,7 +34,7 @@ def record_keys(settings: SigningSettings, service: Party, clock: Clock | None =
     held = read_service_key(key, certificate, service)
     if held.certificate.installation not in roots:
         raise KeyUnusable(f"{certificate} is of a root that AETHERIS_INSTALLATION does not name")
-    signer = Signer(held.private_key, held.certificate)
+    signer = Signer(held.private_key, held.certificate, also_told)
     signer.check(clock.now())
     revocations = load_revocations(settings.revocations, roots)
     if revocations.revokes(held.certificate.installation, signer.key_id):

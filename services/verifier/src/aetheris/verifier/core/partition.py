@@ -74,9 +74,8 @@ class AuditedJob:
     """What metrics go by, and nothing else."""
     _started: set[str] = field(default_factory=set[str])
 
-    def looks_odd(self, event_type: str) -> bool:
-        """Whether its latest record is seldom lawful: the job is to be judged at once."""
-        fact = self.audit.last
+    def looks_odd(self, event_type: str, fact: Fact) -> bool:
+        """Whether its latest record, which says this, is seldom lawful: the job is to be judged at once."""
         if event_type == ToolInvocationStarted.event_type:
             self._started.add(fact.invocation_id)
             return False
@@ -158,6 +157,7 @@ class Partition:
         `rules`: what its edge knows of the rules under which jobs are created there.
         """
         self._roots = roots
+        self._known = roots or (None,)
         self._rules = rules or PartitionRules()
         self._births = BirthJudge()
         self.jobs: AuditedJobTable = JobTable(lambda job: job.creation_offset, self._may_rest, open_job)
@@ -176,9 +176,10 @@ class Partition:
         self._forgotten = SealedNames()
         self.unjudged = Unjudged()
 
-    def evolve(self, record: Record, event_type: str) -> AuditedJob | None:
+    def evolve(self, record: Record, event_type: str, named: Mapping[str, bytes] | None = None) -> AuditedJob | None:
         """Take the next record of the log; the job that it belongs to, if it is under audit.
 
+        `named`: its headers by name, where they are known.
         A job is known from its birth on; what is sealed is forgotten.
         """
         job_id = (record.key or b"").decode(errors="replace")
@@ -195,7 +196,7 @@ class Partition:
             if created is not None and created.installation and not self._births.lies_where_written(record, created):
                 return None
             job = self.jobs[job_id] = AuditedJob(job_id, record.offset, *_asked(created))
-        last = self._added(job, record)
+        last = self._added(job, record, named)
         if last is None:
             return job
         history = job.audit.history
@@ -208,10 +209,10 @@ class Partition:
             job.large = _large(last.body)
         if history.end is not None:
             self.ended[job_id] = job
-        if event_type in _TELLING and job.is_read:
+        if event_type in _TELLING and history.created is not None:
             if job_id not in self.moved:
                 self.moved[job_id] = MovedJob(job.looked, job.looked > 0)
-            if job.looks_odd(event_type):
+            if job.looks_odd(event_type, last):
                 self.odd[job_id] = job
         if event_type == _SEALED or (event_type == _REPEATED and _is_later(job)):
             del self.jobs[job_id]
@@ -228,7 +229,7 @@ class Partition:
         """Behind the seal of a job that is yet to be judged it is told what is wrong with it: by us, a life ago."""
         fact = self._added(job, record)
         if fact is not None and not fact.claims:
-            job.looks_odd(ViolationFound.event_type)
+            job.looks_odd(ViolationFound.event_type, fact)
 
     def begin(self, since: int, live: Collection[tuple[str, int]] = ()) -> None:
         """From where records are read from here on; as of the judge of births."""
@@ -250,12 +251,12 @@ class Partition:
         as_of = job.audit.last.body.get("as_of")
         return self._births.takes(job.job_id, job.creation_offset, as_of if isinstance(as_of, int) else None)
 
-    def _added(self, job: AuditedJob, record: Record) -> Fact | None:
+    def _added(self, job: AuditedJob, record: Record, named: Mapping[str, bytes] | None = None) -> Fact | None:
         """What it says, as the audit took it; a job that stands still takes nothing more."""
         if job.needs_upgrade:
             return None
         try:
-            fact = job.audit.add(record)
+            fact = job.audit.add(record, named)
         except Exception as error:  # noqa: BLE001 - it concerns this job alone
             return self.stand_still(job, error)
         if fact.at and not (fact.type or fact.claims or job.audit.ended) and job.audit.is_newer(fact):
@@ -274,7 +275,8 @@ class Partition:
 
     def knows(self, job: AuditedJob) -> bool:
         """Whether a job is of those whose records are judged here; one under another root, or other rules, waits."""
-        return job.is_read and job.audit.history.authors.installation in (self._roots or (None,))
+        history = job.audit.history
+        return history.created is not None and history.authors.installation in self._known
 
     def oldest_end(self) -> float | None:
         """When the job ended that waits longest for its seal, in seconds since 1970; from any thread."""
