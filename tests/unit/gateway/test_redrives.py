@@ -29,6 +29,7 @@ from tests.unit.gateway.test_operator_gate import gate
 
 if TYPE_CHECKING:
     from aetheris.gateway.index import JobIndex
+    from aetheris.runtime.keys.records import RecordKeys
 
 COMMANDS = Topic.JOBS_COMMANDS
 BOB = Principal("bob", "acme", PrincipalKind.PERSON, frozenset({Role.OPERATE, Role.READ_PAYLOADS}))
@@ -208,3 +209,30 @@ async def test_who_fills_it_is_not_read_to_the_end(desk: LetterDesk, monkeypatch
         await desk.garbage(Topic.TOOLS_GRANTS)
     found = await desk.letters.listed(Topic.TOOLS_GRANTS)
     assert (len(found.dead_letters), found.is_whole) == (2, False)
+
+
+class NobodySigned:
+    """Keys of an installation in which nobody has signed what is asked about."""
+
+    class Messages:
+        def counts(self, *_: object) -> bool:
+            return False
+
+    messages = Messages()
+
+
+async def test_what_nobody_has_signed_is_refused_where_signatures_are_asked_for(desk: LetterDesk) -> None:
+    offset = await desk.put_aside(await desk.commanded())
+    async with gate(ALLOW_ALL) as (operators, _):
+        letters = DeadLetters(
+            log=desk.log,
+            appender=desk.appender,
+            operators=operators,
+            deadlines=Deadlines(cast("JobIndex", None), 20.0),
+            clock=VirtualClock(),
+            keys=cast("RecordKeys", NobodySigned()),
+        )
+        with pytest.raises(ConflictProblem) as refused:
+            await letters.redrive(BOB, LetterPlace(COMMANDS, PARTITION, offset), WHY)
+    assert refused.value.code == "not_signed"
+    assert len(desk.log.records(COMMANDS)) == 1
