@@ -17,23 +17,24 @@ from aetheris.testkit.simulation.__main__ import explained, main
 from aetheris.testkit.simulation.ablations import ABLATIONS, Ablation
 from aetheris.testkit.simulation.checks import Broken
 from aetheris.testkit.simulation.forged_records import WAYS
+from aetheris.testkit.simulation.log import Entry
 from aetheris.testkit.simulation.proof_checks import histories
-from aetheris.testkit.simulation.run import (
+from aetheris.testkit.simulation.run import JobsOutcome, SimulationRun, simulate
+from aetheris.testkit.simulation.scenario import LEAST_FAULTS, SCOPES, draw_scenario
+from aetheris.testkit.simulation.seeds import (
     ACTIVATED,
     ACTIVATES,
     BODIES,
     FORGED,
     FORGES,
+    MIXED,
     ORDERS_RULES,
     SIGNS,
     UNSERVED,
-    JobsOutcome,
-    SimulationRun,
-    simulate,
 )
-from aetheris.testkit.simulation.scenario import LEAST_FAULTS, SCOPES, draw_scenario
 from aetheris.testkit.simulation.shrink import shrink
 from aetheris.testkit.simulation.tape import Tape
+from aetheris.testkit.simulation.versions import ReadableRecords
 from tests.testkit.standalone import assert_agrees
 
 SEEDS = 500
@@ -160,6 +161,29 @@ def test_seeds_have_calls_that_wait_for_an_executor_and_go_on() -> None:
         waits += [one.event_type for one in bodies if getattr(one, "wait_type", "") == "executor"]
     assert waits.count("job_waiting") >= 5
     assert waits.count("wait_completed") >= 5
+
+
+def test_seeds_have_processes_of_two_versions_and_each_kind_meets_what_it_cannot_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    met: set[str] = set()
+    types: set[str] = set()
+    reads = ReadableRecords.reads
+
+    def noted(reading: ReadableRecords, entry: Entry) -> bool:
+        found = reads(reading, entry)
+        if not found:
+            met.add(reading.name.replace("-", " ").split()[0])
+            types.add(entry.body.event_type)
+        return found
+
+    monkeypatch.setattr(ReadableRecords, "reads", noted)
+    for seed in (place for place in range(600) if place % ACTIVATED in MIXED):
+        SimulationRun(Tape(seed), mixed=True).go()
+    assert met == {"planner", "ledger", "executor", "verifier"}
+    assert types >= {"job_created", "plan_generated", "node_finished"}, "a planner's"
+    assert types >= {"policy_allowed", "invocation_probed", "job_sealed"}, "a ledger's, a prober's, a verifier's"
+    assert types >= {"tool_invocation_started", "tool_invocation_finished"}, "an executor's"
 
 
 def test_seeds_have_policies_activated_by_several_and_while_a_partition_changes_hands() -> None:

@@ -38,6 +38,21 @@ def test_a_job_that_needs_an_upgrade_is_left_alone() -> None:
     assert ledger.grants == []
 
 
+def test_what_is_asked_of_it_is_kept_for_who_can_read_it() -> None:
+    """Also of a plan that this version does not know; of a job that is none it is let go."""
+    ledger = Surroundings(one("pure")).ledger()
+    ledger.core.needs_upgrade(JOB, 99)
+    ledger.request("a", offset=4, revision=1, plan_hash="of a plan that cannot be read")
+    ledger.core.needs_upgrade("job-born-later", 100, is_birth=True)
+    ledger.request("a", offset=5, job_id="job-born-later")
+    assert ledger.core.open_request() == 4
+    of_none = Surroundings(one("pure")).ledger()
+    of_none.request("a", offset=6, job_id="no-job")
+    of_none.core.needs_upgrade("job-born-later", 100, is_birth=True)
+    of_none.request("a", offset=7, job_id="job-born-later")
+    assert of_none.core.open_request() == 7
+
+
 @pytest.mark.parametrize("plan", [one("idempotent"), one("opaque"), one("probeable")])
 def test_two_ledgers_that_decide_the_same_write_the_same_ids(plan: dict[str, Any]) -> None:
     def decided() -> Sequence[str]:

@@ -410,6 +410,24 @@ class TestUpgrade:
         assert [creation_offset for _, creation_offset in planner.core.live()] == [0]
         assert planner.submit(submit(CHAIN)) is None
 
+    def test_nor_does_one_that_a_newer_planner_has_listed_let_the_mark_pass(self) -> None:
+        newer = started_planner(CHAIN)
+        assert newer.surroundings.index[JOB].status == "running"
+        newer.surroundings.unreadable.add(0)
+        older = newer.surroundings.planner().restore()
+        assert [creation_offset for _, creation_offset in older.core.live()] == [0]
+
+    def test_what_is_said_of_a_node_of_a_plan_that_cannot_be_read_is_let_be(self) -> None:
+        planner = PlannerSurroundings().planner()
+        planner.surroundings.unreadable.add(1)
+        born = ev.JobCreated(job_id=JOB, tenant=TENANT, submitted_by="ann", request_hash="r", plan=CHAIN)
+        planner.happens(born, planned(CHAIN), *ran("a"))
+        planner.happens(
+            ev.NodeFinished(job_id=JOB, node_id="a", step_index=1, attempt=1, result_type="permanent_failure")
+        )
+        assert not planner.core.unjudged.failures
+        assert planner.surroundings.index[JOB].status == "needs_upgrade"
+
 
 def test_a_long_job_asks_for_each_step_once() -> None:
     plan = graph(*({"id": f"n{i}", "depends_on": [f"n{i - 1}"] if i else []} for i in range(3000)))

@@ -259,7 +259,7 @@ class SimulatedFaults:
             return None
         job = self.around.tape.pick(jobs)
         at, log = job.creation_offset, self.parts[self.around.scenario.number_of(job.job_id)].log
-        log.adrift(again(Topic.JOBS_EVENTS, log.topics[Topic.JOBS_EVENTS][at : at + 2]))
+        log.adrift(again(Topic.JOBS_EVENTS, log.topics[Topic.JOBS_EVENTS][at : at + 2], log.newer))
         return f"the birth at {at} comes again"
 
     def step_is_called_off(self) -> str | None:
@@ -333,7 +333,7 @@ class SimulatedFaults:
         entries = [one for one in lies_there if one.record.offset not in part.log.forged]
         kind = tape.below(8)
         if kind == 0:
-            how, forged = "as it lies there", again(Topic.JOBS_EVENTS, (tape.pick(entries),))
+            how, forged = "as it lies there", again(Topic.JOBS_EVENTS, (tape.pick(entries),), part.log.newer)
         elif kind == 1:
             how, forged = "with an altered path", altered_paths(tape, entries)
         else:

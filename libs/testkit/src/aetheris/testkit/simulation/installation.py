@@ -85,6 +85,10 @@ class SimRecords:
             self.rules.passed(entry.body, entry.record.offset)
         return self._records.judge(entry.record, entry.body) if isinstance(entry.body, Event) else Standing.COUNTS
 
+    def pass_over(self, entry: Entry) -> None:
+        """A record that its version can't read was read: nobody judges what it says."""
+        self._records.read(entry.record.offset)
+
     def counts(self, entry: Entry) -> bool:
         """Whether it counts."""
         return self.judge(entry) is Standing.COUNTS

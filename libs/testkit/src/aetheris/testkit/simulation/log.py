@@ -1,8 +1,8 @@
 """The simulated log: a partition of each topic, batches that land whole, late, twice, or not at all."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from aetheris.protocol.base.records import Draft, Record
@@ -32,6 +32,8 @@ class WholeBatch:
     """Their bytes, where the run has a root: of each body one."""
     forged: bool = False
     """By who is no service: whatever its records say of themselves."""
+    newer: frozenset[int] = frozenset()
+    """Which of its records only a newer version reads."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +51,8 @@ class SimulatedWriter:
     under_way: int = 0
     """Batches in its queues."""
     unacknowledged: int = 0
+    writes_newer: Callable[[], bool] | None = None
+    """Asked of each record of jobs.events: whether only a newer version reads it."""
 
     def append(self, batches: Sequence[WholeBatch], then: Callable[[], None] | None = None) -> None:
         """Send; `then` is called when all of it is acknowledged."""
@@ -64,7 +68,13 @@ class SimulatedWriter:
         self.unacknowledged += left
         self.under_way += left
         for batch in batches:
-            self.queues.setdefault(batch.topic, deque()).append(_Pending(batch, acknowledge))
+            self.queues.setdefault(batch.topic, deque()).append(_Pending(self._marked(batch), acknowledge))
+
+    def _marked(self, batch: WholeBatch) -> WholeBatch:
+        if self.writes_newer is None or batch.topic is not Topic.JOBS_EVENTS:
+            return batch
+        found = [at for at, (_, body) in enumerate(batch.bodies) if isinstance(body, Event) and self.writes_newer()]
+        return replace(batch, newer=frozenset(found))
 
 
 def _nobody() -> None:
@@ -102,6 +112,8 @@ class SimLog:
         """Where batches of jobs.events end: what a restart may find."""
         self.forged: set[int] = set()
         """Where in jobs.events lies what no service has written."""
+        self.newer: set[int] = set()
+        """Where in jobs.events lies what only a newer version reads."""
         self.repeats = 0
         self.calm = False
         self._tape = tape
@@ -110,9 +122,11 @@ class SimLog:
         self._writers: list[SimulatedWriter] = []
         self._written: dict[int, Record] = {}
 
-    def writer(self, name: str) -> SimulatedWriter:
-        """A new producer."""
+    def writer(self, name: str, writes_newer: float = 0.0) -> SimulatedWriter:
+        """A new producer; so likely each of its records of jobs.events is one that only a newer version reads."""
         made = SimulatedWriter(name)
+        if writes_newer:
+            made.writes_newer = lambda: not self.calm and self._tape.chance(writes_newer)
         self._writers.append(made)
         return made
 
@@ -171,6 +185,7 @@ class SimLog:
         if batch.topic is Topic.JOBS_EVENTS:
             self.wholes.append(len(entries))
             self.forged.update(one.record.offset for one in fresh if batch.forged)
+            self.newer.update(fresh[at].record.offset for at in batch.newer)
         for reader in self.readers[batch.topic]:
             reader.has_more = True
         self._landed(batch.topic, fresh)
@@ -191,11 +206,12 @@ class SimLog:
         return decoded
 
 
-def again(topic: Topic, entries: Sequence[Entry]) -> WholeBatch:
-    """The same records once more, to the byte."""
+def again(topic: Topic, entries: Sequence[Entry], newer: Container[int] = ()) -> WholeBatch:
+    """The same records once more, to the byte; `newer`: where only a newer version reads them."""
     drafts = tuple(Draft(topic, one.record.key or b"", one.record.value, one.record.headers) for one in entries)
     held = drafts if entries and entries[0].record.value and topic in SIGNED else ()
-    return WholeBatch(topic, tuple((one.id, one.body) for one in entries), held)
+    marked = frozenset(at for at, one in enumerate(entries) if one.record.offset in newer)
+    return WholeBatch(topic, tuple((one.id, one.body) for one in entries), held, newer=marked)
 
 
 def record_of(topic: Topic, offset: int, id_: str, body: Body, number: int = 0) -> Record:

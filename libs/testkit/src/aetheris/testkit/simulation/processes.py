@@ -16,6 +16,7 @@ from aetheris.testkit.simulation.actors.verifier import SimulatedVerifier
 from aetheris.testkit.simulation.external_system import CallFate, ExternalCall
 from aetheris.testkit.simulation.log import WholeBatch
 from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulationSurroundings
+from aetheris.testkit.simulation.versions import is_newer
 from aetheris.tool_executor.core.tries import Worker
 
 WORKERS = 2
@@ -109,14 +110,17 @@ class Processes:
     def start_executor(self, worker_id: str, partitions: Sequence[SimulationSurroundings] | None = None) -> None:
         """An executor that takes partitions over, all or one; its incarnation proves that the one before has ended."""
         self._down = [action for action in self._down if action.name != f"{worker_id} starts"]
-        worker, memory = self._announce(worker_id), ProcessMemory(edit=self.around.deployed[-1])
+        worker, memory = (
+            self._announce(worker_id),
+            ProcessMemory(edit=self.around.deployed[-1], newer=is_newer(self.around)),
+        )
         for part in self._some() if partitions is None else partitions:
             self._give(part, worker, memory)
 
     def start_late_executor(self, part: SimulationSurroundings, start: int) -> None:
         """One more that reads the partition, and doesn't know it from its beginning."""
-        worker = self._announce(self.around.fresh("late"))
-        self.executors.append(SimulatedExecutor(part, worker, start, self, owner=False, grants=0))
+        worker, memory = self._announce(self.around.fresh("late")), ProcessMemory(newer=is_newer(self.around))
+        self.executors.append(SimulatedExecutor(part, worker, start, self, owner=False, grants=0, memory=memory))
 
     def move(self, actor: SimulatedExecutor, to: SimulatedExecutor, *, in_time: bool) -> None:
         """A partition goes from a process to another that lives, or back to the same; each keeps what else it has."""
@@ -210,7 +214,8 @@ class Processes:
         return any(one.holds(key) for one in self.executors)
 
     def heal(self) -> None:
-        """Everybody back, zombies awake; a whole executor owns the partition."""
+        """Everybody back, zombies awake, nobody of an earlier version; a whole executor owns the partition."""
+        self._upgrade()
         for name in tuple(self._orphans):
             self.end_orphans(name)
         for action in self.returns():
@@ -219,6 +224,24 @@ class Processes:
         left = self._left()
         if left:
             self.start_executor(self.free_worker() or self.around.fresh("w"), left)
+
+    def _upgrade(self) -> None:
+        """Whoever is of the earlier version ends, and one of the newer takes his place."""
+        old = [one for one in (*self.planners, *self.ledgers, *self.verifiers) if not one.reading.newer]
+        for one in old:
+            self.end(one)
+            match one:
+                case SimulatedPlanner() if one.owner:
+                    self.start_planner(one.around)
+                case SimulatedLedger() if one.owner:
+                    self.start_ledger(one.around)
+                case SimulatedVerifier():
+                    self.start_verifier(one.around)
+                case _:
+                    pass
+        for one in tuple(self.executors):
+            if one in self.executors and not one.memory.newer:
+                self.end(one)
 
     def is_alive(self, life: tuple[str, str]) -> bool:
         """Whether a process lives this life, asleep or not."""

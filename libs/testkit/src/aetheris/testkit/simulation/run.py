@@ -20,6 +20,7 @@ from aetheris.protocol.messages.commands import (
 )
 from aetheris.protocol.messages.events import WorkerEnded
 from aetheris.runtime.keys.records import UNSIGNED
+from aetheris.testkit.simulation import seeds
 from aetheris.testkit.simulation.ablations import NONE, Ablation, Replace, replaced
 from aetheris.testkit.simulation.actors.administrator import Administrator
 from aetheris.testkit.simulation.actors.human import Human
@@ -57,23 +58,6 @@ LONGEST = 4000
 LONGEST_REST_S = 600.0
 """Virtual time without faults after which nothing more is waited for: what is open then is stuck."""
 BETWEEN_FAULTS = 24
-LOOKED_BACK, PASSED_ON = 20, 100
-"""One seed in so many has restarts looked at over its whole history; and of those with activations one in the other."""
-RESTS = 3
-WRITTEN_OUT = 50
-"""One seed in so many passes every record through its JSON; the others pass the models on."""
-
-
-ACTIVATED, ACTIVATES = 20, 13
-"""Of so many seeds, those that leave the other when divided have policies activated."""
-OFTEN = 3
-"""In those, how much likelier than any other fault what concerns activations is."""
-ORDERS_RULES, LATER_RULES = 7, 2
-"""Of as many seeds, those that leave this have later rules ordered, so often."""
-UNSERVED = (3, 11)
-"""Of as many seeds, those that leave one of these have executors that serve nothing for a while."""
-FORGED, FORGES, SIGNS = 7, (1, 4, 6), (1, 4)
-"""Of so many seeds, those that leave one of the first when divided have a forger, and those of the others a root."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +68,6 @@ class JobsOutcome(RunOutcome):
     tape: tuple[int, ...]
 
 
-BODIES = (9, 14, 19)
-"""Of `ACTIVATED` seeds, those that leave one of these have workflows."""
 _WORDS: Mapping[str, Replace] = {
     "aetheris.tool_executor.core.tries.FIRST_CALLS": lambda _: 5,
     "aetheris.tool_executor.core.tries.MAX_CHILDREN": lambda _: 60,
@@ -115,6 +97,7 @@ class SimulationRun:
         orders_rules: bool = False,
         bodies: bool = False,
         unserved: bool = False,
+        mixed: bool = False,
         longest: int = LONGEST,
         compared: bool = True,
     ) -> None:
@@ -122,7 +105,7 @@ class SimulationRun:
         reports of tries alone where nobody signs; `activates`: somebody activates policies;
         `grants`: he forges grants, and humans are asked about more;
         `orders_rules`: somebody orders later rules; `bodies`: the jobs are workflows;
-        `unserved`: calls wait for executors;
+        `unserved`: calls wait for executors; `mixed`: some processes are of a newer version;
         `compared`: whether folds are, before all has come to rest.
         """
         self.steps = 0
@@ -141,6 +124,7 @@ class SimulationRun:
             tape, scenario, log, redis, self.external, self._sent, gate, locks, rooted=rooted, activates=activates
         )
         self.around.unserved = unserved
+        self.around.mixed = mixed
         records = SimRecords(keys_of(Party.PLANNER)) if rooted else SimRecords()
         watch = BodyWatch(self.around.asked, self.around.deployed)
         self.observer = SimulationObserver(
@@ -157,12 +141,12 @@ class SimulationRun:
             self.processes.quarantined,
             records=self.observer.records,
         )
-        self.administrator = Administrator(self.parts, LATER_RULES if orders_rules else 0)
+        self.administrator = Administrator(self.parts, seeds.LATER_RULES if orders_rules else 0)
         self.faults = SimulatedFaults(self.parts, self.processes, self.human, self.observer, self._pass_time)
         if bodies:
             self.faults.kinds = (*FLOW_FAULTS, *(EDITS_OF_CODE if tape.chance(0.5) else ()))
         if activates:
-            self.faults.more = OFTEN * self.administrator.faults(self.faults.ledger_becomes_zombie)
+            self.faults.more = seeds.OFTEN * self.administrator.faults(self.faults.ledger_becomes_zombie)
 
     def _beside(self, number: int, *, codec: bool) -> SimulationSurroundings:
         log = SimLog(self.tape, partial(self._landed, number), codec=codec, beside=self.around.log, number=number)
@@ -193,7 +177,7 @@ class SimulationRun:
             return self.around.scenario.reach
 
         def known(_: Any) -> frozenset[int]:
-            return frozenset(range(1, 2 + LATER_RULES))
+            return frozenset(range(1, 2 + seeds.LATER_RULES))
 
         functions: dict[str, Replace] = dict.fromkeys(_REACH, reach) | dict.fromkeys(_KNOWN, known)
         return replaced({**functions, **_WORDS})
@@ -431,7 +415,11 @@ class SimulationRun:
             *((one, {job_id: one.core.jobs[job_id] for job_id in one.core.jobs}) for one in made.executors),
         ]
         ends = {one: one.around.log.end(Topic.JOBS_EVENTS) for one, _ in folds}
-        whole = [(one.name, jobs) for one, jobs in folds if one.reader.positions[Topic.JOBS_EVENTS] == ends[one]]
+        whole = [
+            (one.name, {job_id: job for job_id, job in jobs.items() if job_id not in one.reading.unread})
+            for one, jobs in folds
+            if one.reader.positions[Topic.JOBS_EVENTS] == ends[one]
+        ]
         check_folds(self.observer, whole)
 
 
@@ -446,13 +434,15 @@ def simulate(
 ) -> JobsOutcome:
     """Run a seed, or a recorded tape of it; whatever a core raises counts as a broken promise too.
 
-    `rests`: whether every job that may rest is packed after each round, in one seed of `RESTS` if nobody says; the run
+    `rests`: whether every job that may rest is packed after each round, in one of `seeds.RESTS` if nobody says; the run
     is the same.
     """
-    codec = seed % WRITTEN_OUT == 0
+    codec = seed % seeds.WRITTEN_OUT == 0
     tape = Tape(seed) if recorded is None else Tape(recorded=recorded)
-    forger, rooted, activates = seed % FORGED in FORGES, seed % FORGED in SIGNS, seed % ACTIVATED == ACTIVATES
-    bodies = seed % ACTIVATED in BODIES
+    mixed = seed % seeds.ACTIVATED in seeds.MIXED
+    forger, rooted = seed % seeds.FORGED in seeds.FORGES and not mixed, seed % seeds.FORGED in seeds.SIGNS
+    activates = seed % seeds.ACTIVATED == seeds.ACTIVATES
+    bodies = seed % seeds.ACTIVATED in seeds.BODIES
     run = SimulationRun(
         tape,
         gate=ablation.gate,
@@ -461,20 +451,21 @@ def simulate(
         forger=forger,
         rooted=rooted,
         activates=activates,
-        orders_rules=seed % ACTIVATED == ORDERS_RULES,
+        orders_rules=seed % seeds.ACTIVATED == seeds.ORDERS_RULES,
         bodies=bodies,
-        unserved=seed % ACTIVATED in UNSERVED,
+        unserved=seed % seeds.ACTIVATED in seeds.UNSERVED,
+        mixed=mixed,
         longest=longest,
         compared=ablation.compared,
     )
     run.around.progress.trace = [] if traced else None
-    run.around.progress.rests = seed % RESTS == 0 if rests is None else rests
+    run.around.progress.rests = seed % seeds.RESTS == 0 if rests is None else rests
     broken, rule = "", ""
     try:
         with ablation.applied():
             run.go()
-            of_some = seed % PASSED_ON in (ACTIVATES, BODIES[0]) and (activates or bodies)
-            if seed % LOOKED_BACK == 0 or of_some:
+            of_some = seed % seeds.PASSED_ON in (seeds.ACTIVATES, seeds.BODIES[0]) and (activates or bodies)
+            if seed % seeds.LOOKED_BACK == 0 or of_some:
                 logs, keys = (part.log for part in run.parts), keys_of() if rooted else UNSIGNED
                 last = run.processes.ledgers[-1]
                 with run.in_reach():

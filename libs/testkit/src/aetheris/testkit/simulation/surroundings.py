@@ -93,6 +93,8 @@ class SimulationSurroundings:
     """Whether the installation has a root, and its services sign."""
     activates: bool = False
     """Whether somebody activates policies."""
+    mixed: bool = False
+    """Whether some processes are of a newer version, which writes what those before can't read."""
     unserved: bool = False
     """Whether executors serve nothing for a while, or lack a tool."""
     number: int = 0

@@ -1,6 +1,7 @@
 """What the planner asks for: taken up when the fold has come to where it was, discharged when the log says enough."""
 
 import heapq
+from collections.abc import Container
 from dataclasses import dataclass
 
 from aetheris.ledger.core.adjudication import is_closed
@@ -23,8 +24,10 @@ class _Ahead:
 class NodeRequests:
     """The requests of one partition, by their offsets."""
 
-    def __init__(self, live_jobs: LiveJobs, due: DueTimes) -> None:
+    def __init__(self, live_jobs: LiveJobs, due: DueTimes, unread: Container[str]) -> None:
+        """`unread`: the jobs whose creation this version can't read."""
         self._live_jobs = live_jobs
+        self._unread = unread
         self._due = due
         self._ahead: list[tuple[int, int, _Ahead]] = []
         self._open: dict[int, None] = {}
@@ -56,6 +59,10 @@ class NodeRequests:
         for node_id in tuple(job.pending):
             self.discharge(job, node_id)
 
+    def waits_for_upgrade(self, job_id: str, job: LiveJob | None) -> bool:
+        """Whether this version can't read all of the job."""
+        return job_id in self._unread or (job is not None and job.state.needs_upgrade)
+
     def oldest(self) -> int | None:
         """The offset of the oldest one that is not discharged."""
         return min(self._open, default=None)
@@ -63,6 +70,8 @@ class NodeRequests:
     def _admit(self, ahead: _Ahead, offset: int, now: Now) -> None:
         request = ahead.request
         job = self._live_jobs.jobs.get(request.job_id)
+        if self.waits_for_upgrade(request.job_id, job):
+            return  # it is open for whoever can read the job: nobody asks him again
         if job is None or not _in_force(job, request):
             del self._open[offset]
             return

@@ -68,7 +68,8 @@ class Partition:
     ) -> None:
         self._live_jobs = live_jobs = LiveJobs(context.of_partition(), ended, number)
         self._due = DueTimes(live_jobs)
-        self._requests = NodeRequests(live_jobs, self._due)
+        self._unread = UnreadCreations()
+        self._requests = NodeRequests(live_jobs, self._due, self._unread)
         self._ends = WorkerEnds(live_jobs)
         self._offers = Offers(live_jobs, self._due)
         self._failures = ToolFailures(live_jobs, self._due)
@@ -93,7 +94,6 @@ class Partition:
         )
         self._queue_s = Histogram() if queue_s is None else queue_s
         self._forgotten = SealedNames()
-        self._unread = UnreadCreations()
         self._outdated = OutdatedLines(live_jobs, self._unread)
         self.contradictions: list[ev.ToolInvocationFinished] = []
         """Successes that came after their key was settled otherwise, for an operator to hear of."""

@@ -1,6 +1,6 @@
 """A job's line in jobs.index: what it says, and when it is written anew."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from aetheris.planner.core.decisions import IndexUpdate
@@ -117,3 +117,12 @@ def _status(progress: JobProgress) -> str:
         return "frozen"
     waits = progress.waits and not progress.waits_for_upgrade
     return "waiting" if waits and not progress.at_work else "running"
+
+
+def stretches(job_id: str, forgotten: Mapping[str, JobIndexEntry], indexed: Indexed) -> tuple[Stretch, ...]:
+    """Where the records of a job lie that is sealed, by its line; empty of any other."""
+    try:
+        known = forgotten.get(job_id) or indexed(job_id)
+    except ValueError:  # a line that nobody can read tells of no seal
+        return ()
+    return () if known is None else known.stretches

@@ -116,6 +116,8 @@ class Partition:
         paused, frozen = job.paused is not None, len(job.frozen)
         if not apply(job, event, envelope.record.offset):
             return
+        if job.needs_upgrade and getattr(event, "node_id", None) is not None:
+            return  # of a plan that may not be known here
         progress.note(event)
         if isinstance(event, ev.NodeFinished) and not may_stop(event):
             return  # what it tells of was followed when it was folded
@@ -137,11 +139,8 @@ class Partition:
             self.behind.note(job_id, offset)
 
     def _is_behind(self, job_id: str, offset: int) -> bool:
-        try:
-            known = self._forgotten.get(job_id) or self.indexed(job_id)
-        except ValueError:  # a line that nobody can read tells of no seal
-            return False
-        return known is not None and bool(known.stretches) and offset >= known.stretches[-1][1]
+        stretches = index_lines.stretches(job_id, self._forgotten, self.indexed)
+        return bool(stretches) and offset >= stretches[-1][1]
 
     def needs_upgrade(self, job_id: str, offset: int) -> None:
         """Pause a job: its log holds, at `offset`, a record that this version can't read."""
@@ -149,7 +148,7 @@ class Partition:
         if progress is not None:
             progress.job.needs_upgrade = True
             self._changed[job_id] = None
-        elif self._request_hash(job_id) is None or job_id in self._created:
+        elif not index_lines.stretches(job_id, self._forgotten, self.indexed):  # a newer planner may have listed it
             self._unread.add(job_id, offset)
 
     def submit(

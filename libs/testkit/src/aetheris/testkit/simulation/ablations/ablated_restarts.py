@@ -29,6 +29,21 @@ def _unreported(real: Callable[..., Any]) -> Callable[..., Any]:
     return recover
 
 
+def _passed_over(_: Callable[..., Any]) -> Callable[..., Any]:
+    """What can't be read is taken for a record of a type that says nothing here."""
+
+    def needs_upgrade(core: Any, _job_id: str, offset: int, **_more: Any) -> None:
+        if hasattr(core, "pass_over"):
+            core.pass_over(offset)
+
+    return needs_upgrade
+
+
+_CANNOT_READ = tuple(
+    f"aetheris.{name}.core.partition.Partition.needs_upgrade" for name in ("planner", "ledger", "tool_executor")
+)
+
+
 RESTARTS: tuple[Ablation, ...] = (
     Ablation(
         "with checkpoints that say more than they hold",
@@ -47,6 +62,18 @@ RESTARTS: tuple[Ablation, ...] = (
         "who restarts reports the nodes that had ended and were not reported",
         300,
         {"aetheris.planner.core.partition.Partition.recover": _unreported},
+    ),
+    Ablation(
+        "with a record of a later version passed over",
+        "a job waits behind a record that its reader cannot read",
+        100,
+        dict.fromkeys(_CANNOT_READ, _passed_over),
+    ),
+    Ablation(
+        "with a ledger that forgets what is asked of a job that it cannot read",
+        "what is asked of a job that its ledger cannot read is kept for who can",
+        700,
+        {"aetheris.ledger.core.node_requests.NodeRequests.waits_for_upgrade": always(False)},
     ),
     Ablation(
         "with a ledger that takes nothing up",

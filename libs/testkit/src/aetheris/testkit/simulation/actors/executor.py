@@ -26,6 +26,7 @@ from aetheris.testkit.simulation.flows import AS_IT_WAS
 from aetheris.testkit.simulation.log import Entry, WholeBatch
 from aetheris.testkit.simulation.scenario import CODES, FLOWS, Lasting, draw_answer
 from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulatedReader, SimulationSurroundings
+from aetheris.testkit.simulation.versions import ReadableRecords, writes_newer
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.grants import ReceivedGrant
 from aetheris.tool_executor.core.partition import Drop, LoadResults, Partition, ReadBack
@@ -84,6 +85,8 @@ class ProcessMemory:
     unread_tries: UnreadTries = field(default_factory=UnreadTries)
     edit: str = AS_IT_WAS
     """Of the code of workflows that it has loaded."""
+    newer: bool = True
+    """Whether it is of the newest version."""
 
 
 class SimulatedExecutor:
@@ -122,7 +125,10 @@ class SimulatedExecutor:
             activations=self._policy_lines.activations,
             code_of=lambda _: CODES[self.memory.edit],
         )
-        self.writer = around.log.writer(self.name)
+        self.reading = ReadableRecords(around, self.name, self.memory.newer)
+        self._lies_at: dict[str, int] = {}
+        """invocation_id → where what it has declared was read back."""
+        self.writer = around.log.writer(self.name, writes_newer(around, newer=self.memory.newer))
         self.bodies = SimulatedBodies(around, self.core, self.name, FLOWS[self.memory.edit], self._append_groups)
         self._ends = ends
         self.has_ended = False
@@ -214,11 +220,16 @@ class SimulatedExecutor:
         for entry in entries:
             reported = self._evolve(entry)
             if reported is not None:
+                self._lies_at[reported.invocation.invocation_id] = entry.record.offset
                 returned.append(reported)
         return returned
 
     def _evolve(self, entry: Entry) -> ReadBack | None:
         body, offset = entry.body, entry.record.offset
+        if not self.reading.reads(entry):
+            self._records.pass_over(entry)
+            self.core.needs_upgrade(body.job_id, offset, is_birth=isinstance(body, ev.JobCreated))
+            return None
         if isinstance(body, UNREAD):
             self.core.pass_over(offset)
             return None
@@ -286,6 +297,7 @@ class SimulatedExecutor:
 
     def _declare(self, invocation: DeclaredInvocation) -> None:
         events: list[Event] = [invocation.started]
+        self.reading.decides(invocation.started.job_id, f"a try of {invocation.started.node_id}")
         if invocation.refusal is not None:
             events.append(reports.refused(invocation, invocation.refusal))
         self._declaring += 1
@@ -323,6 +335,10 @@ class SimulatedExecutor:
 
     def _say(self, invocation: DeclaredInvocation, *, won: bool) -> None:
         if won and self.around.gate == "log":
+            started = invocation.started
+            self.reading.decides(
+                started.job_id, f"the call of {started.node_id}", self._lies_at[invocation.invocation_id]
+            )
             self.memory.begun.setdefault(invocation.started.job_id, set()).add(invocation.invocation_id)
             if invocation.call_words is not None:
                 self.bodies.begin(invocation)

@@ -37,7 +37,7 @@ from aetheris.protocol.messages.commands import (
     ToolRequest,
     WorkerEnd,
 )
-from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
+from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed, JobCreated, WorkerEnded
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.protocol.tables.signed_messages import SignedMessages
 from aetheris.testkit.simulation.actors.policy_lines import PolicyLines
@@ -56,6 +56,7 @@ from aetheris.testkit.simulation.surroundings import (
     SkewedClock,
     draw_clock,
 )
+from aetheris.testkit.simulation.versions import ReadableRecords, is_newer, writes_newer
 from aetheris.testkit.simulation.words import is_unheard
 
 ROLE = "ledger"
@@ -70,7 +71,8 @@ class SimulatedLedger:
         self.owner = True
         self.paused = False
         self.clock: SkewedClock = draw_clock(around.tape)
-        self.writer = around.log.writer(name)
+        self.reading = ReadableRecords(around, name, is_newer(around))
+        self.writer = around.log.writer(name, writes_newer(around, newer=self.reading.newer))
         self.around = around
         self._holders = holders
         self.policy_lines = PolicyLines(around)
@@ -178,6 +180,10 @@ class SimulatedLedger:
 
     def _evolve(self, entry: Entry, now: Now) -> None:
         body, offset = entry.body, entry.record.offset
+        if not self.reading.reads(entry):
+            self._records.pass_over(entry)
+            self.core.needs_upgrade(body.job_id, offset, is_birth=isinstance(body, JobCreated))
+            return
         standing = self._records.judge(entry)
         if standing is Standing.UNKNOWN_ROOT:
             self.core.needs_upgrade(body.job_id, offset, is_birth=True)
@@ -222,8 +228,12 @@ class SimulatedLedger:
     def _batch(self, decision: Decision) -> WholeBatch | None:
         match decision:
             case Emit():
+                for written in decision.events:
+                    if not isinstance(written.event, WorkerEnded):
+                        self.reading.decides(written.event.job_id, written.event.event_type)
                 return WholeBatch(Topic.JOBS_EVENTS, tuple((written.id, written.event) for written in decision.events))
             case Grant():
+                self.reading.decides(decision.message.job_id, "a grant")
                 return WholeBatch(Topic.TOOLS_GRANTS, ((decision.message.lease_id, decision.message),))
             case Ask() | Confirm():
                 return WholeBatch(Topic.VERIFICATIONS, ((decision.message.ask, decision.message),))

@@ -9,13 +9,16 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
 from aetheris.protocol.fold.provenance import Standing
 from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, Pause, Resume, Submit
-from aetheris.protocol.messages.events import JobCreated
+from aetheris.protocol.messages.events import CancelRequested, JobCreated, JobPaused, JobResumed, JobWaiting
 from aetheris.testkit.simulation.actors.policy_lines import PolicyLines
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
 from aetheris.testkit.simulation.log import Entry, WholeBatch
 from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulatedReader, SimulationSurroundings
+from aetheris.testkit.simulation.versions import ReadableRecords, is_newer, writes_newer
 
 ROLE = "planner"
+_SAID = (JobWaiting, CancelRequested, JobPaused, JobResumed)
+"""What a group begins with that only says that it waits for an upgrade, or what a person wants."""
 
 
 class SimulatedPlanner:
@@ -29,7 +32,8 @@ class SimulatedPlanner:
         self._policies.read()
         self._records = around.records(Party.PLANNER, orders=self._policies.rules)
         self.core = Partition(self._indexed, rules=lambda: self._records.rules.in_force)
-        self.writer = around.log.writer(name)
+        self.reading = ReadableRecords(around, name, is_newer(around))
+        self.writer = around.log.writer(name, writes_newer(around, newer=self.reading.newer))
         self.around = around
         self._index = dict(around.index)
         commands = around.group(ROLE).start(Topic.JOBS_COMMANDS)
@@ -70,6 +74,10 @@ class SimulatedPlanner:
             self.core.rest(0)
 
     def _evolve(self, entry: Entry) -> None:
+        if not self.reading.reads(entry):
+            self._records.pass_over(entry)
+            self.core.needs_upgrade(entry.body.job_id, entry.record.offset)
+            return
         standing = self._records.judge(entry)
         if standing is Standing.COUNTS:
             self.core.evolve(entry)
@@ -99,6 +107,8 @@ class SimulatedPlanner:
     def _batch(self, output: Output) -> WholeBatch:
         match output:
             case Append():
+                if not isinstance(output.facts[0].event, _SAID):
+                    self.reading.decides(output.facts[0].event.job_id, output.facts[0].event.event_type)
                 return WholeBatch(
                     Topic.JOBS_EVENTS,
                     tuple(
@@ -107,6 +117,7 @@ class SimulatedPlanner:
                     ),
                 )
             case NodesRequest():
+                self.reading.decides(output.body.job_id, "a request")
                 return WholeBatch(Topic.TOOLS_REQUESTS, ((self.around.fresh("request-"), output.body),))
             case IndexUpdate():
                 return WholeBatch(Topic.JOBS_INDEX, ((self.around.fresh("index-"), output.entry),))

@@ -12,6 +12,7 @@ from aetheris.protocol.messages.events import TERMINAL, ConfirmationFailed, Effe
 from aetheris.testkit.simulation.log import WholeBatch
 from aetheris.testkit.simulation.scenario import TENANT, Lasting
 from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulatedReader, SimulationSurroundings
+from aetheris.testkit.simulation.versions import ReadableRecords, is_newer, writes_newer
 
 ROLE = "verifier"
 
@@ -23,7 +24,8 @@ class SimulatedVerifier:
 
     def __init__(self, around: SimulationSurroundings, name: str) -> None:
         self.name = name
-        self.writer = around.log.writer(name)
+        self.reading = ReadableRecords(around, name, is_newer(around))
+        self.writer = around.log.writer(name, writes_newer(around, newer=self.reading.newer))
         self.around = around
         self._records = around.records(*sorted(SIGNING & {Party.PROBER, Party.AUDITOR}))
         self._asked: list[tuple[int, Verification]] = []
@@ -49,13 +51,17 @@ class SimulatedVerifier:
     def _round(self) -> None:
         batch = self.reader.read()
         for entry in batch[Topic.JOBS_EVENTS]:
+            if not self.reading.reads(entry):
+                self._records.pass_over(entry)
+                continue
             if not self._records.counts(entry):
                 continue
             if isinstance(entry.body, TERMINAL) and entry.body.job_id not in self._ended:
                 self._ended.append(entry.body.job_id)
             elif isinstance(entry.body, JobSealed):
                 self._sealed.add(entry.body.job_id)
-        self._ended = [job_id for job_id in self._ended if job_id not in self._sealed]
+        over = self._sealed | self.reading.unread.keys()
+        self._ended = [job_id for job_id in self._ended if job_id not in over]
         for entry in batch[Topic.VERIFICATIONS]:
             self._asked.append((entry.record.offset, entry.body))
         self._commit()
