@@ -204,6 +204,22 @@ def test_a_body_whose_worker_is_gone_runs_again_at_once_and_parks_when_it_gets_n
     assert "3 times" in (state_of(ledger).parked_because or "")
 
 
+def test_what_a_body_left_in_the_effect_store_ends_nothing_and_it_runs_again() -> None:
+    """It was killed between its result and the record of it, which alone says that it had asked for all."""
+    ledger = workflow()
+    done, key = over("b1"), key_of(PARENT, tool="flow")
+    started = state_of(ledger).started
+    assert started is not None
+    named = {"job_id": JOB, "node_id": PARENT, "command_id": PARENT, "idempotency_key": key, "kind": started.kind}
+    hashes = {"input_hash": started.args_hash, "output_hash": done.output_hash}
+    committed = ev.CommandCommitted.model_validate(named | hashes)
+    stored = f'{{"finished":{done.model_dump_json()},"committed":{committed.model_dump_json()}}}'
+    ledger.surroundings.effects[key] = {done.invocation_id: stored.encode()}
+    ledger.lease_lapses()
+    assert state_of(ledger).status is KeyStatus.REOPENED
+    assert (granted(ledger), "tool_invocation_finished" in ledger.written()) == ([PARENT], False)
+
+
 def test_a_call_that_ends_between_takeovers_is_progress() -> None:
     ledger = workflow(limits=limits(max_tries=2))
     for number in range(2, 8):

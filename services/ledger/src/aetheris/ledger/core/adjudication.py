@@ -114,7 +114,7 @@ def again(
 ) -> TimedDecision:
     """The next try of a reopened key; a Step without a due time waits for the fold."""
     again_s = now.mono_s + context.limits.lease_ttl_s
-    effect = caught_up(job_key, facts)
+    effect = caught_up(job_key, facts) if _entry(job_key).node.kind is not Kind.WORKFLOW else None  # it ends no body
     if effect is not None:
         return TimedDecision((effect,), again_s)
     hurdle = stopped(job_key) or _hurdle(job_key, _entry(job_key), job_key.started.content_key)
