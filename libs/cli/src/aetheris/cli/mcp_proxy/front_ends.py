@@ -28,6 +28,7 @@ from aetheris.tool_executor.secret_store import SecretRefused, Secrets, SecretUn
 
 MOST_LINE_BYTES = 16 * 1024 * 1024
 """Of one message of the client."""
+_FAILURES = (OSError, ValueError, ServerFailed, BaseExceptionGroup)
 
 __all__ = ["HttpAddress", "ProxySettings", "on_http", "on_stdio", "proxied_servers"]
 
@@ -75,20 +76,23 @@ async def on_stdio(server: ProxiedServer, where: local.Target, settings: ProxySe
         CommandError: the server can't be started or reached, or has gone.
     """
     lines, ended = await _Lines.of_stdin(), False
+    failed: BaseException | None = None
     async with async_client(where) as client:
         try:
             async with stdio_server(stdin=cast("Any", lines)) as (read, write):
                 try:
                     await server.serve((read, write), client, settings, progress)
                     ended = True
+                except _FAILURES as error:
+                    failed = error  # raised behind the writer: it has the last answers still to write
                 finally:
                     lines.end()
                     await write.aclose()
                     await read.aclose()
-        except (OSError, ValueError, ServerFailed, BaseExceptionGroup) as error:
-            if ended:
-                return
-            text = f"{server.name} can't be reached, or has gone: {type(error).__name__}"
+        except _FAILURES as error:
+            failed = failed or error
+        if failed is not None and not ended:
+            text = f"{server.name} can't be reached, or has gone: {type(failed).__name__}"
             raise CommandError(Exit.UNREACHABLE, "mcp_server_unreachable", text) from None
 
 
