@@ -32,6 +32,7 @@ def operations(job: str, execution: str, request: str) -> Iterator[Operation]:
     """Everything of docs/openapi.json that asks for a token, about this job, its step and its open request."""
     filled = {"job_id": job, "execution_id": execution, "request_id": request, "seq": "1"}
     filled |= {"name": "poke_irreversible", "worker_id": "executor-0", "receipt": "a" * 64, "pseudonym": "a" * 32}
+    filled |= {"topic": str(Topic.JOBS_COMMANDS), "partition": "0", "offset": "0"}
     for template, methods in http_api.document()["paths"].items():
         for method, described in methods.items():
             if described.get("security"):
