@@ -85,7 +85,7 @@ def test_what_a_job_did_and_how_it_differs_from_another_is_shown_exactly_whateve
     page.goto(f"{console.url}/jobs/{JOB}/compare?with=job-2")
     cells = [one.text_content() or "" for one in page.locator("tbody td code").all()]
     assert sorted(cells, key=len)[:2] == ["9007199254740993", "9007199254740992"]
-    assert [cell for cell in cells if len(cell) > 100] == [json.dumps(long), json.dumps(long.replace("!", "?"))]
+    assert [cell for cell in cells if len(cell) > 100] == [long, long.replace("!", "?")]
     _harmless(page)
 
 
