@@ -174,8 +174,9 @@ def test_a_program_that_is_started_for_a_tool_reads_no_key_of_its_executor(pod: 
     key, beside = pod / "secrets" / "kafka" / "user.key", pod / "secrets" / "beside"
     cat, echo = (str(shutil.which(one)) for one in ("cat", "echo"))
     python = as_nobody(_python)
-    if python is None or as_nobody(lambda: os.access(programs.__file__, os.R_OK)) is not True:
-        pytest.skip("nobody else may run a Python here, or read this folder")
+    places = {programs.__file__: os.R_OK, tempfile.gettempdir(): os.W_OK}
+    if python is None or as_nobody(lambda: all(os.access(*one) for one in places.items())) is not True:
+        pytest.skip("nobody else may run a Python here, read this folder, or write temporary files")
     env = {"PATH": os.environ["PATH"], "GIVEN": "1"}
 
     def printed(*argv: str) -> str:
