@@ -82,7 +82,7 @@ def up(
     data = _made(data)
     _claimed(data)
     if supervisor_pid(data) is not None:
-        return _await_ready(data, Plan.load(data), progress, lambda: supervisor_pid(data) is not None)
+        return _await_ready(data, Plan.load(data), progress, lambda: _held(data))
     plan = replace(_prepare(data, services, progress, brokers, tuning, guarded=guarded), loaded=loaded)
     plan.save(data)
     return _in_foreground(data, plan, progress) if foreground else _detached(data, plan, progress)
@@ -268,7 +268,7 @@ def _detached(data: Path, plan: Plan, progress: Progress) -> State:
             argv = (*_supervisor(data), "--detach")
             env = _supervisor_env()
             subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, check=True)
-        return _await_ready(data, plan, progress, lambda: supervisor_pid(data) is not None)
+        return _await_ready(data, plan, progress, lambda: _held(data))
     except BaseException:
         pid = _pid_of_starting(data)
         if pid is not None:
