@@ -8,7 +8,6 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
-from starlette.types import Receive, Scope, Send
 
 from aetheris.gateway.core import bodies
 from aetheris.gateway.core.problems import BadRequestProblem, Problem, TooMany, UnauthorizedProblem, Unavailable
@@ -35,7 +34,7 @@ from aetheris.gateway.routes import (
     undos,
     workers,
 )
-from aetheris.gateway.routes.audited import Audited, of_request, tell
+from aetheris.gateway.routes.audited import Audited, of_request
 from aetheris.gateway.routes.edge import ADMISSION, Services
 
 _log = structlog.get_logger(__name__)
@@ -64,33 +63,9 @@ _PARTS = (
 ROUTERS = tuple(part.router for part in _PARTS)
 
 
-class _Api(FastAPI):
-    """Answers the one busy route by itself, without the layers that the others have around them."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == submission.PATH and scope["method"] == "POST":
-            scope["app"] = self
-            await self._submitted(Request(scope, receive), scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
-
-    async def _submitted(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
-        crashed: Exception | None = None
-        try:
-            response = await submission.submit(request)
-        except Problem as problem:
-            response = await _on_problem(request, problem)
-        except Exception as error:  # noqa: BLE001 - it is raised again, for the server, once the client has an answer
-            response, crashed = await _on_crash(request, error), error
-        tell(request, self.state.services.accesses, response.status_code)
-        await response(scope, receive, send)
-        if crashed is not None:
-            raise crashed
-
-
 def build_api(services: Services) -> FastAPI:
     """The ASGI app."""
-    app = _Api(title="Aetheris", docs_url=None, redoc_url=None, openapi_url=None, routes=[submission.route])
+    app = FastAPI(title="Aetheris", docs_url=None, redoc_url=None, openapi_url=None, routes=[submission.route])
     app.state.services = services
     app.add_middleware(Audited, log=services.accesses)
     app.add_exception_handler(Problem, _on_problem)

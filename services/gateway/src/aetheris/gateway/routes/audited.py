@@ -36,13 +36,6 @@ def of_request(request: Request) -> Visit | None:
     return found[-1] if found else None
 
 
-def tell(request: Request, log: AccessLog, status: int) -> None:
-    """Of a request that is answered outside of `Audited`."""
-    access = of_request(request)
-    if access is not None:
-        log.answered(access, status)
-
-
 def across(request: Request, tenant: str | None) -> None:
     """A request reached into another tenant; None: it did not."""
     access = of_request(request)
@@ -64,10 +57,22 @@ class Audited:
             return
         seen: list[Visit] = []
         scope[_KEY] = seen
+        begun = False
+
+        def tell(status: int) -> None:
+            if seen:
+                self._log.answered(seen[-1], status)
 
         async def answered(message: Message) -> None:
-            if message["type"] == "http.response.start" and seen:
-                self._log.answered(seen[-1], message["status"])
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                tell(message["status"])
             await send(message)
 
-        await self._app(scope, receive, answered)
+        try:
+            await self._app(scope, receive, answered)
+        except Exception:
+            if not begun:
+                tell(500)  # which who stands around all of this answers
+            raise

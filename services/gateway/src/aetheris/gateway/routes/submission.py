@@ -1,7 +1,4 @@
-"""POST /api/jobs, the one route that is busy: the API hands it on by itself, past what the others have around them.
-
-What lies around taking a job is 13 µs of CPU by that, and was 29; 28 where its client waits, and was 51.
-"""
+"""POST /api/jobs, the one route that is busy: a plain one, as FastAPI's own took a quarter of a submission."""
 
 import re
 from collections.abc import Mapping
@@ -25,7 +22,7 @@ from aetheris.gateway.routes.edge import (
 )
 from aetheris.protocol.api import Submission, Submitted
 
-PATH = "/api/jobs"
+_PATH = "/api/jobs"
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 
@@ -50,10 +47,9 @@ def _reply(taken: Submitted, status: int, headers: Mapping[str, str] | None = No
     return Response(taken.model_dump_json(exclude_unset=True), status, headers, "application/json")
 
 
-route = Route(PATH, submit, methods=["POST"])
-"""For the list of the API's routes."""
+route = Route(_PATH, submit, methods=["POST"])
 described = APIRoute(
-    PATH,
+    _PATH,
     submit,
     methods=["POST"],
     status_code=202,
