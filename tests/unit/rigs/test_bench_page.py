@@ -82,7 +82,7 @@ def test_the_page_says_what_was_found_and_what_was_not() -> None:
     assert "| Restate | 600 (500–700) | 0 | – | – | – | – | 60; 0.5 / 2 | – |" in shown
     assert "Not measured: Restate, W2: TimeoutError: ." in shown
     assert "LangGraph" not in shown
-    assert "| W1, steps/s | 2,000 | Restate | 600 | 3.33 | 4 | 2.50 |" in shown
+    assert "| W1, steps/s | 2,000 | Restate | 600 | 3.33 | 1.5 | 2.50 |" in shown
 
 
 def test_the_page_is_placed_between_its_markers_and_nowhere_else() -> None:
