@@ -30,8 +30,6 @@ _CRASHED = 70
 _OVERDUE = 71
 _YOUNG = 15_000
 """A look at 50,000 young objects held the loop for 25 to 66 ms; one at 15,000 stays below 20."""
-_YOUNG_FACTS = 500_000
-"""What the facts of 15,000 open steps and more come to: less than that is seldom open at once."""
 _OLDER = (33, 10)
 
 
@@ -62,12 +60,13 @@ def freeze_memory(*, only_facts: bool = False) -> None:
 
     A batch of records makes thousands of objects that all live, and few of the rest form cycles: with Python's own
     thresholds the collector took up to a quarter of the planner's CPU. Where `only_facts` come to live, hardly anything
-    of tools and clients, next to nothing forms cycles: jobs go as they are sealed, without the collector, and looking
-    through those that are open took a seventh.
+    of tools and clients, it is off, and looks when a `Collector` has it look.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_YOUNG_FACTS if only_facts else _YOUNG, *_OLDER)
+    gc.set_threshold(_YOUNG, *_OLDER)
+    if only_facts:
+        gc.disable()
 
 
 def configure_logging(service: str) -> None:

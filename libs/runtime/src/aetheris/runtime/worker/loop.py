@@ -25,6 +25,7 @@ from aetheris.runtime.log.interface import (
 )
 from aetheris.runtime.log.pump import Pump
 from aetheris.runtime.log.table import Table
+from aetheris.runtime.process.collector import Collector
 from aetheris.runtime.process.health import Health
 from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.runtime import Runtime
@@ -104,6 +105,7 @@ class PartitionWorker:
         self.dead_letters = 0
         """Records that were quarantined here since the start."""
         self._spare = SpareMemory()
+        self._collector = Collector()
         self._crash: asyncio.Future[None] | None = None
 
     @classmethod
@@ -292,6 +294,7 @@ class PartitionWorker:
             for partition in partitions:
                 partition.refresh_offers()
             self._spare.look(self.resting.jobs)
+            self._collector.look()
             await self._commit(partitions)
 
     async def _commit(self, partitions: Sequence[WorkerPartition]) -> None:
