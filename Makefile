@@ -134,7 +134,7 @@ bench-verify: setup ## what it costs to check a bundle of 20,000 records, by eac
 bench-acks: setup ## what it costs that three brokers have each record; ten minutes on a quiet machine
 	@$(RUN)/python -m tests.bench.acks
 
-bench-spans: setup ## what 50,000 spans a minute cost; ten minutes on a quiet machine
+bench-spans: setup ## what traces cost: of all keys, of 5 % of the jobs, of none; a quarter of an hour on a quiet machine
 	@$(RUN)/python -m tests.bench.spans
 
 system-deps: .uv/.ready ## what only the gate needs (Debian)
