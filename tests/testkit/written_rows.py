@@ -22,13 +22,15 @@ from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.telemetry.metrics import Metrics
-from tests.testkit.evidence import KEY, SALT
+from tests.testkit.evidence import KEY, SALT, amend, sealed
 from tests.testkit.proof_histories import Log, digest, node, raw, tool
 
 TENANT = "shop"
 BORN = datetime(2026, 1, 1, tzinfo=UTC)
 TOOLS = {"lookup": tool("pure"), "refund": tool("probeable", irreversible=True)}
 BATCH = 500
+LATER = "2026-01-03T00:00:00+00:00"
+"""When a job of 1 January is amended."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,7 @@ def shop_job(number: int) -> list[RawRecord]:
     first, second = node("find", "lookup", args={"order": f"o-{number}"}), node("pay", "refund", "find", args=args)
     name = str(uuid5(NAMESPACE_URL, f"job:{number}"))
     log = Log(first, second, tools=TOOLS, created=False, job=name, tenant=TENANT)
-    log.add("job_created", tenant=TENANT, submitted_by="agent-7", request_hash="r", plan=log.graph)
-    by = {"planner": "static", "planner_version": "1"}
-    log.add("plan_generated", revision=0, task_graph=log.graph, plan_hash=digest(log.graph), **by)
+    _planned(log)
     log.start("n1", "find", tool_name="lookup")
     log.finish("n1", name="find", result={"amount": amount})
     log.done("find", "success")
@@ -68,6 +68,12 @@ def shop_job(number: int) -> list[RawRecord]:
         log.complete()
     records = [_timed(one, born + timedelta(seconds=at)) for at, one in enumerate(log.records)]
     return [*records, _seal(log, records, born + timedelta(seconds=30))]
+
+
+def _planned(log: Log) -> None:
+    log.add("job_created", tenant=TENANT, submitted_by="agent-7", request_hash="r", plan=log.graph)
+    by = {"planner": "static", "planner_version": "1"}
+    log.add("plan_generated", revision=0, task_graph=log.graph, plan_hash=digest(log.graph), **by)
 
 
 def _timed(record: RawRecord, at: datetime) -> RawRecord:
@@ -105,29 +111,69 @@ class MadeJobs:
             self._held[job_id] = [record_of(one) for one in (*records, seal)]
             yield SealLine(number, seal.value)
 
-    async def of(self, job_id: str) -> Sequence[Record]:
-        return self._held.pop(job_id)
+    async def of(self, job_id: str, at_least: int = 0) -> Sequence[Record]:
+        found = self._held.pop(job_id)
+        assert len(found) >= at_least
+        return found
 
 
 def record_of(one: RawRecord) -> Record:
     return Record(Topic.JOBS_EVENTS, 0, one.offset, 0, one.key, one.headers, one.value)
 
 
-async def written(store: Path, jobs: int, *, payloads: bool = True, begin: int = 0) -> None:
-    """Put so many jobs into a store."""
-    made = MadeJobs()
-    handler = SealHandler(
+class AmendedJob:
+    """In the place of log and archive: one job, as its log has it, whose every seal is a line of jobs.seals."""
+
+    def __init__(self, log: Log) -> None:
+        self.records = [record_of(one) for one in log.records]
+        seals = [one.value for one in log.records if one.header("ce_type").endswith(b"job_sealed.v1")]
+        self.lines = [SealLine(number, value) for number, value in enumerate(seals)]
+
+    async def of(self, job_id: str, at_least: int = 0) -> Sequence[Record]:
+        assert (job_id, len(self.records) >= at_least) == ((self.records[0].key or b"").decode(), True)
+        return self.records
+
+
+def unsure_then_late() -> Log:
+    """A job that failed with a call of which nobody heard any more; behind its seal the call says that it succeeded."""
+    log = Log(created=False, tenant=TENANT)
+    _planned(log)
+    log.start("n1")
+    log.permanent("n1", "ledger")
+    log.done("a", "permanent_failure")
+    log.add("job_failed", error="a")
+    sealed(log)
+    log.add("approval_decided", node_id="a", idempotency_key="k-a", request_id="r", decision="approve", by="the CFO")
+    log.finish("n1", via="late", external_id="re_late")
+    amend(log, sealed_at=LATER)
+    return log
+
+
+def handler_of(store: Path, jobs: object, *, payloads: bool = True) -> SealHandler:
+    """What writes to a store what it is given of jobs."""
+    return SealHandler(
         SealedJobs([TrustedKey(KEY.public_key())]),
-        cast("SealedJobReader", made),
+        cast("SealedJobReader", jobs),
         ParquetStore(store_at(str(store))),
         SystemClock(),
         Metrics("archiver"),
         every_s=0.0,
         payloads=payloads,
     )
+
+
+async def written(store: Path, jobs: int, *, payloads: bool = True, begin: int = 0) -> None:
+    """Put so many jobs into a store."""
+    made = MadeJobs()
+    handler = handler_of(store, made, payloads=payloads)
     await handler.begin()
     for start in range(begin, jobs, BATCH):
         await handler.came(list(made.lines(start, min(start + BATCH, jobs))))
+    await run_until(handler, jobs)
+
+
+async def run_until(handler: SealHandler, jobs: int) -> None:
+    """Let it write so many."""
     stop = asyncio.Event()
     running = asyncio.create_task(handler.run(stop))
     while handler.written < jobs:  # noqa: ASYNC110  it says so to nobody

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,18 @@ from aetheris.views.query_rows import COLUMNS
 from tests.testkit.evidence import KEY, OTHER_KEY
 from tests.testkit.proof_histories import TENANT
 from tests.testkit.stored_jobs import stored_job
-from tests.testkit.written_rows import BATCH, facts, record_of, shop_job, written
+from tests.testkit.written_rows import (
+    BATCH,
+    LATER,
+    AmendedJob,
+    facts,
+    handler_of,
+    record_of,
+    run_until,
+    shop_job,
+    unsure_then_late,
+    written,
+)
 
 KNOWN = [TrustedKey(KEY.public_key())]
 
@@ -39,6 +51,55 @@ def test_of_a_job_the_first_signed_line_counts_and_no_other() -> None:
     assert (found.line, found.job_id) == (3, body["job_id"])
     assert jobs.take(4, line) is None, "the same once more"
     assert SealedJobs([TrustedKey(OTHER_KEY.public_key())]).take(0, line) is None
+
+
+def test_an_amendment_counts_where_it_amends_the_last_line_of_its_job() -> None:
+    (first, second), jobs = AmendedJob(unsure_then_late()).lines, SealedJobs(KNOWN)
+    assert jobs.take(0, second.value) is None, "what it amends is not there"
+    sealed_first, amended = jobs.take(1, first.value), jobs.take(2, second.value)
+    assert sealed_first is not None
+    assert amended is not None
+    assert (sealed_first.amendment, amended.amendment) == (0, 1)
+    assert amended.event_count > sealed_first.event_count
+    assert jobs.take(3, second.value) is None, "the same once more"
+    assert jobs.take(4, first.value) is None
+
+
+def test_what_came_behind_a_seal_and_is_proved_changes_the_rows_and_nothing_else_does() -> None:
+    job, known = AmendedJob(unsure_then_late()), SealedJobs(KNOWN)
+    versions = [known.take(line.offset, line.value) for line in job.lines]
+    before, after = (judged_rows(one, job.records, payloads=True) for one in versions if one is not None)
+    assert [(row["amendment"], row["amended_at"]) for row in before.jobs] == [(0, None)]
+    assert after.jobs[0]["sealed_at"] == before.jobs[0]["sealed_at"] == datetime(2026, 1, 1, tzinfo=UTC)
+    assert (after.jobs[0]["amendment"], after.jobs[0]["amended_at"]) == (1, datetime.fromisoformat(LATER))
+    assert ("re_late", "success") not in {(row["external_id"], row["outcome"]) for row in before.effects}
+    assert ("re_late", "success") in {(row["external_id"], row["outcome"]) for row in after.effects}
+    assert len(after.events) > len(before.events)
+    assert "the CFO" not in json.dumps([after.of(table) for table in COLUMNS], default=str)
+    amended = versions[1]
+    assert amended is not None
+    with pytest.raises(NotAsSealed, match="records_missing"):
+        judged_rows(amended, job.records[: amended.event_count - 1], payloads=True)
+    with pytest.raises(NotAsSealed, match="seal_missing"):
+        judged_rows(replace(amended, amends="0" * 64), job.records, payloads=True)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_an_amendment_is_written_beside_what_it_amends_in_the_day_of_the_seal(
+    tmp_path: Path, at_once: bool
+) -> None:
+    job = AmendedJob(unsure_then_late())
+    handler = handler_of(tmp_path, job)
+    await handler.begin()
+    for lines in [job.lines] if at_once else [job.lines[:1], job.lines[1:]]:
+        await handler.came(lines)
+        await run_until(handler, lines[-1].offset + 1)
+    assert sorted(one["amendment"] for one in facts(tmp_path, "jobs")) == [0, 1]
+    assert {path.parent.name for path in contents(tmp_path) if path.suffix == ".parquet"} == {"day=2026-01-01"}
+    for table in ("steps", "effects", "events"):
+        counted = {one["amendment"]: one[table] for one in facts(tmp_path, "jobs")}
+        for times, count in counted.items():
+            assert sum(one["amendment"] == times for one in facts(tmp_path, table)) == count
 
 
 def test_only_what_the_seal_covers_is_written() -> None:

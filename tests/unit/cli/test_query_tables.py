@@ -16,7 +16,15 @@ from aetheris.cli.console import CommandError
 from aetheris.cli.query_tables import Tables
 from aetheris.views.query_rows import COLUMNS, QueryRows, query_rows
 from tests.testkit.system import REPOSITORY
-from tests.testkit.written_rows import record_of, shop_job, written
+from tests.testkit.written_rows import (
+    AmendedJob,
+    handler_of,
+    record_of,
+    run_until,
+    shop_job,
+    unsure_then_late,
+    written,
+)
 
 PAGE = (REPOSITORY / "docs" / "query.md").read_text()
 QUERIES = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
@@ -61,6 +69,30 @@ def test_archived_and_live_rows_are_told_apart_and_none_comes_twice(store: Path)
     assert asked(None, "SELECT count(*) FROM events", live)[1] == [(6,)]
     assert asked(store, "SELECT count(*) FROM jobs", tenants=["nobody"])[1] == [(0,)]
     assert len(Tables(store, ["shop"]).known()) == JOBS
+
+
+def test_of_a_job_that_was_amended_only_what_its_last_amendment_says_is_answered(tmp_path: Path) -> None:
+    async def both() -> None:
+        job = AmendedJob(unsure_then_late())
+        handler = handler_of(tmp_path, job)
+        await handler.begin()
+        await handler.came(job.lines)
+        await run_until(handler, 2)
+
+    asyncio.run(both())
+    live = query_rows([record_of(one) for one in shop_job(JOBS)[:6]])
+    for given in (None, live):
+        more = 0 if given is None else 1
+        rows = asked(tmp_path, "SELECT live, amendment, amended_at IS NOT NULL FROM jobs ORDER BY live", given)[1]
+        assert rows == [(False, 1, True), (True, 0, False)][: 1 + more]
+        for table in ("steps", "effects", "events"):
+            query = f"SELECT count(*) FROM {table} JOIN jobs USING (job_id) WHERE {table}.amendment <> jobs.amendment"  # noqa: S608
+            assert asked(tmp_path, query, given)[1] == [(0,)]
+    assert asked(tmp_path, "SELECT count(*) FROM effects WHERE external_id = 're_late'")[1] == [(1,)]
+    (layout,) = (query for query in QUERIES if "QUALIFY" in query)
+    with duckdb.connect() as connection:
+        rows = connection.execute(layout.replace("STORE", str(tmp_path))).fetchall()
+    assert len(rows) == asked(tmp_path, "SELECT count(*) FROM effects")[1][0][0]
 
 
 def test_a_file_of_jobs_that_is_not_there_yet_hides_the_files_beside_it(store: Path) -> None:

@@ -11,6 +11,7 @@ from aetheris.proofs.sealed_prefix import taken, trusted_seals
 from aetheris.proofs.trust import TrustedKey
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.sealed_part import as_sealed
 from aetheris.sdk.client import Client, JobSummary
 from aetheris.views.query_rows import NoJob, QueryRows, query_rows, time_of
 
@@ -52,17 +53,23 @@ def _rows_of(client: Client, job: JobSummary, keys: Sequence[TrustedKey]) -> Que
     stream = streamfile.of_answer(client.raw_stream(job.job_id))
     records = list(stream.raw())
     seals = trusted_seals(taken(records), keys or stream.keys)
-    counted = records[: sealed_count(seals[0])] if seals else records
-    sealed_at = seals[0].text("sealed_at") if seals else None
     try:
-        return query_rows([_record(one) for one in counted], sealed_at=sealed_at)
+        if not seals:
+            return query_rows([_record(one) for one in records])
+        counted, times = [_record(one) for one in records[: sealed_count(seals[-1])]], len(seals) - 1
+        return query_rows(
+            as_sealed(counted) if times else counted,
+            sealed_at=seals[0].text("sealed_at"),
+            amendment=times,
+            amended_at=seals[-1].text("sealed_at") if times else None,
+        )
     except NoJob:  # taken, and not in the log yet
         return QueryRows([_listed_row(job)])
 
 
 def _listed_row(job: JobSummary) -> dict[str, object]:
     named = {"job_id": job.job_id, "tenant": job.tenant, "status": job.status, "submitted_by": job.submitted_by}
-    return {**named, "created_at": time_of(job.created_at)}
+    return {**named, "created_at": time_of(job.created_at), "amendment": 0}
 
 
 def _record(raw: RawRecord) -> Record:

@@ -32,6 +32,7 @@ class Tables:
         self._connection = duckdb.connect(":memory:")
         self._store = store.resolve() if store is not None else None
         self._jobs = sorted(self._files(tenants))
+        self._are_amended = self._find_amended()
 
     def known(self) -> frozenset[str]:
         """The jobs that are in Parquet."""
@@ -78,13 +79,23 @@ class Tables:
         for named in ("*",) if tenants is None else tenants:
             yield from map(str, self._store.glob(f"tenants/{named}/jobs/day=*/*.parquet"))
 
+    def _find_amended(self) -> bool:
+        """Note of each job that was amended how often: of its rows, those with what its last amendment says count."""
+        if not self._jobs:
+            return False
+        last = "SELECT job_id, max(amendment) AS times FROM read_parquet(?) WHERE amendment > 0 GROUP BY job_id"
+        self._connection.execute(f"CREATE TABLE amended AS {last}", [self._jobs])
+        return bool(self._connection.execute("SELECT 1 FROM amended LIMIT 1").fetchall())
+
     def _select(self, table: Table) -> str:
         live = f"SELECT *, NULL::DATE AS day, true AS live FROM live_{table}"  # noqa: S608  ours
         files = [one for path in self._jobs if Path(one := path.replace("/jobs/day=", f"/{table}/day=")).exists()]
         if not files:
             return live
         listed = ", ".join(map(_quoted, files))
-        archived = f"SELECT *, false AS live FROM read_parquet([{listed}], hive_partitioning = true)"  # noqa: S608
+        archived = f"SELECT f.*, false AS live FROM read_parquet([{listed}], hive_partitioning = true) AS f"  # noqa: S608
+        if self._are_amended:
+            archived += " LEFT JOIN amended AS a ON a.job_id = f.job_id WHERE f.amendment = coalesce(a.times, 0)"
         return f"{archived} UNION ALL BY NAME {live}"
 
 

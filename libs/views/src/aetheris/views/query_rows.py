@@ -38,6 +38,8 @@ COLUMNS: Mapping[Table, Mapping[str, Kind]] = {
         "continues": "text",
         "why": "text",
         "result": "json",
+        "amended_at": "time",
+        "amendment": "integer",
     },
     "steps": {
         "job_id": "text",
@@ -58,6 +60,7 @@ COLUMNS: Mapping[Table, Mapping[str, Kind]] = {
         "finished_at": "time",
         "args": "json",
         "result": "json",
+        "amendment": "integer",
     },
     "effects": {
         "job_id": "text",
@@ -81,6 +84,7 @@ COLUMNS: Mapping[Table, Mapping[str, Kind]] = {
         "model": "text",
         "seq": "integer",
         "event_id": "text",
+        "amendment": "integer",
     },
     "events": {
         "job_id": "text",
@@ -95,9 +99,13 @@ COLUMNS: Mapping[Table, Mapping[str, Kind]] = {
         "log_partition": "integer",
         "log_offset": "integer",
         "payload": "json",
+        "amendment": "integer",
     },
 }
-"""The columns of each table, in order. Every one but job_id may be null."""
+"""The columns of each table, in order. Every one but job_id may be null.
+
+`amendment`: 0 as the job was sealed first, n with what its n-th amendment says; of a job, the highest counts.
+"""
 
 _UNSAID = frozenset({"sig", "certificate", "word"})
 """What proves a record, and says nothing else: it stays in log and bundle."""
@@ -129,13 +137,22 @@ class QueryRows:
             self.of(table).extend(other.of(table))
 
 
-def query_rows(records: Sequence[Record], *, sealed_at: str | None = None, payloads: bool = True) -> QueryRows:
+def query_rows(
+    records: Sequence[Record],
+    *,
+    sealed_at: str | None = None,
+    payloads: bool = True,
+    amendment: int = 0,
+    amended_at: str | None = None,
+) -> QueryRows:
     """The rows of a job, from its records in log order.
 
     Args:
         records: those that count of it: of a sealed job, what the seal covers.
         sealed_at: when it was sealed (RFC 3339); None for one that is not.
         payloads: whether what people and tools said is in them: goal, labels, args, results, payloads, reasons.
+        amendment: how often its seal was amended.
+        amended_at: when it was last (RFC 3339).
 
     Raises:
         NoJob: no creation is among them.
@@ -145,14 +162,15 @@ def query_rows(records: Sequence[Record], *, sealed_at: str | None = None, paylo
     if job is None or history.created is None:
         raise NoJob("no job_created is among these records")
     view = job_view(job, history.created.time)
-    events: list[Row] = [
-        _event(job, one, payloads=payloads) for one in history.moments if one.logged.sequence is not None
-    ]
-    steps: list[Row] = [_step(job, history, one, payloads=payloads) for one in view["steps"]]
-    effects: list[Row] = [_effect(job, one) for one in history.effects.rows]
+    events = [_event(job, one, payloads=payloads) for one in history.moments if one.logged.sequence is not None]
+    steps = [_step(job, history, one, payloads=payloads) for one in view["steps"]]
+    effects = [_effect(job, one) for one in history.effects.rows]
     found = _job(job, history, view, payloads=payloads)
     found |= {"sealed_at": time_of(sealed_at), "steps": len(steps), "effects": len(effects), "events": len(events)}
-    return QueryRows([found], steps, effects, events)
+    found["amended_at"] = time_of(amended_at)
+    for row in (found, *steps, *effects, *events):
+        row["amendment"] = amendment
+    return QueryRows([found], [*steps], [*effects], [*events])
 
 
 def time_of(text: str | None) -> datetime | None:

@@ -199,7 +199,7 @@ class SealHandler:
         """The records of a job, however long that takes; a code where they will not be had."""
         while True:
             try:
-                found = await self._jobs.of(job.job_id)
+                found = await self._jobs.of(job.job_id, job.event_count if job.amends is not None else 0)
             except NoRecords as error:
                 return error.code
             except RecordsAway as error:
