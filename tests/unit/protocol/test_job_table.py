@@ -174,3 +174,15 @@ def test_what_they_take_is_counted_whatever_becomes_of_them() -> None:
     assert table.resting == (0, 0)
     table.rest_on_the_way(0, above=0)
     assert table.resting.jobs == 2
+
+
+def test_who_looks_at_one_that_rests_wakes_nobody_and_sees_it_as_it_would_be() -> None:
+    table = table_of(3)
+    table.rest_on_the_way(0, above=0)
+    table.get("job-1")
+    table.tell_all(lambda job: job.seen.append("told"))
+    seen = [one if isinstance(one, str) else one.seen for one in table.survey()]
+    assert seen == ["name 0", ["told"], "name 2"]
+    looked = [table.peek(f"job-{number}") for number in range(4)]
+    assert [one.seen if one is not None else None for one in looked] == [["told"]] * 3 + [None]
+    assert (table.at_rest, table["job-0"].seen) == (2, ["told"])

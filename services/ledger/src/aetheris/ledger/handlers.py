@@ -187,6 +187,10 @@ class LedgerHandler(PartitionHandler):
         for record in records:
             self._fold(record, now)
 
+    def handled_before(self, offset: int) -> None:
+        """What follows from it lies in the log."""
+        self._partition.handled_before(offset)
+
     def begin(self, start: int, live: Collection[tuple[str, int]] = ()) -> None:
         """What is asked of a place below `start` can be judged."""
         self._records.begin(start, live)
@@ -224,6 +228,10 @@ class LedgerHandler(PartitionHandler):
     def rest(self) -> Resting:
         """Jobs rest that nobody has asked for in a while."""
         return self._partition.rest()
+
+    def rest_on_the_way(self) -> None:
+        """The same while history is read."""
+        self._partition.jobs.rest_on_the_way()
 
     def low_water(self, topic: str) -> int | None:
         """The oldest request that is not discharged, or command that waits: a restart reads it again."""

@@ -104,6 +104,11 @@ class JobTable(Generic[Job, Brief]):
         self._awake[job_id] = self._round
         return self._wake(job_id, found) if isinstance(found, _AtRest) else found
 
+    def peek(self, job_id: str) -> Job | None:
+        """A job, to be read at once and not changed: one at rest stays so; None if there is none."""
+        found = self._jobs.get(job_id)
+        return self._unpacked(found) if isinstance(found, _AtRest) else found
+
     @property
     def at_rest(self) -> int:
         """How many are."""
@@ -128,6 +133,10 @@ class JobTable(Generic[Job, Brief]):
             yield job
             if isinstance(held, _AtRest) and self._jobs.get(job_id) is job and self._may_rest(job):
                 self._lay_down(job_id, job)
+
+    def survey(self) -> Iterator[Job | Brief]:
+        """All, in turn: those awake as they are, those at rest by what is asked of them without waking them."""
+        return (job.brief if isinstance(job, _AtRest) else job for job in self._jobs.values())  # type: ignore[misc]
 
     def births(self) -> Iterator[tuple[str, int]]:
         """All, each with its birth."""
@@ -184,12 +193,15 @@ class JobTable(Generic[Job, Brief]):
         return _AtRest(frame, words, self._birth_of(job), self._brief_of(job), len(self._told))
 
     def _wake(self, job_id: str, packed: _AtRest) -> Job:
+        job = self._jobs[job_id] = self._unpacked(packed)
+        self._forget(packed)
+        return job
+
+    def _unpacked(self, packed: _AtRest) -> Job:
         inflate = zlib.decompressobj(zdict=packed.words)
         job: Job = pickle.loads(inflate.decompress(packed.frame) + inflate.flush())  # noqa: S301  packed right here
         for change in self._told[packed.told :]:
             change(job)
-        self._jobs[job_id] = job
-        self._forget(packed)
         return job
 
     def _forget(self, packed: object) -> None:

@@ -61,6 +61,13 @@ class PartitionHandler(Protocol):
         """History, in log order: causes no output. First that of jobs from their checkpoints, one after the other."""
         ...
 
+    def handled_before(self, offset: int) -> None:  # noqa: ARG002  not everyone would say again what he has said
+        """Whoever had the partition before has handled the authority up to this record, and written what it caused.
+
+        Called before anything is folded, where that is known.
+        """
+        return
+
     def begin(self, start: int, live: Collection[tuple[str, int]] = ()) -> None:  # noqa: ARG002  not everyone compares offsets
         """All that lies below `start` and concerns a live job was folded; what is folded from now on lies behind.
 

@@ -257,6 +257,7 @@ class WorkerPartition:
                 if records[0].offset == before.offset and LastRead.at(records[0]) != before:
                     raise reached.cut(*self._authority, reached.is_another(before))
         self.notes[self._authority] = before.note()
+        self._handler.handled_before(before.offset)
 
     async def _starts(self, ends: Mapping[Place, int], *, is_believed: bool) -> tuple[dict[Place, int], Loaded]:
         """Where reading starts: at what was committed, else at the beginning; never past a gap."""

@@ -108,9 +108,11 @@ def _check_ledgers(prefix: Prefix, scenario: Scenario) -> None:
     whole.restored(_now(0.0))
     records = prefix.records()
     _fold(cut, prefix.below, records)
+    cut.jobs.rest_on_the_way(0, above=0)
     cut.pass_over(prefix.start - 1)
     records.begin(prefix.start, prefix.live)
     _fold(cut, prefix.whole[prefix.start :], records)
+    cut.jobs.rest_on_the_way(0, above=0)  # who rests meanwhile, and who doesn't, decides the same
     cut.restored(_now(0.0))
     lived.restored(_now(0.0))
     _fold(lived, prefix.whole, prefix.records())

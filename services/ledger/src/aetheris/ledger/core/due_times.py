@@ -1,5 +1,7 @@
 """When what a live job waits for is judged: put off, brought forward, or at the time that the log has."""
 
+from collections.abc import Iterable
+
 from aetheris.ledger.core.adjudication import pause_s
 from aetheris.ledger.core.decisions import Now
 from aetheris.ledger.core.live_jobs import (
@@ -42,15 +44,10 @@ class DueTimes:
         held.due_s = due_s
         self.put(due_s, item)
 
-    def put_all(self, job: LiveJob) -> None:
+    def put_all(self, timers: Iterable[tuple[float, Item]]) -> None:
         """Everything that a job read from history waits for."""
-        job_id = job.state.job_id
-        for key, held in job.keys.items():
-            self.put(held.due_s, Item("key", job_id, key))
-        for node_id, pending in job.pending.items():
-            self.put(pending.due_s, Item("node", job_id, node_id))
-        for key, asked in job.asked.items():
-            self.put(asked.due_s, Item("request", job_id, key))
+        for due_s, item in timers:
+            self.put(due_s, item)
 
     def hurry(self, job: LiveJob, node_id: str, now: Now) -> None:
         """A requested node is judged now."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence, Set
 
 from aetheris.ledger.core.decisions import Answered, Barrier, Decision, Emit, Now
 from aetheris.ledger.core.due_times import DueTimes
-from aetheris.ledger.core.live_jobs import LiveJob, LiveJobs, submitter_of
+from aetheris.ledger.core.live_jobs import JobAtRest, LiveJob, LiveJobs, submitter_of
 from aetheris.ledger.core.settlement import written
 from aetheris.protocol.base.freeze_scope import FreezeScope
 from aetheris.protocol.base.ids import execution_id
@@ -56,14 +56,14 @@ class Freezes:
             self._unsaid.pop(order.scope, None)
         else:
             self._unsaid[order.scope] = order
-        jobs = self._live_jobs.jobs
-        for job in jobs.awake():
-            if order.scope.concerns(*submitter_of(job)):
-                self.look(job)
-                if not order.frozen:
-                    self._due.go_on(job, now)
-        if order.frozen:  # one at rest carries no freeze, and waits for the end of none
-            self._looked_at |= {job_id: None for job_id, names in jobs.briefs() if order.scope.concerns(*names)}
+        for one in self._live_jobs.jobs.survey():  # in the order of their births, whoever rests
+            if isinstance(one, LiveJob):
+                if order.scope.concerns(*submitter_of(one)):
+                    self.look(one)
+                    if not order.frozen:
+                        self._due.go_on(one, now)
+            elif (order.frozen or one.job_id in self._lacking) and order.scope.concerns(*one.submitter):
+                self._looked_at[one.job_id] = None  # it carries none, and waits for no end of one
 
     def look(self, job: LiveJob) -> None:
         """A job is created, or its plan, its freezes or its end have changed: whether it carries what is ordered."""
@@ -94,10 +94,10 @@ class Freezes:
                     self._forged.setdefault(job_id, {})[scope] = number
                     self._looked_at[job_id] = None
 
-    def look_at_all(self) -> None:
-        """History was read; nothing rests yet."""
-        for job in self._live_jobs.jobs.awake():
-            self.look(job)
+    def look_at_rest(self, job: JobAtRest) -> None:
+        """The same of one that rests, as history was read: it carries no freeze."""
+        if any(order.scope.concerns(*job.submitter) for order in self._orders.in_force()):
+            self._looked_at[job.job_id] = None
 
     def passed(self, barrier: FreezeBarrier) -> None:
         """A barrier of this partition was folded: what had started before it may still act."""
@@ -142,12 +142,12 @@ class Freezes:
         looked_at, self._looked_at = self._looked_at, {}
         for job_id in looked_at:
             self._lacking.discard(job_id)
-            job = self._live_jobs.jobs.get(job_id)
+            job = self._live_jobs.jobs.peek(job_id)
             if job is None or _is_out_of_reach(job.state):
                 continue
-            known = self._said.setdefault(job_id, {})
             for event in self._differences(job.state):
                 self._lacking.add(job_id)
+                known = self._said.setdefault(job_id, {})
                 said = (event.number, isinstance(event, ev.JobFrozen))
                 if known.get(event.scope) != said:  # else it is on its way
                     known[event.scope] = said

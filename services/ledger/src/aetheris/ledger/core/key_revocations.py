@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from aetheris.ledger.core.decisions import Decision, Emit
-from aetheris.ledger.core.live_jobs import LiveJob, LiveJobs
+from aetheris.ledger.core.live_jobs import LiveJobs
 from aetheris.ledger.core.settlement import written
 
 
@@ -15,15 +15,10 @@ class KeyRevocations:
         self._told = live_jobs.context.revocations
         self._looked_at: dict[str, None] = {}
 
-    def look(self, job: LiveJob) -> None:
-        """A job is created, or its plan is: whether it carries what this process is told of."""
+    def look(self, job_id: str) -> None:
+        """A job is created, or was read from history: whether it carries what this process is told of."""
         if self._told:
-            self._looked_at[job.state.job_id] = None
-
-    def look_at_all(self) -> None:
-        """History was read; nothing rests yet."""
-        for job in self._live_jobs.jobs.awake():
-            self.look(job)
+            self._looked_at[job_id] = None
 
     @property
     def is_due(self) -> bool:
@@ -36,7 +31,7 @@ class KeyRevocations:
             return
         looked_at, self._looked_at = self._looked_at, {}
         for job_id in looked_at:
-            job = self._live_jobs.jobs.get(job_id)
+            job = self._live_jobs.jobs.peek(job_id)
             if job is None or job.state.terminal is not None or job.state.sealed or job.state.needs_upgrade:
                 continue
             events = tuple(written(event, event.key_id) for event in self._told.lacking(job.state))

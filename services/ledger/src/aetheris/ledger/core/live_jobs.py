@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 from aetheris.ledger.core.decisions import Decision, Grant
 from aetheris.ledger.core.duplicate_index import DuplicateIndex
 from aetheris.ledger.core.limits import LedgerLimits
 from aetheris.ledger.core.policy_in_force import PolicyInForce
+from aetheris.ledger.core.timer_queue import Item
 from aetheris.ledger.core.unknown_barriers import UnknownBarriers
 from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.base.job_table import JobTable
@@ -246,6 +247,16 @@ class LiveJob:
             found = self.accounts[rule] = Account()
         return found
 
+    def timers(self) -> Iterator[tuple[float, Item]]:
+        """What it waits for, each with its due time; infinite where it is not due by the clock."""
+        job_id = self.state.job_id
+        for key, held in self.keys.items():
+            yield held.due_s, Item("key", job_id, key)
+        for node_id, pending in self.pending.items():
+            yield pending.due_s, Item("node", job_id, node_id)
+        for key, asked in self.asked.items():
+            yield asked.due_s, Item("request", job_id, key)
+
     def give_back(self, key: str) -> None:
         """What a call took of its rules' budgets: it certainly has no effect."""
         for account in self.accounts.values():
@@ -254,7 +265,18 @@ class LiveJob:
 
 Submitter = tuple[str, str]
 """tenant, submitted_by: whom a freeze concerns."""
-LiveJobTable = JobTable[LiveJob, Submitter]
+
+
+class JobAtRest(NamedTuple):
+    """What is asked of a job without waking it."""
+
+    job_id: str
+    submitter: Submitter
+    timers: tuple[tuple[float, Item], ...] = ()
+    """What it waits for by the clock, of a job that came to rest while history was read: nobody watches them yet."""
+
+
+LiveJobTable = JobTable[LiveJob, JobAtRest]
 
 
 def submitter_of(job: LiveJob) -> Submitter:
@@ -304,5 +326,9 @@ class LiveJobs:
 
     def __post_init__(self) -> None:
         self.jobs = JobTable(
-            lambda job: job.state.creation_offset, lambda job: _may_rest(job, self.context), submitter_of
+            lambda job: job.state.creation_offset, lambda job: _may_rest(job, self.context), self._at_rest
         )
+
+    def _at_rest(self, job: LiveJob) -> JobAtRest:
+        timers = () if self.is_restored else tuple(one for one in job.timers() if one[0] < float("inf"))
+        return JobAtRest(job.state.job_id, submitter_of(job), timers)

@@ -132,6 +132,10 @@ class Partition:
 
     # reading
 
+    def handled_before(self, offset: int) -> None:
+        """Whoever had the partition before has written what follows from the records up to there."""
+        self._lines.written = offset
+
     def pass_over(self, offset: int) -> None:
         """A record that says nothing here was read."""
         self._live_jobs.folded = offset
@@ -255,13 +259,22 @@ class Partition:
         live_jobs = self._live_jobs
         live_jobs.is_restored, live_jobs.restored_at = True, live_jobs.folded
         self._offers.restored()
-        for job in self.jobs.awake():  # none rests before
-            self._cancels.give_up(job)
-            confirmations.taken_up(job, live_jobs.folded, live_jobs.context, live_jobs.ended)
-            self._invocations.resume(job, now)
-            self._due.put_all(job)
-        self._freezes.look_at_all()
-        self._revocations.look_at_all()
+        self._take_up()
+        for one in self.jobs.survey():
+            if isinstance(one, LiveJob):
+                self._cancels.give_up(one)
+                self._invocations.resume(one, now)
+                self._due.put_all(one.timers())
+                self._freezes.look(one)
+                self._revocations.look(one.state.job_id)
+            else:
+                self._due.put_all(one.timers)
+                self._freezes.look_at_rest(one)
+                self._revocations.look(one.job_id)
+
+    def _take_up(self) -> None:
+        folded, context, ended = self.folded, self._live_jobs.context, frozenset(self._live_jobs.ended)
+        self.jobs.tell_all(lambda job: confirmations.taken_up(job, folded, context, ended))
 
     # a round
 
@@ -320,7 +333,7 @@ class Partition:
 
     def rest(self, quiet: int = QUIET) -> Resting:
         """Let jobs rest that nobody has asked for in a while; between rounds."""
-        if self._live_jobs.is_restored and not self._lines.unwritten:
+        if self._live_jobs.is_restored:
             self.jobs.rest(quiet)
         return self.jobs.resting
 
@@ -346,7 +359,7 @@ class Partition:
         if isinstance(event, ev.JobCreated) and not (event.job_id in self._forgotten or event.job_id in self._unread):
             self.jobs[event.job_id] = job = LiveJob(create_job(event, offset))
             self._freezes.look(job)
-            self._revocations.look(job)
+            self._revocations.look(event.job_id)
         elif isinstance(event, ev.JobSealed):
             self._unread.pop(event.job_id)
 
@@ -384,6 +397,7 @@ class Partition:
         """A sealed job costs nothing but its name, for a while: a repeat of its birth may still arrive."""
         self._requests.discharge_all(job)
         self._freezes.forget(job.state.job_id)
+        self._lines.sealed(job)
         job_id = job.state.job_id
         del self.jobs[job_id]
         self._forgotten.add(job_id)

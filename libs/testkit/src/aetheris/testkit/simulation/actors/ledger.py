@@ -124,6 +124,8 @@ class SimulatedLedger:
         self.reader = SimulatedReader(around, {Topic.JOBS_EVENTS: start, **commands})
         for entry in self.reader.read_all(Topic.JOBS_EVENTS):
             self._evolve(entry, self._now())
+            if around.progress.rests:
+                self.core.jobs.rest_on_the_way(0, above=0)
         self._cancels: dict[int, CancelContract] = {}
         """Offset → a step's cancel that was read, and has something to hold back."""
         self._decides = (ScheduledAction(f"{name} decides", self._decide),)
