@@ -43,6 +43,16 @@ def judged(
     return verify.judge(taken, dict(blobs or {}), trusted, allowed)[0]
 
 
+def related(jobs: Iterable[Iterable[RawRecord]], keys: Iterable[TrustedKey]) -> set[tuple[str, str, str]]:
+    """What it says is wrong between jobs: (the job that says it, rule, event)."""
+    links = []
+    for records in jobs:
+        taken = [verify.Record(at, r.offset, r.key, list(r.headers), r.value) for at, r in enumerate(records)]
+        judged = verify.judge_sealed(taken, {}, {key.key_id: verify.Key(key.to_json()) for key in keys})
+        links.append(verify.Link(taken[0].log_key.decode(), *judged, {}))
+    return {(one["job_id"], one["rule"], one["event_id"]) for one in verify.check_related(links)}
+
+
 def assert_agrees(
     report: ProofReport,
     records: Iterable[RawRecord],

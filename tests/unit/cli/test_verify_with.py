@@ -1,6 +1,8 @@
 """`aetheris verify PARENT --with CHILD`: bundles of jobs that began each other, held against each other, offline."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from aetheris.proofs import RawRecord
 from aetheris.testing import MemorySystem
 from tests.testkit.evidence import bundle_of, redacted_of
 from tests.testkit.memory_jobs import Body, sealed_jobs
+from tests.testkit.standalone import SCRIPT
 from tests.unit.testing.test_child_jobs import pay, refuses, repay, ship, shop
 
 
@@ -32,6 +35,14 @@ def files(folder: Path, jobs: list[list[RawRecord]]) -> list[Path]:
     for path, records in zip(paths, jobs, strict=True):
         path.write_bytes(bundle_of(records))
     return paths
+
+
+def by_script(path: Path, *beside: Path) -> tuple[int, dict[str, Any]]:
+    given = [part for one in beside for part in ("--with", str(one))]
+    ran = subprocess.run(
+        [sys.executable, str(SCRIPT), str(path), "--self-signed", *given], capture_output=True, text=True, check=False
+    )
+    return ran.returncode, json.loads(ran.stdout) if ran.stdout else {}
 
 
 def check(path: Path, *beside: Path) -> tuple[int, dict[str, Any]]:
@@ -90,3 +101,28 @@ def test_what_can_t_be_held_against_another_is_refused(tmp_path: Path, jobs: lis
     assert (code, report["error"]["details"]["field"]) == (2, "--with")
     assert check(redacted, child)[0] == 2
     assert check(Path("some-job"), child)[0] == 2
+
+
+def test_the_script_says_the_same_of_jobs_beside_each_other(tmp_path: Path) -> None:
+    def pays_more(kind: str, body: Body) -> None:
+        if kind == "signal_received" and body["payload"].get("result") == "paid a":
+            body["payload"]["result"] = "paid more"
+
+    system = ran(["a"])
+    good, forged = tmp_path / "good", tmp_path / "forged"
+    for folder in (good, forged):
+        folder.mkdir()
+    whole = files(good, list(sealed_jobs(system).values()))
+    lying = files(forged, list(sealed_jobs(system, {system.jobs[0].job_id: pays_more}).values()))
+    for paths in (whole, whole[:2], [whole[1], whole[0]], lying[:2]):
+        (code, own), (other_code, other) = check(*paths), by_script(*paths)
+        assert (other_code, other["with"], other["begun"]) == (code, own["with"], own["begun"])
+        said = [{(one["rule"], one.get("job_id")) for one in report["violations"]} for report in (own, other)]
+        assert said[0] == said[1]
+    assert by_script(whole[0], whole[0])[0] == 2
+    redacted = tmp_path / "redacted.zip"
+    redacted.write_bytes(redacted_of(list(sealed_jobs(system).values())[1], "job_completed"))
+    assert by_script(whole[0], redacted)[0] == 2
+    lying[1].write_bytes(lying[1].read_bytes()[:-1] + b"x")
+    code, report = by_script(whole[0], lying[1])
+    assert (code, report["with"][0]["ok"]) == (1, False)

@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
+from aetheris.proofs import RawRecord
 from aetheris.proofs.related import children_of, related_violations
 from aetheris.testing import MemorySystem
+from tests.testkit import standalone
+from tests.testkit.evidence import TRUSTED
 from tests.testkit.memory_jobs import Body, Change, link_of, sealed_jobs
 from tests.unit.testing.test_child_jobs import awaits, catches, leaves, pay, refuses, repay, rounds, ship, shop, stops
 
@@ -21,11 +24,18 @@ def found(system: MemorySystem, changes: dict[int, Change] | None = None, left_o
     """The rules that are broken between a system's jobs; `changes`, `left_out`: by the place of the job."""
     ids = [one.job_id for one in system.jobs]
     by_id = {ids[at]: change for at, change in (changes or {}).items()}
-    links = [link_of(records) for records in sealed_jobs(system, by_id).values()]
-    kept = [one for at, one in enumerate(links) if at != left_out]
-    for one in kept if changes is None else ():
+    jobs = [one for at, one in enumerate(sealed_jobs(system, by_id).values()) if at != left_out]
+    return between(jobs, each_holds=changes is None)
+
+
+def between(jobs: list[list[RawRecord]], *, each_holds: bool = False) -> set[str]:
+    """The same of these jobs' records; the script, which shares no code, names the same of the same job and event."""
+    links = [link_of(records) for records in jobs]
+    for one in links if each_holds else ():
         assert one.report.ok, one.report.violations
-    return {broken.rule for _, broken in related_violations(kept)}
+    wrong = [(job_id, broken.to_json()) for job_id, broken in related_violations(links)]
+    assert standalone.related(jobs, TRUSTED) == {(job, one["rule"], one["event_id"]) for job, one in wrong}
+    return {one["rule"] for _, one in wrong}
 
 
 @pytest.mark.parametrize(
@@ -51,14 +61,14 @@ def test_jobs_that_began_each_other_say_the_same(plan: Any) -> None:
 def test_a_job_that_nobody_here_has_begun_is_named() -> None:
     system = ran(awaits.plan(left=0))
     other = ran(awaits.plan(left=1))
-    links = [link_of(one) for one in (*sealed_jobs(system).values(), *sealed_jobs(other).values())]
-    assert {one.rule for _, one in related_violations([links[0], links[-1]])} == {"child_other"}
+    jobs = [*sealed_jobs(system).values(), *sealed_jobs(other).values()]
+    assert between([jobs[0], jobs[-1]]) == {"child_other"}
 
 
 def test_one_without_a_seal_is_named() -> None:
     system = ran(shop.plan(orders=[]))
     parent, child = list(sealed_jobs(system).values())
-    assert {one.rule for _, one in related_violations([link_of(parent), link_of(child[:-1])])} == {"child_not_sealed"}
+    assert between([parent, child[:-1]]) == {"child_not_sealed"}
 
 
 PARENT, CHILD = 0, 1
@@ -121,6 +131,7 @@ TAMPERINGS: dict[str, tuple[int, Change, str]] = {
     "the child is by another key": (CHILD, _begun(idempotency_key="0" * 64), "child_unfounded"),
     "the child takes its place": (CHILD, _begun(replaces=True), "child_unfounded"),
     "the child is deeper": (CHILD, _begun(depth=3), "child_differs"),
+    "the child says no number of how deep it is": (CHILD, _begun(depth="x"), "child_differs"),
     "the child is another tenant's": (CHILD, _born(tenant="other"), "child_differs"),
     "the child is of somebody else": (CHILD, _born(submitted_by="mallory"), "child_differs"),
     "the child has another agent": (CHILD, _born(agent="mallory"), "child_differs"),

@@ -62,8 +62,7 @@ def _of_call(job: Link, by: Link, created: Fact, said: Body) -> Iterator[Violati
     elif not replaces and settled is not None and settled.body.get("result") != job.job_id:
         yield violation("child_unfounded", created, f"the call of job {by.job_id} names another job")
     above = _begun(by)
-    depth = int(above.get("depth", 1)) if above else 0
-    if said.get("depth", 1) != depth + (0 if replaces and above else 1):
+    if not _is_as_deep(said, above, 0 if replaces and above else 1):
         yield violation("child_differs", created, "depth: more or fewer jobs stand above it")
     awaited_by = _awaited_by(above) if replaces else by.job_id
     if _awaited_by(said) not in ("", awaited_by) or (replaces and _awaited_by(said) != awaited_by):
@@ -74,6 +73,11 @@ def _of_call(job: Link, by: Link, created: Fact, said: Body) -> Iterator[Violati
             yield violation("child_differs", created, f"{name}: is not that of job {by.job_id}")
     if hash_or_empty(_tools(created)) != hash_or_empty(_tools(parent)):
         yield violation("child_differs", created, f"plan.tools: is not what job {by.job_id} has pinned")
+
+
+def _is_as_deep(said: Body, above: Body, deeper: int) -> bool:
+    depths = (said.get("depth", 1), above.get("depth", 1) if above else 0)
+    return all(type(one) is int for one in depths) and depths[0] == depths[1] + deeper
 
 
 def _told(job: Link, awaits: Link) -> Iterator[Violation]:

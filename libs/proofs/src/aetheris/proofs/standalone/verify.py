@@ -3,6 +3,7 @@
     python3 verify.py BUNDLE.zip --public-key KEYS [--installation KEY_ID] [--signers FILE] [--at TIME]
     python3 verify.py BUNDLE.zip --self-signed …
     python3 verify.py BUNDLE.zip --redacted …
+    python3 verify.py BUNDLE.zip --with OTHER.zip [--with …] …
     python3 verify.py CALL.json --public-key KEYS [--at TIME]
 
 Needs Python 3.11 and the package `cryptography` (for Ed25519 and P-256), and no network. It shares no code with
@@ -17,6 +18,7 @@ Aetheris and is meant to be read, from here to the end, in the order in which it
   7 the answer   the report; and what the bundle says again for its readers must follow from its records
   8 redacted     a bundle from which records are left out, which only --redacted takes: what is shown, and what is not
   9 one call     the proof of a call by itself (`aetheris receipt`): what was disclosed of it, under its seal
+ 10 jobs beside  with --with: jobs that calls of each other have begun; what they say of each other must be the same
 
 What is wrong is named by its rule (docs/verification.md says each in a sentence) and by the event. KEYS is a public
 key in PEM or a file {"keys": [...]}; without it the bundle's own are taken, and the answer is only "unchanged since
@@ -2099,6 +2101,11 @@ def unfit(created: Record | None, says: dict[str, Any], word: Record, who: str) 
 ROOT_ID = uuid.uuid5(uuid.NAMESPACE_URL, "urn:aetheris")
 
 
+def child_id(job_id: str, node: str) -> str:
+    """The id of the job that a call has begin."""
+    return str(uuid.uuid5(ROOT_ID, f"child\0{job_id}\0{node}"))
+
+
 def is_of_its_call(created: dict[str, Any], graph: dict[str, Any]) -> bool:
     """Whether id and plan of a job are those of the call by which it says that it has begun."""
     said, nodes = mapping(created["begun"]), listed(graph.get("nodes"))
@@ -2111,7 +2118,7 @@ def is_of_its_call(created: dict[str, Any], graph: dict[str, Any]) -> bool:
         called = f"{by_job}\0{node}\0jobs.{'continue' if replaces else 'start'}\0" + canonical(args)
     except (ValueError, RecursionError):
         return False
-    same = created.get("job_id") == str(uuid.uuid5(ROOT_ID, f"child\0{by_job}\0{node}"))
+    same = created.get("job_id") == child_id(by_job, node)
     return same and len(nodes) == 1 and said.get("idempotency_key") == sha256(as_bytes(called)).hex()
 
 
@@ -3104,6 +3111,17 @@ def check_bundle(
     now: datetime = LAST,
 ) -> dict[str, Any]:
     """The report on a bundle and on what it continues, by these keys or by its own, of this root or of its own."""
+    return check_job(data, trusted, installation, signers, now)[0]
+
+
+def check_job(
+    data: bytes,
+    trusted: dict[str, Key] | None,
+    installation: str | None,
+    signers: list[Signer] | None,
+    now: datetime,
+) -> tuple[dict[str, Any], Link | None]:
+    """The same, and its job; None of a redacted one, which does not show all that it says of others."""
     payload, signatures = open_envelope(unzip(data))
     if trusted is not None:
         check_envelope(payload, signatures, trusted)
@@ -3131,7 +3149,7 @@ def check_bundle(
     if trusted is None:
         check_envelope(payload, signatures, keys)
     if redacted:
-        return check_redacted(statement, redacted, keys, installation, signers)
+        return check_redacted(statement, redacted, keys, installation, signers), None
     chain = [
         Link(one.job_id, *judge_sealed(one.records, one.blobs, of_use(keys, "seal"), signers), one.blobs)
         for one in jobs
@@ -3154,7 +3172,7 @@ def check_bundle(
     if installation:
         others = [link.job_id for link in chain if link.report["installation"] != installation]
         found += [finding("other_installation") | {"job_id": job_id} for job_id in others]
-    return {
+    whole = {
         "job_id": first.job_id,
         **report,
         "ok": report["ok"] and not found and not beside,
@@ -3163,6 +3181,7 @@ def check_bundle(
         "settled_by_hand": [word for link in chain for word in link.words_shown()],
         "trusted": [*keys],
     }
+    return whole, first
 
 
 def as_text(value: Any) -> str:
@@ -3479,30 +3498,179 @@ def with_opened(part: Any, opened: dict[str, Any]) -> Any:
     return {name: with_opened(inner, opened) for name, inner in part.items()}
 
 
+# --- 10. Jobs beside each other, of which one has begun another.
+
+HANDED_DOWN = ("tenant", "submitted_by", "agent", "session", "labels", "options")
+LARGE_RESULT = "its result is too large for a record: a child job returns at most 64 KiB"
+
+
+def begun(job: Job) -> dict[str, Any]:
+    """By which call of another job it says that it has begun; {} where it says nothing of the kind."""
+    return mapping(job.created.body.get("begun")) if job.created else {}
+
+
+def told_of(says: dict[str, Any]) -> str:
+    """The job that is told how one ends which says this of its beginning; "" where none is."""
+    told = says.get("awaited_by")
+    return str(mapping(told).get("job_id")) if told is not None else ""
+
+
+def callers(job: Job, tool: str) -> dict[str, Record]:
+    """The nodes of its bodies' calls of a tool that have succeeded, as they were planned first, with those ends."""
+    ends = {node: job.success(node) for node in job.planned_calls if job.entry(node, 0).says.get("tool") == tool}
+    return {node: end for node, end in ends.items() if end}
+
+
+def successor(one: Link) -> str:
+    """The job that goes on in its place; "" where there is none."""
+    completed = one.job.end is not None and one.job.end.type == "job_completed"
+    return next((child_id(one.job_id, node) for node in callers(one.job, "jobs.continue") if completed), "")
+
+
+def end_told(one: Link) -> dict[str, Any] | None:
+    """What others are told of how it has ended; None before that."""
+    end, said = one.job.end, {"job_id": one.job_id}
+    if end is None:
+        return None
+    if end.type != "job_completed":
+        failed = end.type == "job_failed"
+        why = end.body.get("error") if failed else end.text("reason") or "cancelled"
+        return said | {"status": "failed" if failed else "cancelled", "error": why}
+    after, result = successor(one), mapping(end.body.get("result"))
+    came = {"result": result["workflow"]} if "workflow" in result else {"error": LARGE_RESULT}
+    return said | {"status": "completed"} | ({"continued_as": after} if after else came)
+
+
+def check_related(jobs: list[Link]) -> list[dict[str, Any]]:
+    """What is wrong between jobs: each has begun by a call of another one, is told of its end, or has begun it."""
+    known = {one.job_id: one for one in jobs}
+    begins = {str(says.get("job_id")) for one in jobs if (says := begun(one.job))}
+    found: list[dict[str, Any]] = []
+    for one in jobs:
+        created, says = one.job.created, begun(one.job)
+        if created is None:
+            continue
+        by, told = known.get(str(says.get("job_id"))), known.get(told_of(says))
+        wrong = broken(
+            created,
+            child_other=not by and not told and one.job_id not in begins,
+            child_not_sealed=(by or told) and not one.report["seal"]["ok"],
+        )
+        wrong += check_begun(one, by, created) if by else []
+        found += [finding(rule, record) | {"job_id": one.job_id} for rule, record in wrong]
+        heard = check_told(one, told) if told else []
+        found += [finding(rule, record) | {"job_id": told_of(says)} for rule, record in heard]
+    return found
+
+
+def check_begun(one: Link, by: Link, created: Record) -> list[Finding]:
+    """It follows from a call that has succeeded there, and so does all that it says of itself."""
+    says, above, parent = begun(one.job), begun(by.job), by.job.created.body if by.job.created else {}
+    replaces = says.get("replaces") is True
+    call = callers(by.job, "jobs.continue" if replaces else "jobs.start").get(str(says.get("node_id")))
+    founded = call is not None and call.key == says.get("idempotency_key")
+    founded = founded and is_of_its_call(created.body, mapping(created.body.get("plan")))
+    if founded and replaces:
+        founded = one.job_id == successor(by)
+    elif founded and call is not None:
+        founded = call.body.get("result") == one.job_id
+    depth = above.get("depth", 1) if above else 0
+    deeper = 0 if replaces and above else 1
+    is_as_deep = type(depth) is int and is_number(says.get("depth", 1), depth + deeper)
+    waits = told_of(above) if replaces else by.job_id
+    is_told = told_of(says) == waits or (not replaces and not told_of(says))
+    tools = [json_hash(mapping(body.get("plan")).get("tools")) for body in (created.body, parent)]
+    handed = all(json_hash(created.body.get(name)) == json_hash(parent.get(name)) for name in HANDED_DOWN)
+    as_handed = bool(parent) and handed and tools[0] == tools[1]
+    differs = not (is_as_deep and is_told and as_handed)
+    return broken(created, child_unfounded=not founded, child_differs=differs)
+
+
+def check_told(one: Link, told: Link) -> list[Finding]:
+    """What the other one has heard of its end, and its code was told, is how it has ended."""
+    name, by_type = f"aetheris.ended.{one.job_id}", told.job.by_type
+    signal = next((heard for heard in by_type["signal_received"] if heard.text("correlation_key") == name), None)
+    payload = json_hash(signal.body.get("payload")) if signal else None
+    found = broken(signal, child_end=payload != json_hash(end_told(one))) if signal else []
+    for node in {wait.node: 1 for wait in by_type["job_waiting"] if wait.text("correlation_key") == name}:
+        end = told.job.waited.get(node)
+        if end is not None and end.type == "wait_completed":
+            found += broken(end, child_end=json_hash(end.body.get("payload")) != payload)
+    return found
+
+
+def beside(first: Link, report: dict[str, Any], others: list[tuple[dict[str, Any], Link | None]]) -> dict[str, Any]:
+    """The report on a job, with those on the jobs beside it, and what is wrong between them all."""
+    jobs = [first, *(link for _, link in others if link)]
+    found = [{"job_id": one.get("job_id", ""), **wrong} for one, _ in others for wrong in one["violations"]]
+    found += check_related(jobs)
+    names, known = ("job_id", *SHOWN[:4]), {one.job_id for one in jobs}
+    children = [child_id(first.job_id, node) for node in callers(first.job, "jobs.start")]
+    return report | {
+        "ok": report["ok"] and not found and all(one["ok"] for one, _ in others),
+        "violations": [*report["violations"], *found],
+        "with": [{name: one.get(name) for name in names} for one, _ in others],
+        "begun": [{"job_id": child, "shown": child in known} for child in children],
+    }
+
+
+class NotBeside(Exception):
+    """Jobs that can't be held against each other."""
+
+
+def check_jobs(files: list[bytes], *by: Any) -> dict[str, Any]:
+    """The report on a bundle's job, held against those of the bundles beside it.
+
+    Raises:
+        Bad: the first bundle can't be read.
+        NotBeside: one is redacted, or two are of one job.
+    """
+    judged: list[tuple[dict[str, Any], Link | None]] = []
+    for at, data in enumerate(files):
+        try:
+            report, link = check_job(data, *by)
+        except Bad as error:
+            if not at:
+                raise
+            judged.append(({"ok": False, "violations": [finding(error.args[0])]}, None))
+            continue
+        if link is None or any(other and other.job_id == link.job_id for _, other in judged):
+            raise NotBeside("redacted, so that what it says of others is not shown, or a job is given twice")
+        judged.append((report, link))
+    report, first = judged[0]
+    return report if first is None else beside(first, report, judged[1:])
+
+
 def main(arguments: list[str]) -> int:
     self_signed, redacted = "--self-signed" in arguments, "--redacted" in arguments
     arguments = [one for one in arguments if one not in ("--self-signed", "--redacted")]
-    given = dict(zip(arguments[1::2], arguments[2::2], strict=False))
+    pairs = list(zip(arguments[1::2], arguments[2::2], strict=False))
+    given = dict(pair for pair in pairs if pair[0] != "--with")
+    others = [path for name, path in pairs if name == "--with"]
     known = {"--installation", "--signers", "--at"} | ({"--public-key"} if not self_signed else set())
-    if len(arguments) != 1 + 2 * len(given) or not given.keys() <= known:
+    if len(arguments) != 1 + 2 * (len(given) + len(others)) or not given.keys() <= known:
         print(__doc__, file=sys.stderr)
         return 2
     try:
         now = moment(given["--at"]) if "--at" in given else datetime.now(UTC)
         trusted = read_keys(Path(given["--public-key"]).read_bytes(), now) if "--public-key" in given else None
         signers = read_signers(Path(given["--signers"]).read_bytes()) if "--signers" in given else None
-        with Path(arguments[0]).open("rb") as file:
-            data = file.read(MAX_BYTES + 1024)  # what is longer is no bundle
+        files = [read_file(path) for path in (arguments[0], *others)]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, Bad) as error:
         print(f"can't be used: {type(error).__name__}", file=sys.stderr)
         return 2
     try:
-        if data[:1] == b"{":
-            report: dict[str, Any] = check_call(data, trusted or {})
+        if others:
+            report: dict[str, Any] = check_jobs(files, trusted, given.get("--installation"), signers, now)
+        elif files[0][:1] == b"{":
+            report = check_call(files[0], trusted or {})
         else:
-            report = check_bundle(data, trusted, given.get("--installation"), signers, now)
+            report = check_bundle(files[0], trusted, given.get("--installation"), signers, now)
     except Bad as error:
         report = {"ok": False, "violations": [finding(error.args[0])]}
+    except NotBeside as error:
+        print(f"--with: {error}", file=sys.stderr)
+        return 2
     if trusted is None and not self_signed:
         if not report["violations"]:
             print("unchanged since sealed by whoever holds these keys", file=sys.stderr)
@@ -3511,6 +3679,11 @@ def main(arguments: list[str]) -> int:
         report |= {"ok": False, "violations": [*report["violations"], finding("redacted")]}
     print(json.dumps(report, indent=1))
     return 0 if report["ok"] else 1
+
+
+def read_file(path: str) -> bytes:
+    with Path(path).open("rb") as file:
+        return file.read(MAX_BYTES + 1024)  # what is longer is no bundle
 
 
 if __name__ == "__main__":
