@@ -225,6 +225,41 @@ def test_no_signal_says_how_a_job_has_ended() -> None:
     assert job.result(NODE) == "paid w"
 
 
+@tool(name="pay", effect_class="idempotent")
+async def pay_amount(ctx: ToolContext, order: str, amount: int) -> None:
+    MADE[f"{order} {ctx.external_key}"] += amount
+
+
+@workflow(tools=[pay_amount], starts=["spends"])
+async def spends(ctx: WorkflowContext, order: str) -> list[str]:
+    """It spends what it may, and has others do so, as deep and as often as it is let."""
+    refused: list[str] = []
+    for number in range(4):
+        try:
+            await ctx.call(pay_amount, order=f"{order}.{number}", amount=200)
+        except ToolFailed as no:
+            refused.append(no.reason)
+    for number in range(3):
+        try:
+            refused += await ctx.child("spends", order=f"{order}/{number}")
+        except ToolFailed as no:
+            refused.append(no.reason)
+    return refused
+
+
+def test_what_a_tree_of_jobs_may_pay_is_limited_by_how_many_they_are_and_what_each_may_take() -> None:
+    """By the rules of the page; wherever a body dies."""
+    page = (REPOSITORY / "docs" / "policy.md").read_text()
+    (rules,) = re.findall(r"```toml\n# budgets of a tree\n(.*?)```", page, re.DOTALL)
+    run_workflow(spends, {"order": "o"}, policy=rules, crash="everywhere")
+    MADE.clear()
+    system = MemorySystem(spends, pay_amount, policy=rules)
+    job = system.run(spends.plan(order="o"))
+    assert (job.status, len(system.jobs), sum(MADE.values())) == ("completed", 3, 600 + 2 * 200)
+    assert sorted(set(job.result(NODE))) == ["budget", "policy"]
+    assert {one.state.created.begun.depth for one in system.jobs[1:] if one.state.created.begun} == {1}
+
+
 def test_the_page_s_example_ships_each_parcel_once_a_day() -> None:
     text = (REPOSITORY / "docs" / "workflows.md").read_text()
     (code,) = re.findall(r"```python\n# children\n(.*?)```", text, re.DOTALL)

@@ -17,6 +17,7 @@ def policy_facts(job: JobState, call: Invocation) -> dict[str, Any]:
             "submitted_by": created.submitted_by,
             "agent": created.agent or "",
             "session": created.session or "",
+            "depth": created.begun.depth if created.begun is not None else 0,
         },
         "tool": {
             "name": entry.node.tool_name,
