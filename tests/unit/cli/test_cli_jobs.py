@@ -65,7 +65,18 @@ def test_submit_sends_a_goal_with_what_its_model_may_do(gateway: ScriptedGateway
     shown = call("submit", "--goal", "pay ann", "--tool", "pay", "--tool", "look*", "--limit", "turns=3")
     assert (shown.exit_code, shown.stdout) == (0, "j1 submitted\n")
     assert gateway.sent() == {"goal": "pay ann", "tools": ["pay", "look*"], "limits": {"turns": 3}}
-    for wrong in ((plan, "--goal", "pay ann"), (), (plan, "--tool", "pay"), ("--goal", "g", "--limit", "turns=many")):
+    gateway.asked.clear()
+    call("submit", "--goal", "pay ann", "--max-tokens", "50", "--temperature", "0", "--seed", "0")
+    assert gateway.sent() == {"goal": "pay ann", "tools": [], "max_tokens": 50, "temperature": 0.0, "seed": 0}
+    for wrong in (
+        (plan, "--goal", "pay ann"),
+        (),
+        (plan, "--tool", "pay"),
+        (plan, "--seed", "0"),
+        (plan, "--temperature", "0"),
+        ("--goal", "g", "--temperature", "3"),
+        ("--goal", "g", "--limit", "turns=many"),
+    ):
         assert call("submit", *wrong).exit_code == 2
 
 

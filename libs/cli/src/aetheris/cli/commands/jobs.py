@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,6 +62,11 @@ PlanningBy = Annotated[Planning | None, typer.Option(help="With --goal: turn by 
 LimitsOf = Annotated[
     list[str] | None, typer.Option("--limit", help="With --goal: turns=N, calls=N, tokens=N or cost_usd=X; repeat.")
 ]
+MaxTokens = Annotated[int | None, typer.Option(min=1, help="With --goal: of each answer.")]
+Temperature = Annotated[
+    float | None, typer.Option(min=0, max=2, help="With --goal: of each answer, as far as its provider takes it.")
+]
+Seed = Annotated[int | None, typer.Option(help="With --goal: by which its provider draws, as far as it does.")]
 WorkflowName = Annotated[str | None, typer.Option("--workflow", help="Instead of a plan: the workflow that is to run.")]
 WorkflowArgs = Annotated[str | None, typer.Option("--args", help="With --workflow: its arguments, a JSON object.")]
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id, or its beginning.")]
@@ -93,6 +99,9 @@ def submit(
     system: System = None,
     planning: PlanningBy = None,
     limit: LimitsOf = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    seed: Seed = None,
     workflow: WorkflowName = None,
     workflow_args: WorkflowArgs = None,
     label: Label = None,
@@ -107,8 +116,9 @@ def submit(
 ) -> None:
     """Submit a plan, a goal or a workflow; print the job's id and status, with --wait those at its end."""
     with errors_as_exits(as_json=as_json):
+        drawn = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
         wanted = _workflow(workflow, workflow_args, plan, goal) or _plan_or_goal(
-            plan, goal, model=model, tools=tool, system=system, planning=planning, limits=limit
+            plan, goal, model=model, tools=tool, system=system, planning=planning, limits=limit, drawn=drawn
         )
         with connected(data) as client:
             until_s = time.monotonic() + (wait_s or 0)
@@ -140,6 +150,9 @@ def run(
     system: System = None,
     planning: PlanningBy = None,
     limit: LimitsOf = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    seed: Seed = None,
     workflow: WorkflowName = None,
     workflow_args: WorkflowArgs = None,
     label: Label = None,
@@ -152,8 +165,9 @@ def run(
 ) -> None:
     """Submit a plan, a goal or a workflow, and watch it; 0 if the job completed, 1 if it failed or was cancelled."""
     with errors_as_exits(as_json=as_json):
+        drawn = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
         wanted = _workflow(workflow, workflow_args, plan, goal) or _plan_or_goal(
-            plan, goal, model=model, tools=tool, system=system, planning=planning, limits=limit
+            plan, goal, model=model, tools=tool, system=system, planning=planning, limits=limit, drawn=drawn
         )
         with connected(data) as client:
             job_id = client.submit(
@@ -340,20 +354,23 @@ def _plan_or_goal(
     system: str | None,
     planning: Planning | None,
     limits: list[str] | None,
+    drawn: Mapping[str, Any],
 ) -> dict[str, Any] | Goal:
     if (plan is None) is (goal is None):
         raise CommandError(Exit.BAD_INPUT, "bad_usage", "give PLAN, --goal or --workflow", field="--goal")
     if goal is not None:
         numbers = dict(_limit(text) for text in limits or ())
-        return Goal(goal=goal, tools=tools or (), model=model, system=system, planning=planning, limits=numbers)
+        asked = Goal(goal=goal, tools=tools or (), model=model, system=system, planning=planning, limits=numbers)
+        return replace(asked, **drawn)
     for name, value in (
         ("--model", model),
         ("--tool", tools),
         ("--system", system),
         ("--planning", planning),
         ("--limit", limits),
+        *((f"--{option.replace('_', '-')}", value) for option, value in drawn.items()),
     ):
-        if value:
+        if value not in (None, []):
             raise CommandError(Exit.BAD_INPUT, "bad_usage", f"{name}: only with --goal", field=name)
     return read_object(plan or Path("-"))
 
