@@ -17,7 +17,7 @@ QUIET = 5
 """So many calls of `rest` a job must not have been asked for before it is packed."""
 _PACKED, _LOOKED_AT = 80, 400
 """Jobs a call of `rest`: some 20 ms, after which others of the process have theirs."""
-AWAKE_ON_THE_WAY = 1000
+AWAKE_ON_THE_WAY = 100
 """Jobs of a partition that are all awake while history is read: to pack fewer would only keep a restart longer."""
 _WINDOW = 32 * 1024
 """What zlib looks back on."""

@@ -40,7 +40,7 @@ _LETTER_HEADERS = ("dlq_id", "dlq_reason", "dlq_topic", "dlq_partition", "dlq_of
 _TIMER_RESOLUTION_S = 0.001
 _OFFERED_AGAIN_S = 10.0
 """After which it is looked at once more where nothing has happened: what was held for a day is held no more."""
-_RESTED_EVERY_S, _RESTED_EVERY = 0.9, 3000
+_RESTED_EVERY_S, _RESTED_EVERY = 0.9, 1000
 """After which jobs may rest; and records of history, of which that is true as well."""
 _PORTION = 400
 """Records of one turn: twenty milliseconds, after which others of the process have theirs."""

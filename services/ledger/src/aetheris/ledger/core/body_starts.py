@@ -17,6 +17,17 @@ def is_woken(job: JobState, until: Iterable[str]) -> bool:
     return not nodes or any(_is_settled(job, node_id) for node_id in nodes)
 
 
+def sleeps_on(job: JobState, key: str, until: Iterable[str]) -> bool:
+    """Whether a body that has just come to sleep, as history tells, does so until something more comes of its job."""
+    state = job.keys[key]
+    if job.stopping is not None or job.cancel is not None or job.terminal is not None or state.cancel_requested:
+        return False
+    if state.started is None or len(job.node_keys[state.node_id]) > 1:
+        return False
+    is_planned = job.entry(state.node_id, state.started.revision) is job.entry(state.node_id)
+    return is_planned and not is_woken(job, until)
+
+
 def _is_settled(job: JobState, node_id: str) -> bool:
     entry = job.entry(node_id)
     return entry is None or entry.call is None or job.settled_key(node_id) is not None

@@ -2,6 +2,7 @@
 
 from aetheris.ledger.core import confirmations
 from aetheris.ledger.core.body_calls import BodyCalls
+from aetheris.ledger.core.body_starts import sleeps_on
 from aetheris.ledger.core.cancellations import Cancellations
 from aetheris.ledger.core.decisions import Now
 from aetheris.ledger.core.doubt import is_reported
@@ -61,8 +62,10 @@ class KeyChanges:
         after_proof = isinstance(event, ev.ToolInvocationFinished)
         paced = isinstance(event, ev.InvocationReopened) and event.by == "policy" and is_reported(state)
         until = self.bodies.reopened(job, state.node_id, event)
-        job.keys[key] = Reopened(now.mono_s, after_proof, paced, until)
-        self._due.put(now.mono_s, Item("key", job.state.job_id, key))
+        sleeps = until is not None and not self._live_jobs.is_restored and sleeps_on(job.state, key, until)
+        due_s = float("inf") if sleeps else now.mono_s  # of history nobody who sleeps is looked at
+        job.keys[key] = Reopened(due_s, after_proof, paced, until)
+        self._due.put(due_s, Item("key", job.state.job_id, key))
 
     def _park(self, job: LiveJob, key: str, over: Held | None, now: Now) -> None:
         job.parked[execution_id(job.state.job_id, job.state.keys[key].node_id, key)] = key

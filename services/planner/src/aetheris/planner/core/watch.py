@@ -136,7 +136,8 @@ def may_rest(progress: JobProgress) -> bool:
     job = progress.job
     if job.terminal is not None or job.needs_upgrade or job.stopping is not None or job.paused is not None:
         return False
-    return not progress.ready and rests(progress)
+    is_asked_for = all(not is_untouched(progress, node_id) for node_id in progress.ready)  # in history they pile up
+    return is_asked_for and rests(progress)
 
 
 def _without_executor(progress: JobProgress) -> set[str]:
