@@ -1,5 +1,7 @@
 """The corpus of tamperings, of an operator: what calls are, and what came of them."""
 
+import hashlib
+
 from tests.testkit.tamperings import (
     COMMITTED,
     FINISHED,
@@ -82,6 +84,16 @@ def a_large_result_is_nowhere(records: Records) -> None:
 @by_operator("run", "output_hash_mismatch")
 def a_result_has_no_canonical_form(records: Records) -> None:
     edit(records, FINISHED, 0, {"node_id": "b"}, result=2**60)
+
+
+@by_operator("run", "output_hash_mismatch")
+def a_result_is_infinite(records: Records) -> None:
+    """As every reader of floats takes 1e999; its hash is that of what no JSON may say."""
+    place = success(records, "b")
+    old, new = body_at(records, place)["output_hash"], hashlib.sha256(b'{"poked":Infinity}').hexdigest()
+    records[place] = with_body(records[place], body_at(records, place) | {"result": {"poked": "infinite"}})
+    records[place] = raw_text(records[place], '"infinite"', "1e999")
+    records[:] = [raw_text(record, old, new) for record in records]
 
 
 @by_operator("run", "not_committed")

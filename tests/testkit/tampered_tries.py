@@ -112,9 +112,8 @@ def what_a_probe_found_had_failed(records: Records) -> Records:
     return put_behind(records, place + 1, again(records[place], **told))
 
 
-@by_operator("run", "second_success")
-def a_call_succeeds_twice(records: Records) -> Records:
-    """A tool that may be asked: two tries of one key, each with an effect."""
+def with_two_successes(records: Records) -> Records:
+    """Of a tool that may be asked: two tries of one key, each with an effect."""
     name = try_of("second")
     start, place = records[at(records, STARTED, 1, node_id="c")], success(records, "c")
     first = records[at(records, STARTED, 0, node_id="c")]
@@ -123,6 +122,33 @@ def a_call_succeeds_twice(records: Records) -> Records:
     records[place] = with_body(records[place], body_at(records, place) | told)
     late = again(records[place], "late", invocation_id=json.loads(first.value)["invocation_id"], via="human", word=None)
     return put_behind(records, place + 1, late)
+
+
+@by_operator("run", "second_success")
+def a_call_succeeds_twice(records: Records) -> Records:
+    return with_two_successes(records)
+
+
+@by_operator("run", "second_success")
+def a_call_succeeds_twice_by_a_plan_of_revision_true(records: Records) -> Records:
+    """It would make the tool one whose repeat does no harm, if true were 1."""
+    plan = records[at(records, "plan_generated")]
+    pins = json.loads(plan.value)["task_graph"]["tools"]
+    diff: Body = {"tools": {name: pin | {"effect_class": "pure"} for name, pin in pins.items()}, "nodes": []}
+    harmless = again(plan, "harmless", revision=True, task_graph=None, diff=diff, plan_hash=digest(diff))
+    return put_behind(with_two_successes(records), at(records, "plan_generated"), harmless)
+
+
+@by_operator("run", "second_success")
+def a_call_succeeds_twice_under_the_name_of_a_models(records: Records) -> Records:
+    """Only models' own answers may be repeated, and no tool is pinned for those."""
+    for kind, part in (("job_created", "plan"), ("plan_generated", "task_graph")):
+        place = at(records, kind)
+        body = body_at(records, place)
+        next(node for node in body[part]["nodes"] if node["id"] == "c")["kind"] = "llm"
+        body |= {"plan_hash": digest(body[part])} if "plan_hash" in body else {}
+        records[place] = with_body(records[place], body)
+    return with_two_successes(records)
 
 
 @by_operator("undone", "contradicts_settlement")

@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,7 +11,10 @@ from typing import Any, cast
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from typer.testing import CliRunner
 
+from aetheris.cli.app import app
+from aetheris.cli.commands import seals
 from aetheris.cli.receipt_audit import ReceiptAudit
 from aetheris.cli.receipts import keep
 from aetheris.proofs.chain import EventChain
@@ -19,7 +23,7 @@ from aetheris.proofs.log_lines import answers_payload, interim_payload, receipt_
 from aetheris.proofs.merkle import Tree
 from aetheris.proofs.notes import ConsistencyProof, InclusionProof, sign_checkpoint
 from aetheris.proofs.records import RawRecord
-from aetheris.proofs.trust import LOG, SEAL, TrustedKey
+from aetheris.proofs.trust import LOG, SEAL, TrustedKey, write_keys
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic
@@ -179,6 +183,18 @@ def test_a_line_that_is_not_signed_or_logged_or_is_of_another_answers_nothing(ca
     if lie != "not logged":
         case.log.lines.append(lied)
     assert case.rules(timedelta(minutes=11)) == ["left_out"]
+
+
+def test_who_reads_it_is_told_which_job_and_by_which_receipt(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seals, "connected", lambda _data: nullcontext(case.log))
+    keys, roots = case.folder / "seal.pub", [part for root in case.keys.roots for part in ("--installation", root)]
+    keys.write_text(write_keys(KEYS))
+    done = CliRunner().invoke(
+        app, ["seals", "audit", "--receipts", str(case.folder), "--public-key", str(keys), *roots]
+    )
+    (receipt,) = case.folder.glob("*.receipt.json")
+    assert done.exit_code == 1
+    assert f"never_ended: job job-1, by {receipt.name}: " in done.output
 
 
 def test_a_job_that_is_said_to_be_created_and_is_not_there_is_left_out(case: Case) -> None:

@@ -30,10 +30,10 @@ def canonical(value):  # RFC 8785.
     if isinstance(value, dict):
         parts = sorted(value.items(), key=lambda part: part[0].encode("utf-16-be"))
         return "{%s}" % ",".join(canonical(name) + ":" + canonical(one) for name, one in parts)
+    require(abs(value) < 2**53 if isinstance(value, int) else value not in (1e999, -1e999), "not_canonical")
     if isinstance(value, float):  # as JavaScript prints it
         exact = decimal.Decimal(repr(value or 0.0)).normalize()
         return "{:{}}".format(exact, "f" if -6 <= exact.adjusted() < 21 else "e")
-    require(not isinstance(value, int) or abs(value) < 2**53, "not_canonical")
     return json.dumps(value, ensure_ascii=False)
 # Ed25519 (RFC 8032): a point is (x, y, z, t) with x/z and y/z on the curve and t = xy/z.
 P, ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
@@ -158,7 +158,7 @@ def check_calls(records, blobs):  # what took effect had started, was allowed, w
         said, kind, at = record.body, record.type, record.offset
         job, node, key, nonce, version, args = (str(said.get(name)) for name in NAMES)
         word = bytes.fromhex(said["word"]) if re.fullmatch("[0-9a-f]{64}", str(said.get("word"))) else b""
-        if kind == "plan_generated" and said.get("revision") == plans:
+        if kind == "plan_generated" and repr(said.get("revision")) == str(plans):
             part, plans = said["diff" if plans else "task_graph"], plans + 1
             tools.update(part.get("tools", {}))
             nodes.update({node["id"]: node for node in part["nodes"]})
@@ -172,7 +172,7 @@ def check_calls(records, blobs):  # what took effect had started, was allowed, w
             final = entry.get("irreversible") or tool.get("irreversible")
             if said.get("external_key") == own and (not final or {(key, version), (key, version, args)} & allowed):
                 same = {"pure": "", "idempotent": own}.get(tool.get("effect_class"), nonce)
-                starts.setdefault((node, key, nonce), same if entry.get("kind", "tool") == "tool" else "")
+                starts.setdefault((node, key, nonce), same if tool or entry.get("kind", "tool") == "tool" else "")
         elif kind == END and said.get("outcome") in ("success", "compensatable_failure"):
             name = sha256(b"nonce1\0" + sha256(b"nonce1\0" + sha256(b"nonce1\0" + word))).hex()
             if said.get("via") not in ("probe", "human") and name != nonce: continue  # nobody's, without its word

@@ -111,10 +111,11 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def fields(rows: Sequence[tuple[str, Any]]) -> None:
-    """Names and values, one a line, on standard output; empty ones are left out."""
+    """Names and values, one a line, on standard output, what is no text or number as JSON; empty ones are left out."""
     for name, value in rows:
         if value not in (None, ""):
-            out.print(Text.assemble((f"{name:<14}", "bold"), " ", shown(value)))
+            text = json.dumps(value, ensure_ascii=False) if isinstance(value, bool | dict | list) else value
+            out.print(Text.assemble((f"{name:<14}", "bold"), " ", shown(text)))
 
 
 def progress(part: str, state: str) -> None:

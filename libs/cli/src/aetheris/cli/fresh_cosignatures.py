@@ -17,6 +17,10 @@ from aetheris.proofs.witnesses import LogPolicy, Witnessed, open_witnessed
 
 WITHIN_S = 5.0
 """For each of the two questions that a witness may be asked."""
+_NOT_READ = (
+    "it shows nothing of what was cosigned just now: "
+    "its AETHERIS_SEAL_POLICY must name a policy, too, and its folder be this one"
+)
 
 
 def witnessed(job_id: str, policy: LogPolicy, data: Path) -> dict[str, Any]:
@@ -31,7 +35,7 @@ def witnessed(job_id: str, policy: LogPolicy, data: Path) -> dict[str, Any]:
             missing = _asked(policy, data)
             found = _seen(job_id, policy, data)
             if found is None and not missing:
-                missing = {"the verifier": "it has not what was cosigned just now: is its folder another?"}
+                missing = {"the verifier": _NOT_READ}
     except (BadNote, CommandError, EmbeddedError, OSError) as error:
         found, missing = None, {**missing, "the log of seals": str(error)}
     at = found.at.isoformat() if found is not None and found.at is not None else None

@@ -58,10 +58,12 @@ class EventChain:
     def add(self, record: LoggedRecord, named: Mapping[str, bytes] | None = None) -> None:
         """Append a record; `named`: its headers by name, where they are known."""
         named, value, roots = by_name(record.headers) if named is None else named, record.value, self._roots
-        event_id, kind, time, source = map(named.get, COVERED)
-        name, kept_kind, kept_source = _kept(kind, source)
-        linked = (roots[-1] if roots else b"", b"\n", event_id or b"", name, b2a_base64(value, newline=False))
-        roots.append(sha256(b"".join(linked)).digest())
+        get = named.get
+        event_id, time = get("ce_id"), get("ce_time")
+        name, kept_kind, kept_source = _kept(get("ce_type"), get("ce_source"))
+        linked = sha256((roots[-1] if roots else b"") + b"\n" + (event_id or b"") + name)
+        linked.update(b2a_base64(value, newline=False))
+        roots.append(linked.digest())
         is_plain = len(named) == len(record.headers)
         if not is_plain or event_id is None or time is None or len(event_id) > _SHORT or len(time) > _SHORT:
             self._leaves.append(record_leaf(record))

@@ -296,18 +296,17 @@ def body_of(value: bytes) -> Body | None:
     if type(found) is not dict:
         return None
     said: dict[str, Any] = found
-    if is_whole and not _SHARED.isdisjoint(said):
+    if is_whole and ("certificate" in said or "plan" in said or "task_graph" in said):
         _share(said)
     return said
 
 
-_SHARED = frozenset({"certificate", "plan", "task_graph"})
-"""What is most of a job's records, and the same in job after job: certificates, and the pins of plans."""
 _MOST_SHARED = 32 * 1024
 """Bytes of one that is held for others to share."""
 
 
 def _share(body: dict[str, Any]) -> None:
+    """What is most of a job's records, and the same in job after job: certificates, and the pins of plans."""
     if isinstance(body.get("certificate"), dict):
         body["certificate"] = _same(body["certificate"])
     for name in ("plan", "task_graph"):

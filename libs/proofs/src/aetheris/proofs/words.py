@@ -1,7 +1,7 @@
 """What a try says of itself, and the word that proves it: each is the hash of the one before, the last is its name."""
 
-import hashlib
 from collections.abc import Mapping
+from hashlib import sha256
 
 from aetheris.proofs.records import Body
 from aetheris.proofs.writers import OWN_WORD
@@ -59,5 +59,5 @@ def _leads(body: Body, steps: int | None) -> bool:
     if value.hex() != reported:
         return False
     for _ in range(steps):
-        value = hashlib.sha256(NONCE + value).digest()
+        value = sha256(NONCE + value).digest()
     return value.hex() == invocation_id

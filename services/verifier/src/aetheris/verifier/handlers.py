@@ -243,7 +243,7 @@ class VerifierPartition(PartitionHandler):
         if name in _COUNTED:
             self._count(_COUNTED[name], record, job)
         if name == _FINISHED:
-            self._take_end(job, record)
+            self._take_end(job, named.get("traceparent"))
 
     def _count(self, metric: Metric, record: Record, job: AuditedJob | None) -> None:
         count, traceparent = self._deps.runtime.metrics.count, record.header("traceparent")
@@ -259,7 +259,7 @@ class VerifierPartition(PartitionHandler):
         job = self._core.evolve(record, name, named)
         if name in _OF_LINES:
             self._take_line(record, name, job)
-        if job is not None and not job.needs_upgrade and self._core.knows(job):
+        if job is not None and job.is_known and not job.needs_upgrade:
             history = job.audit.history
             fact = history.facts[-1]
             if fact.at not in history.unproven:
@@ -271,7 +271,7 @@ class VerifierPartition(PartitionHandler):
     def _take_line(self, record: Record, name: str, job: AuditedJob | None) -> None:
         """Answers of submissions, and jobs that wait for a person: beside what is audited."""
         first = job if job is not None and job.creation_offset == record.offset else None
-        born = first if first is not None and self._core.knows(first) else None
+        born = first if first is not None and first.is_known else None
         self._lines.take(record, name, born, is_unjudged=first is not None and born is None)
         if job is not None and name == _PARKED and not job.needs_upgrade:
             self._lines.parked(job)
@@ -282,9 +282,8 @@ class VerifierPartition(PartitionHandler):
         if due_s is not None:
             self._deps.worker.call_at(self._number, due_s)
 
-    def _take_end(self, job: AuditedJob | None, record: Record) -> None:
+    def _take_end(self, job: AuditedJob | None, parent: bytes | None) -> None:
         """A call has ended: traced. Where its job is sealed it came too late, and is looked at in its turn."""
-        parent = record.header("traceparent")
         if job is not None and parent is not None:
             self._trace(job, parent)
 

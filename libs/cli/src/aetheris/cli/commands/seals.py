@@ -10,7 +10,18 @@ from typing import Annotated, Any
 import typer
 
 from aetheris.cli import judgement, keyfiles, local, receipt_audit, seal_audit
-from aetheris.cli.console import CommandError, Exit, Json, end, errors_as_exits, out, print_json, progress, shown
+from aetheris.cli.console import (
+    CommandError,
+    Exit,
+    Json,
+    end,
+    errors_as_exits,
+    fields,
+    out,
+    print_json,
+    progress,
+    shown,
+)
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import read_bytes
@@ -346,6 +357,8 @@ def erasures(
             to.write_text(text)
         if as_json or to is None:
             typer.echo(text, nl=False)
+        else:
+            progress("erasures", f"{len(lines)}, of {len(names)} persons, to {to}")
 
 
 @seals.command()
@@ -397,11 +410,10 @@ def _say(found: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    for name, value in found.items():
-        if name not in ("ok", "not_asked", "violations"):
-            out.print(f"{name:<14} {shown(value)}")
+    fields([(name, value) for name, value in found.items() if name not in ("ok", "not_asked", "violations")])
     for left in found.get("not_asked", ()):
         out.print(f"not told       {shown(left['receipt'])}: {shown(left['message'])} ({left['code']})")
     for broken in found.get("violations", ()):
-        out.print(f"violation      {broken['rule']}: {shown(broken['message'])}")
+        whose = f"job {broken['job_id']}, by {broken['receipt']}: " if "receipt" in broken else ""
+        out.print(f"violation      {broken['rule']}: {shown(whose)}{shown(broken['message'])}")
     out.print("holds" if found["ok"] else "does not hold")

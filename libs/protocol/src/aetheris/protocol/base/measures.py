@@ -32,11 +32,17 @@ class Busiest:
         self.outdone: list[str] = []
         """Names that others have taken the place of: their series are to be forgotten."""
 
+    def is_shown(self, name: str) -> bool:
+        """Whether it is shown as itself, as most are; then it counts once more."""
+        seen = self._shown.get(name)
+        if seen is None:
+            return False
+        self._shown[name] = seen + 1
+        return True
+
     def label(self, name: str) -> str:
         """What it is shown as, once more: itself, or OTHER."""
-        seen = self._shown.get(name)
-        if seen is not None:
-            self._shown[name] = seen + 1
+        if self.is_shown(name):
             return name
         if name == OTHER or len(name) > _LONGEST_NAME or not name.isprintable():
             return OTHER
@@ -71,8 +77,9 @@ class Counts:
 
     def add(self, *values: str, amount: int = 1) -> None:
         """So many more, with these values of the labels in their order."""
-        if self._busiest:
-            values = self._bounded(values)
+        for place, busiest in self._busiest:
+            if not busiest.is_shown(values[place]):
+                values = self._bounded(values, place, busiest)
         self._values[values] = self._values.get(values, 0) + amount
 
     def series(self) -> Iterator[tuple[Mapping[str, str], int]]:
@@ -80,16 +87,13 @@ class Counts:
         for values, count in self._values.copy().items():
             yield dict(zip(self.labels, values, strict=True)), count
 
-    def _bounded(self, values: Labels) -> Labels:
-        for place, busiest in self._busiest:
-            label = busiest.label(values[place])
-            if label != values[place]:
-                values = (*values[:place], label, *values[place + 1 :])
-            if busiest.outdone:
-                gone = set(busiest.outdone)
-                self._values = {one: count for one, count in self._values.items() if one[place] not in gone}
-                busiest.outdone.clear()
-        return values
+    def _bounded(self, values: Labels, place: int, busiest: Busiest) -> Labels:
+        label = busiest.label(values[place])
+        if busiest.outdone:
+            gone = set(busiest.outdone)
+            self._values = {one: count for one, count in self._values.items() if one[place] not in gone}
+            busiest.outdone.clear()
+        return values if label == values[place] else (*values[:place], label, *values[place + 1 :])
 
 
 class Histogram:

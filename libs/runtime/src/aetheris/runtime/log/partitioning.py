@@ -15,6 +15,8 @@ _HEADER_OVERHEAD = 10
 @lru_cache(maxsize=65536)
 def partition_of(key: str | bytes, partitions: int) -> int:
     """The partition of a job_id (or any key), as Kafka's default partitioner has it (murmur2)."""
+    if partitions == 1:  # of most topics that are no job's
+        return 0
     raw = key.encode() if isinstance(key, str) else key
     return (murmur2(raw) & 0x7FFFFFFF) % partitions
 

@@ -113,7 +113,8 @@ class JobMetrics:
                 self._counts.prevented.add("race")
             return
         now_s = _seconds(fact)
-        _add(self._counts.recovery_s, call.gone_s, now_s)
+        if call.gone_s is not None:
+            _add(self._counts.recovery_s, call.gone_s, now_s)
         call.tool, call.node, call.worker = fact.text("tool_name"), fact.node, fact.worker
         call.tried = call.invocation_id = fact.invocation_id
         call.started_s, call.doubted_s, call.gone_s = now_s, None, None
@@ -128,7 +129,8 @@ class JobMetrics:
             self._counts.step_s.add(call.tool, now_s - call.started_s)
         if via in _FOUND and fact.outcome in SUCCESSES:
             self._counts.prevented.add(via)
-        self._settle(times, call, fact, now_s)
+        if call.doubted_s is not None or times.parked:
+            self._settle(times, call, fact, now_s)
         call.invocation_id = ""
         usage = fact.body.get("usage")
         if isinstance(usage, dict):

@@ -68,6 +68,8 @@ class AuditedJob:
     """(rule, offset) of the violations that are in the log, or on their way there."""
     looked: int = 0
     """How many records had come when it was last judged."""
+    is_known: bool = False
+    """Whether it is of those whose records are judged here; one under another root, or other rules, waits."""
     needs_upgrade: bool = False
     """Whether this version has failed to judge it: it stands still, and is not sealed."""
     times: JobTimes = field(default_factory=JobTimes)
@@ -182,7 +184,7 @@ class Partition:
         `named`: its headers by name, where they are known.
         A job is known from its birth on; what is sealed is forgotten.
         """
-        job_id = (record.key or b"").decode(errors="replace")
+        job_id = (record.key or b"").decode("utf-8", "replace")
         job = self.jobs.get(job_id)
         if job is None:
             if event_type == ViolationFound.event_type and job_id in self.odd:
@@ -200,6 +202,8 @@ class Partition:
         if last is None:
             return job
         history = job.audit.history
+        if last.type == JobCreated.event_type:
+            job.is_known = history.created is not None and history.authors.installation in self._known
         if last.claims or not last.body:
             event_type = ""  # it says nothing
         if last.at == 0 and (self._is_void(job) or not self._takes(job)):
@@ -271,12 +275,7 @@ class Partition:
 
     def to_seal(self) -> list[AuditedJob]:
         """Jobs that have ended and are not being sealed yet."""
-        return [job for job in self.ended.values() if not job.sealing and not job.needs_upgrade and self.knows(job)]
-
-    def knows(self, job: AuditedJob) -> bool:
-        """Whether a job is of those whose records are judged here; one under another root, or other rules, waits."""
-        history = job.audit.history
-        return history.created is not None and history.authors.installation in self._known
+        return [job for job in self.ended.values() if not job.sealing and not job.needs_upgrade and job.is_known]
 
     def oldest_end(self) -> float | None:
         """When the job ended that waits longest for its seal, in seconds since 1970; from any thread."""
