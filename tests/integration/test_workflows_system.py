@@ -291,6 +291,28 @@ def begun(rig: Rig, code: Path) -> tuple[str, str]:
     return tag, job
 
 
+def test_a_large_result_is_handed_on_by_who_never_reads_it_and_took_over_from_one_that_died(
+    rig: Rig, tmp_path: Path
+) -> None:
+    """Its record has none of it; whoever checks the job looks it up where it was returned."""
+    tag, size = fresh("handed"), 3_000_000
+    rig.external.hold(tag)
+    job = rig.system.submit(flow_node("w", "hands_on", tag=tag, size=size))
+    rig.external.wait_for(1, f"{tag}-held")
+    rig.system.kill("executor-0")
+    rig.external.hold(tag).unlink()
+    assert done(rig, job) == size
+    assert each_once(rig, f"{tag}-held", f"{tag}-{size}")
+    (planned,) = [one for one in rig.system.data_of(job, "call_planned") if one.get("call_key")]
+    assert planned["entry"]["args"]["text"]["$ref"].startswith("large.")
+    assert max(len(str(record)) for record in rig.system.data_of(job, "call_planned")) < 10_000
+    (kept,) = [one for one in rig.system.data_of(job, "tool_invocation_started") if one["tool_name"] == "keep_text"]
+    assert (kept["idempotency_key"], kept["args_hash"]) == (planned["call_key"], planned["args_hash"])
+    rig.system.wait_sealed(job)
+    bundle = rig.system.api.get(f"/jobs/{job}/evidence").raise_for_status().content
+    assert [(one["ok"], one["violations"]) for one in opinions(rig.system, bundle, tmp_path)] == [(True, [])] * 2
+
+
 def test_a_body_that_always_dies_at_one_place_stands_still(rig: Rig) -> None:
     tag = fresh("dies")
     job = rig.system.submit({**flow_node("w", "dies", tag=tag), "retry": {"backoff_s": 0}})

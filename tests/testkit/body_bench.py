@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from aetheris.protocol.base.keys import idempotency_key
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import apply
@@ -60,7 +62,36 @@ async def held(n: int) -> int:
     return n
 
 
-TOOLS: Sequence[AnyTool] = (do, read, fails, held)
+LARGE = 100 * 1024
+
+
+class Page(BaseModel):
+    """What a page is; its body is longer than what a record holds."""
+
+    body: str
+    links: list[str]
+
+
+@tool(effect_class="pure")
+async def page(name: str) -> Page:
+    """A large result."""
+    return Page(body=name * LARGE, links=[name, f"{name}2"])
+
+
+@tool(effect_class="idempotent")
+async def keep(ctx: ToolContext, text: str, name: str = "") -> str:
+    """An effect of a large argument; what it was."""
+    EFFECTS["keep", ctx.external_key] += 1
+    return f"{name}{text[:1]} {len(text)}"
+
+
+@tool(effect_class="pure")
+async def describe(page: Page) -> int:
+    """Of a page, all of it."""
+    return len(page.body) + len(page.links)
+
+
+TOOLS: Sequence[AnyTool] = (do, read, fails, held, page, keep, describe)
 
 
 class _Local:
@@ -69,15 +100,21 @@ class _Local:
     def __init__(self, workflow: AnyWorkflow, workflows: Workflows) -> None:
         self._bodies = LocalBodies([workflow], workflows.heard)
         self.told: list[str] = []
+        self.results: list[Any] = []
+        """What it was told that calls came to."""
         self.stopped: list[StopReason] = []
 
     async def begin(self, start: BodyStart, history: Sequence[CallSettled] = ()) -> None:
-        self.told += [one.node_id for one in history]
+        self._note(history)
         self._bodies.begin(start, history)
 
     def settled(self, body: str, settled: Sequence[CallSettled]) -> None:
-        self.told += [one.node_id for one in settled]
+        self._note(settled)
         self._bodies.settled(body, settled)
+
+    def _note(self, settled: Sequence[CallSettled]) -> None:
+        self.told += [one.node_id for one in settled]
+        self.results += [one.result for one in settled]
 
     def stop(self, body: str, why: StopReason) -> None:
         self.stopped.append(why)
@@ -145,9 +182,9 @@ class BodyBench(HandlerBench):
             return False
         for node_id, entries in job.entries.items():
             node = entries[-1].node
-            key = idempotency_key(JOB, node_id, node.tool_name, node.args)
-            state = job.keys.get(key)
             call = entries[-1].call
+            key = idempotency_key(JOB, node_id, node.tool_name, node.args) if call is None else call.key
+            state = job.keys.get(key)
             by = call.invocation_id if call is not None else ""
             status, token = (state.status, state.fencing_token) if state is not None else (KeyStatus.NONE, 1)
             if status not in (KeyStatus.NONE, KeyStatus.REOPENED) or (key, token, by) in self._granted:

@@ -5,12 +5,13 @@ from typing import Any
 
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.child_ids import NOTHING_RECORDED, child_id, frontier, weight
+from aetheris.protocol.base.keys import args_hash
 from aetheris.protocol.base.words import CallWords
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import After, CodeVersion
-from tests.testkit.histories import JOB, about, finished, fold, graph, planned, started
+from tests.testkit.histories import JOB, about, finished, fold, graph, key_of, planned, started
 from tests.testkit.tries import secret_of, try_of
 
 PARENT = "p"
@@ -98,9 +99,10 @@ def call(
     said: str | None = NOTHING_RECORDED,
     after: Iterable[After] = (),
     parent: str = PARENT,
+    made: dict[str, Any] | None = None,
     **entry: Any,
 ) -> ev.CallPlanned:
-    """A body plans a call."""
+    """A body plans a call; `made`: its arguments, with the results that they refer to."""
     node_id = node or named(args, tool or "", occurrence, parent)
     says = {"id": node_id, "kind": "tool", "tool": tool, "args": args or {}, "occurrence": occurrence} | entry
     _NAMED[try_of(by)] = by
@@ -113,7 +115,14 @@ def call(
         entry={name: value for name, value in says.items() if value is not None},
         frontier=said,
         after=built_on,
+        call_key=key_of(node_id, made, tool or str(entry.get("kind", ""))) if made is not None else None,
+        args_hash=args_hash(made) if made is not None else None,
     )
+
+
+def given(place: str, node: str | None = None, args: dict[str, Any] | None = None) -> dict[str, Any]:
+    """In the arguments of a call: a place in what another has returned, by its id or by its arguments."""
+    return {"$ref": f"{node or named(args)}#{place}"}
 
 
 def first(

@@ -4,7 +4,7 @@ import asyncio
 import os
 from typing import Any
 
-from aetheris.sdk import tool
+from aetheris.sdk import ToolContext, tool
 from aetheris.sdk.workflows import ToolFailed, WorkflowContext, undo, workflow
 from tests.testkit.external_tools import (
     patient_idempotent,
@@ -100,6 +100,21 @@ async def carries(ctx: WorkflowContext, tag: str, size: int) -> str:
     text = await ctx.call(large, size=size)
     await ctx.call(patient_idempotent, tag=tag, hold=tag)
     return text
+
+
+@tool("keep_text", effect_class="idempotent")
+async def keep_text(ctx: ToolContext, tag: str, text: str) -> int:
+    """An effect that says how much text it was given."""
+    await poke_idempotent.function(ctx, tag=f"{tag}-{len(text)}")
+    return len(text)
+
+
+@workflow(name="hands_on", tools=(*TOOLS, large, keep_text))
+async def hands_on(ctx: WorkflowContext, tag: str, size: int) -> int:
+    """What is large goes to an effect on the other side of another one, and its code has never read it."""
+    text = await ctx.reference(large, size=size)
+    await ctx.call(patient_idempotent, tag=f"{tag}-held", hold=tag)
+    return await ctx.call(keep_text, tag=tag, text=text.result)
 
 
 @workflow(name="undone", tools=TOOLS)

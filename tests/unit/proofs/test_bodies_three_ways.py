@@ -32,6 +32,7 @@ from tests.testkit.body_histories import (
     call,
     ended,
     first,
+    given,
     named,
     over,
     parked,
@@ -61,6 +62,11 @@ def raw(events: list[ev.Event]) -> list[RawRecord]:
         made = draft("t", event, key=JOB, id=f"e{offset}", source="test", time="")
         records.append(RawRecord(10 * offset, made.key, made.headers, made.value))
     return records
+
+
+def resolved(args: dict[str, Any]) -> dict[str, Any]:
+    """What references stand for: whatever succeeds here has returned {"n": 1}."""
+    return {name: 1 if isinstance(value, dict) else value for name, value in args.items()}
 
 
 class BodiesWorld:
@@ -118,6 +124,10 @@ class BodiesWorld:
     def plans(self) -> None:
         args, tool, occurrence, node = self.chosen()
         more: dict[str, Any] = {} if self.random.random() < 0.9 else {"irreversible": True}
+        if self.random.random() < 0.3:
+            used = self.random.choice([*self.job.entries, "nobody", PARENT])
+            args = {"n": given(self.random.choice(["/n", "/n", "/n", "/x"]), used)}
+            more["made"] = self.random.choice([*[resolved(args)] * 5, ARGS[1], None])
         self.say(call(self.body, args, tool, occurrence=occurrence, node=node, said=self.frontier(), **more))
 
     def starts(self) -> None:
@@ -129,14 +139,15 @@ class BodiesWorld:
         one = self.random.choice([*new[-3:] * 2, *said])
         known = self.job.entries.get(one.node_id)
         node, name = (known[-1].node if known is not None else one.node), one.node_id
-        state = self.job.keys.get(key_of(name, node.args, node.tool_name))
+        planned = resolved(node.args)
+        state = self.job.keys.get(key_of(name, planned, node.tool_name))
         token, attempt = (state.fencing_token, state.external_attempt - 1) if state is not None else (1, 0)
         if node.tool == "pay" or node.irreversible:
-            self.allowed(name, node.args, node.tool_name)
+            self.allowed(name, planned, node.tool_name)
         self.tries += 1
         made = known[-1].call if known is not None else None
         by = self.random.choice([*[made.invocation_id if made is not None else one.invocation_id] * 5, self.body, None])
-        args = node.args if self.random.random() < 0.9 else self.random.choice(ARGS)
+        args = planned if self.random.random() < 0.9 else self.random.choice(ARGS)
         times = {"token": token, "attempt": attempt, "occurrence": node.occurrence}
         self.say(first(by, f"t{self.tries}", args, node.tool_name, node=name, **times))
 
@@ -277,6 +288,20 @@ PERSONAL = call(
     said=asked(named(ONE)),
 )
 THIRD = [call("b3", TWO), first("b3", "t3", TWO)]
+USES = {"n": given("/n", named(ONE))}
+
+
+def uses(
+    args: dict[str, Any] = USES, by: str = "b1", name: str = "t2", **fields: Any
+) -> tuple[ev.CallPlanned, ev.Event]:
+    """A call is planned that is given the result of the first, and it starts."""
+    more: dict[str, Any] = {"said": None, "made": ONE} | fields
+    plan = call(by, args, **more)
+    start = first(by, name, more["made"], plan.node.tool_name, node=plan.node_id)
+    return plan, start
+
+
+FAILED = [*DONE[:3], ended("t1", ONE, outcome="permanent_failure")]
 
 
 @pytest.mark.parametrize(
@@ -300,6 +325,20 @@ THIRD = [call("b3", TWO), first("b3", "t3", TWO)]
         ([*DONE, *NEXT, *LET[:1], *LET[2:], body("b3", 3, code="new"), *THIRD], False),
         ([*DONE, *NEXT, *LET[1:], body("b3", 3, code="new"), *THIRD], False),
         ([*DONE, *NEXT, stopping(), call("b2", TWO, said=asked(named(ONE))), SECOND], False),
+        ([*DONE, *uses()], True),
+        ([*DONE, *uses(node="p.x")], True),
+        ([*DONE, *NEXT, *uses(by="b2", said=asked(named(ONE)))], True),
+        ([*DONE[:3], *uses()], False),
+        ([*DONE[:1], *uses()], False),
+        ([*FAILED, *uses()], False),
+        ([*DONE, *uses({"n": given("/n", PARENT)})], False),
+        ([*DONE, *uses({"n": given("/n", "q")})], False),
+        ([*DONE, *uses({"n": given("/n", "job-0/q")})], False),
+        ([*DONE, *uses({"n": [given("/n", named(ONE)), given("", "nobody")]})], False),
+        ([*DONE, *uses(made=None)], False),
+        ([*DONE, call("b1", TWO, said=None, made=TWO), first("b1", "t2", TWO)], False),
+        ([*DONE, *uses(node="p.x", tool=None, kind="human", form={"title": "?"})], False),
+        ([*DONE, uses()[0], first("b1", "t2", TWO, node=uses()[0].node_id)], False),
     ],
 )
 def test_they_agree_on_what_lets_a_call_start(events: list[ev.Event], *, starts: bool) -> None:
@@ -359,3 +398,24 @@ def test_a_call_that_is_altered_afterwards_is_found() -> None:
         report = verify(records)
         assert "success_without_valid_start" in {one.rule for one in report.violations}
         assert_agrees(report, records)
+
+
+def test_a_call_that_is_given_another_result_than_was_recorded_is_found() -> None:
+    """Whoever plans it says with which arguments it is made: they are held against the results in the log."""
+    honest = told(FLOW, *DONE, *uses(), ended("t2", ONE, node=uses()[0].node_id, result={"n": 1}))
+    lied = told(FLOW, *DONE, *uses(made=TWO), ended("t2", TWO, node=uses()[0].node_id, result={"n": 1}))
+    astray = told(FLOW, *DONE, *uses({"n": given("/x", named(ONE))}))
+    rules = [{one.rule for one in verify(raw(events)).violations} for events in (honest, lied, astray)]
+    assert [bool(found & {"args_differ", "key_differs"}) for found in rules] == [False, True, True]
+    for events in (honest, lied, astray):
+        assert_agrees(verify(raw(events)), raw(events))
+
+
+def test_the_result_that_a_call_was_given_can_t_be_exchanged_afterwards() -> None:
+    events = told(FLOW, *DONE, *uses(), ended("t2", ONE, node=uses()[0].node_id, result={"n": 1}))
+    at = next(at for at, event in enumerate(events) if isinstance(event, ev.ToolInvocationFinished))
+    other = ended("t1", ONE, result={"n": 2})
+    forged = [*events[:at], other.model_copy(update={"word": getattr(events[at], "word", None)}), *events[at + 1 :]]
+    report = verify(raw(forged))
+    assert {"args_differ", "key_differs"} & {one.rule for one in report.violations}
+    assert_agrees(report, raw(forged))

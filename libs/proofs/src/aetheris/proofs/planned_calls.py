@@ -28,6 +28,8 @@ _FIELDS = frozenset(
         *("irreversible", "timeout_s", "wait", "form"),
     }
 )
+_OWN_TOOLS = frozenset({"jobs.start", "jobs.continue", "local.read", "local.act"})
+"""Those whose calls the system makes of a body's own words: they refer to nothing."""
 _OWN = frozenset({"executor", "late", "catch_up"})
 
 
@@ -214,7 +216,7 @@ class PlannedCalls:
             return None
         undo = entry.get("compensate_with")
         called = [tool, *([_mapping(undo).get("tool")] if undo is not None else [])]
-        if not isinstance(args, dict) or any(targets(args)) or not self._are_pinned(one for one in called if one):
+        if not isinstance(args, dict) or not self._are_pinned(one for one in called if one):
             return None
         uses = str(tool or kind)
         try:
@@ -224,6 +226,9 @@ class PlannedCalls:
             return None
         if not name.startswith(f"{parent}.") and name != _id(parent, uses, meant, occurrence):
             return None
+        made = self._made(fact, parent, entry, given)
+        if made is None:
+            return None
         pinned = self._plans.tool(uses, 0) if kind == "tool" else {}
         has_effect = kind == "tool" and pinned.get("effect_class") != "pure"
         return _Call(
@@ -231,11 +236,35 @@ class PlannedCalls:
             fact.invocation_id,
             entry,
             entry_hash(entry),
-            _digest(f"{fact.job}\0{name}\0{uses}\0".encode(errors="surrogatepass") + given),
-            _digest(given),
+            *made,
             pinned.get("irreversible") is True or entry.get("irreversible") is True,
             int.from_bytes(hashlib.sha256(name.encode()).digest()) if has_effect else 0,
         )
+
+    def _made(self, fact: Fact, parent: str, entry: Body, given: bytes) -> tuple[str, str] | None:
+        """(key, hash of the arguments) of what a record plans; None where it may not be given what it refers to.
+
+        With results they are as said, and held against these where the call starts (`recomputed_calls`).
+        """
+        tool, kind = entry.get("tool"), entry.get("kind", "tool")
+        said = (fact.body.get("call_key"), fact.body.get("args_hash"))
+        used = {target.partition("#")[0] for target in targets(entry.get("args", {}))}
+        if not used:
+            named = f"{fact.job}\0{fact.node}\0{tool or kind}\0".encode(errors="surrogatepass")
+            return (_digest(named + given), _digest(given)) if said == (None, None) else None
+        if kind not in ("tool", "llm") or tool in _OWN_TOOLS or not all(map(_is_digest, said)):
+            return None
+        well = all(self._has_succeeded(name, parent, fact.at) for name in used)
+        return cast("tuple[str, str]", said) if well else None
+
+    def _has_succeeded(self, name: str, parent: str, at: int) -> bool:
+        """Whether it is a call of the same body, that has."""
+        call = self._calls.get(name)
+        if call is None or call.parent != parent:
+            return False
+        ends = (self._judged.settlement(key, at) for key in self._judged.keys_of_node(name))
+        waited = self._judged.history.wait_end(name, at) is not None
+        return waited or any(end is not None and end.succeeded for end in ends)
 
     def _are_pinned(self, tools: Iterable[object]) -> bool:
         return all(isinstance(tool, str) and self._plans.tool(tool, 0) for tool in tools)
@@ -327,6 +356,10 @@ def _follows(before: str, word: object) -> bool:
     if not isinstance(word, str) or not _HEX.fullmatch(word):
         return False
     return hashlib.sha256(b"call1\x00" + bytes.fromhex(word)).hexdigest() == before
+
+
+def _is_digest(said: object) -> bool:
+    return isinstance(said, str) and _HEX.fullmatch(said) is not None
 
 
 def _id(parent: str, tool: str, meant: bytes, occurrence: int) -> str:

@@ -31,19 +31,10 @@ from aetheris.sdk.workflows.call_arguments import (
     seconds_of,
 )
 from aetheris.sdk.workflows.errors import Misuse
+from aetheris.sdk.workflows.result_references import ResultPlace
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class StepReference:
-    """A place in what a step of a plan will return, in the arguments of another."""
-
-    __slots__ = ("node_id", "pointer")
-
-    def __init__(self, node_id: str, pointer: str) -> None:
-        self.node_id = node_id
-        self.pointer = pointer
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +46,11 @@ class PlannedStep(Generic[T]):
     @property
     def result(self) -> T:
         """All of it: of that type for who checks types, and a reference in the plan."""
-        return cast("T", StepReference(self.id, ""))
+        return cast("T", ResultPlace(self.id, ""))
 
     def at(self, pointer: str) -> Any:
         """A part of it, by its JSON Pointer."""
-        return StepReference(self.id, pointer)
+        return ResultPlace(self.id, pointer)
 
 
 @dataclass(slots=True)
@@ -253,6 +244,6 @@ class PlanBuilder(StepCaller):
 
 
 def _reference(value: Any) -> Any:
-    if isinstance(value, StepReference):
-        return {REF: f"{value.node_id}#{value.pointer}"}
+    if isinstance(value, ResultPlace):
+        return {REF: value.target}
     raise TypeError

@@ -3,14 +3,16 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import structlog
 
 from aetheris.protocol.base.records import Group
 from aetheris.protocol.fold.state import JobState
-from aetheris.protocol.messages.event_values import After
+from aetheris.protocol.messages.event_values import After, BlobRef
 from aetheris.protocol.plan.graph import LOCAL_TOOLS, Node
+from aetheris.protocol.planning.invocation import Blobs
 from aetheris.runtime.base.fresh_ids import fresh_secret
 from aetheris.runtime.blobs.store import BlobError
 from aetheris.runtime.log.interface import Writer
@@ -20,7 +22,7 @@ from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, BodyStart
 from aetheris.sdk.workflows.body_replay import settled_call
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.body_runs import USED_UP, BodyOutcome, EndStep, RunningBody, Stop
-from aetheris.tool_executor.core.partition import Partition
+from aetheris.tool_executor.core.partition import CallNotPlanned, Partition
 from aetheris.tool_executor.core.tries import DeclaredInvocation
 from aetheris.tool_executor.dependencies import ExecutorDependencies
 from aetheris.tool_executor.performer import InvocationReport, traced
@@ -123,6 +125,8 @@ class _HostedBody:
         self._falling_asleep: asyncio.TimerHandle | None = None
         self._runs_there = True
         """Whether its code may still run."""
+        self._is_at_rest = False
+        """Whether its code waits, and has been told all that it was given: it has asked for what it is told next."""
 
     def revoke(self) -> None:
         """It must stop, and be begun anew elsewhere."""
@@ -163,6 +167,7 @@ class _HostedBody:
         self._deferred.append(one)
         if self._waiting is None:
             self._waiting = loop.call_later(TOGETHER_S, self._wait_no_longer)
+        self._is_at_rest = False
         external_id = report.outcome.external_id if report.outcome is not None else None
         settled = CallSettled(
             node_id=node_id, outcome="success", sure=False, result=logged.result, external_id=external_id
@@ -187,7 +192,10 @@ class _HostedBody:
             node_id=started.node_id,
             args=self._invocation.call.args,
         )
-        settled = [await self._settlement(job, node_id) for node_id in history]
+        first = self._before_large(job, history)
+        if self._run is not None:
+            self._run.news[:0] = history[len(first) :]
+        settled = [await self._settlement(job, node_id) for node_id in first]
         self._deps.workflows.listen(started.invocation_id, self._heard)
         try:
             await self._host.begin(start, settled)
@@ -203,11 +211,12 @@ class _HostedBody:
         if self._falling_asleep is not None:
             self._falling_asleep.cancel()
         match said:
-            case Asked(node=node):
+            case Asked(node=node, by_reference=by_reference):
                 if node.get("tool") in LOCAL_TOOLS:
                     self._deps.workflows.local_asked(job.job_id, node["id"], self._host, run.invocation_id)
-                run.asks(job, node)
+                run.asks(job, node, by_reference=by_reference)
             case Idle(waits_for=awaited):
+                self._is_at_rest = True
                 run.idles(awaited)
                 self._is_due = bool(self._deferred)  # it plans nothing more upon what it was told
                 self._watch_idle()
@@ -245,43 +254,80 @@ class _HostedBody:
             job = self._job
             if job is None:
                 return
-            names, run.news = run.news, []
-            self._host.settled(run.invocation_id, [await self._settlement(job, name) for name in names])
+            names = self._before_large(job, run.news) or (run.news[:1] if self._is_at_rest else [])
+            if not names:
+                return  # until it is at rest
+            run.news = run.news[len(names) :]
+            settled = [await self._settlement(job, name) for name in names]
+            self._is_at_rest = False
+            self._host.settled(run.invocation_id, settled)
+
+    def _before_large(self, job: JobState, names: Sequence[str]) -> list[str]:
+        """Those before the first large result: of that one it must be known whether the body reads it."""
+        bodies = self._core.bodies
+        return list(takewhile(lambda name: bodies.state(job, name).result_ref is None, names))
 
     async def _settlement(self, job: JobState, node_id: str) -> CallSettled:
+        """As its body is told: of what that hands on unread, that it has succeeded."""
         state = self._core.bodies.state(job, node_id)
-        result = state.result
-        while state.result_ref is not None:
-            try:
-                result = (await self._deps.performer.load([state.result_ref]))[state.result_ref.sha256]
-                break
-            except BlobError as error:
-                _log.warning("a body waits for a large result", job_id=job.job_id, error=type(error).__name__)
-                await asyncio.sleep(_BLOB_PAUSE_S)
-        return settled_call(node_id, state, result)
+        if self._run is not None and not self._run.reads(node_id):
+            return settled_call(node_id, state, None)
+        if state.result_ref is None:
+            return settled_call(node_id, state, state.result)
+        while True:
+            found = await self._loaded(job.job_id, [state.result_ref])
+            if found is not None:
+                return settled_call(node_id, state, found[state.result_ref.sha256])
+
+    async def _loaded(self, job_id: str, refs: Sequence[BlobRef]) -> Blobs | None:
+        """Large results; None, after a pause, where their store is away."""
+        try:
+            return await self._deps.performer.load(refs)
+        except BlobError as error:
+            _log.warning("a body waits for a large result", job_id=job_id, error=type(error).__name__)
+            await asyncio.sleep(_BLOB_PAUSE_S)
+            return None
 
     async def _append(self, run: RunningBody) -> None:
         """What it plans now, behind what it was told and the log was not."""
         nodes = run.due()
         if not nodes and not (self._deferred and self._is_due):
             return
+        blobs = await self._results_for(run, nodes)
+        if blobs is None:
+            return
         deferred = self._taken_deferred()
-        planned = self._planned(run, nodes)
+        planned = self._planned(run, nodes, blobs)
         refused = await self._write(deferred, [group for _, group, _ in planned])
         for node, group, first in planned:
             if group in refused:
                 self._take_back(first)
                 run.ends(BodyOutcome(error=f"CallRefused: {node.id}: its record can't be written"))
 
-    def _planned(self, run: RunningBody, nodes: Sequence[Node]) -> list[tuple[Node, Group, DeclaredInvocation | None]]:
+    async def _results_for(self, run: RunningBody, nodes: Sequence[Node]) -> Blobs | None:
+        """The large results that these refer to; what is deferred doesn't wait for them. None: it is over."""
+        refs = self._core.results_for(run, [node for node in nodes if not node.is_plain])
+        found: Blobs | None = None if refs else {}
+        if refs:
+            await self._flush()
+        while found is None and run.over is None:
+            found = await self._loaded(run.invocation.started.job_id, refs)
+        return None if run.over is not None else found
+
+    def _planned(
+        self, run: RunningBody, nodes: Sequence[Node], blobs: Blobs
+    ) -> list[tuple[Node, Group, DeclaredInvocation | None]]:
         found: list[tuple[Node, Group, DeclaredInvocation | None]] = []
         tenant = self._invocation.run.taken.tenant
         for node in nodes:
             may_start = self._deps.slots.may_take(tenant) and not self._hosting.closing
             try:
-                event, first = self._core.plan_call(run, node, fresh_secret(), may_start=may_start)
+                event, first = self._core.plan_call(run, node, fresh_secret(), may_start=may_start, blobs=blobs)
             except IndexError:
                 run.ends(USED_UP)
+                break
+            except CallNotPlanned as refused:
+                run.refused(refused.node_id, refused.why)
                 break
             group = self._deps.scribe.write(traced(self._invocation), [event])
             if first is not None:

@@ -1096,7 +1096,6 @@ class Job:
             or times < 1
             or not all(isinstance(one, str) and self.tools.get(one) for one in called)
             or not isinstance(args, dict)
-            or any(references(args))
         ):
             return None
         uses = str(tool or kind)
@@ -1111,8 +1110,27 @@ class Job:
             return None
         entry = Entry(0, says, self.tools[uses] if kind == "tool" else {})
         weight = 0 if entry.is_harmless else int.from_bytes(sha256(name.encode()), "big")
-        key = sha256(as_bytes(f"{plan.text('job_id')}\0{name}\0{uses}\0") + given).hex()
-        return Planned(parent, plan.nonce, entry_hash(says), key, sha256(given).hex(), entry, weight)
+        made = self.made_by(plan, parent, says, given)
+        return made and Planned(parent, plan.nonce, entry_hash(says), *made, entry, weight)
+
+    def made_by(self, plan: Record, parent: str, says: dict[str, Any], given: bytes) -> tuple[str, str] | None:
+        """(key, hash of the arguments); with results as said, where it may be given these: what starts is compared."""
+        tool, kind, used = says.get("tool"), says.get("kind", "tool"), set(references(says.get("args")))
+        key, hashed = plan.body.get("call_key"), plan.body.get("args_hash")
+        if not used:
+            literal = sha256(as_bytes(f"{plan.text('job_id')}\0{plan.node}\0{tool or kind}\0") + given).hex()
+            return (literal, sha256(given).hex()) if key is None and hashed is None else None
+        is_own = kind not in ("tool", "llm") or tool in ("jobs.start", "jobs.continue", "local.read", "local.act")
+        if is_own or not all(isinstance(one, str) and re.fullmatch("[0-9a-f]{64}", one) for one in (key, hashed)):
+            return None
+        calls = [(self.planned_calls.get(name), self.success(name) or self.is_waited(name)) for name in used]
+        return (
+            (str(key), str(hashed)) if all(call and call.parent == parent and ended for call, ended in calls) else None
+        )
+
+    def is_waited(self, node: str) -> bool:
+        """Has what it waited for come?"""
+        return node in self.waited and self.waited[node].type == "wait_completed"
 
     def workflow_of(self, start: Record) -> Any:
         """The workflow whose body has planned a call: where it is frozen, the call doesn't start either."""

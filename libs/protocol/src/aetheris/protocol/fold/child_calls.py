@@ -1,6 +1,7 @@
 """The rule of `call_planned`: which calls a body may plan (docs/guarantees.md, "Calls of a body")."""
 
 import hashlib
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +15,11 @@ from aetheris.protocol.base.references import references
 from aetheris.protocol.base.words import is_next_word
 from aetheris.protocol.fold.bodies import body_in_charge, has_asked
 from aetheris.protocol.fold.start import after_fails, is_stopped
-from aetheris.protocol.fold.state import Bodies, JobState, KeyStatus, PlanEntry, PlannedCall
+from aetheris.protocol.fold.state import Bodies, JobState, KeyStatus, PlanEntry, PlannedCall, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Decision
 from aetheris.protocol.plan.graph import (
+    OWN_TOOLS,
     EffectClass,
     InvalidPlan,
     Kind,
@@ -30,6 +32,9 @@ from aetheris.protocol.plan.graph import (
 
 MAX_CHILDREN = 10_000
 """Calls that a body may plan."""
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_GIVEN_RESULTS = frozenset({Kind.TOOL, Kind.LLM})
+"""The kinds of calls whose arguments may refer to results."""
 
 
 def call_planned(job: JobState, e: ev.CallPlanned, offset: int) -> bool:
@@ -43,9 +48,9 @@ def call_planned(job: JobState, e: ev.CallPlanned, offset: int) -> bool:
         return False
     try:
         node = e.node
-        if not _may_be_planned(bodies, e, node) or not (asked or only_reads(bodies, node)):
+        if not _may_be_planned(job, bodies, e, node) or not (asked or only_reads(bodies, node)):
             return False
-        call = _call(job, e.parent, e.invocation_id, node)
+        call = _call(job, e, node)
     except (ValidationError, InvalidPlan, InvalidArgs):
         return False
     known = job.entries.get(node.id)
@@ -95,8 +100,8 @@ def _goes_on(job: JobState, e: ev.CallPlanned) -> bool:
     return after_fails(job, e.after) is None
 
 
-def _may_be_planned(bodies: Bodies, e: ev.CallPlanned, node: Node) -> bool:
-    """A node that needs no other, so that its arguments are literal, of tools that the first plan has pinned.
+def _may_be_planned(job: JobState, bodies: Bodies, e: ev.CallPlanned, node: Node) -> bool:
+    """A node of tools that the first plan has pinned, that comes after nothing but what its arguments refer to.
 
     Nor does it wait for what is personal: signals that came before the wait was known are not hidden.
 
@@ -105,28 +110,51 @@ def _may_be_planned(bodies: Bodies, e: ev.CallPlanned, node: Node) -> bool:
     """
     if node.id != e.node_id or node.kind is Kind.WORKFLOW or node.compensates is not None:
         return False
-    if node.wait is not None and node.wait.personal is not None:
+    if node.depends_on or (node.wait is not None and node.wait.personal is not None):
         return False
     if node.id.endswith(".undo") or any(tool not in bodies.pins for tool in tools_of(node)):
         return False
-    check_graph((node,))
+    used = frozenset(one.node_id for one in node.refs)
+    if used and not all(refers_well(job, e.parent, node, name) for name in used):
+        return False
+    check_graph((node,), done=used)
     return True
 
 
-def _call(job: JobState, parent: str, invocation_id: str, node: Node) -> PlannedCall:
-    """The call that a node with literal arguments makes.
+def refers_well(job: JobState, parent: str, node: Node, used: str) -> bool:
+    """Whether a body's call may be given the result of another: a call of the same body, that has succeeded."""
+    entry, settled = job.entry(used), job.settled_key(used)
+    if node.kind not in _GIVEN_RESULTS or node.tool in OWN_TOOLS or entry is None or settled is None:
+        return False
+    return entry.call is not None and entry.call.parent == parent and settled[1].outcome is Settled.SUCCESS
+
+
+def _call(job: JobState, e: ev.CallPlanned, node: Node) -> PlannedCall:
+    """The call that a node makes. With which results, whoever plans it has looked up: they may be large.
 
     Raises:
         InvalidArgs: its arguments have no canonical form.
-        InvalidPlan: its id is neither the body's own word for it nor what follows from its content.
+        InvalidPlan: its id is neither the body's own word for it nor what follows from its content; or it says a key
+            where that follows from its arguments, or none where it does not.
     """
     canonical = canonical_args(node.args)
-    if not node.id.startswith(f"{parent}."):
+    if not node.id.startswith(f"{e.parent}."):
         meant = canonical if MARK not in canonical else canonical_args(by_meaning(node.args))
-        if node.id != child_id_of_canonical(parent, node.tool_name, meant, node.occurrence):
+        if node.id != child_id_of_canonical(e.parent, node.tool_name, meant, node.occurrence):
             raise InvalidPlan("id", "is not that of the call")
+    if node.refs:
+        said, args_hash = _digest(e.call_key, "call_key"), _digest(e.args_hash, "args_hash")
+        return PlannedCall(e.parent, e.invocation_id, node, said, args_hash)
+    if e.call_key is not None or e.args_hash is not None:
+        raise InvalidPlan("call_key", "follows from its arguments")
     key = key_of_canonical(job.job_id, node.id, node.tool_name, canonical)
-    return PlannedCall(parent, invocation_id, node, key, hashlib.sha256(canonical).hexdigest())
+    return PlannedCall(e.parent, e.invocation_id, node, key, hashlib.sha256(canonical).hexdigest())
+
+
+def _digest(said: str | None, field: str) -> str:
+    if said is None or not _DIGEST.fullmatch(said):
+        raise InvalidPlan(field, "is that of the call with its results: 64 hex digits")
+    return said
 
 
 def _is_free(job: JobState, bodies: Bodies, node: Node) -> bool:

@@ -19,10 +19,14 @@ class CallPlanned(Event, dict=True):
     invocation_id: str
     """The body: the try of its node that runs."""
     entry: dict[str, Any]
-    """The node, as in a plan; its arguments are literal."""
+    """The node, as in a plan; its arguments refer to results of the same body's calls, and to nothing else."""
     word: str | None = None
     """The body's own, 64 hex digits: its SHA-256 is the word of the call before, or `plans` of its start."""
     after: tuple[After, ...] = ()
+    call_key: str | None = None
+    """Where its arguments refer to results: the idempotency key of the call that it makes with them."""
+    args_hash: str | None = None
+    """And the hash of those arguments."""
     frontier: str | None = None
     """In a body's first: of what was recorded when it began, all that it has asked for (64 hex digits)."""
 

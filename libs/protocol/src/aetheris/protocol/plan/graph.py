@@ -93,6 +93,9 @@ JOB_START, JOB_CONTINUE = "jobs.start", "jobs.continue"
 JOB_TOOLS = frozenset({JOB_START, JOB_CONTINUE})
 """Tools by whose calls a workflow has other jobs begin: beside it, and behind its end (docs/workflows.md)."""
 
+OWN_TOOLS = LOCAL_TOOLS | JOB_TOOLS
+"""Tools whose calls the system makes of a body's own words: their arguments refer to nothing."""
+
 WORKFLOW_NODE = "workflow"
 """The only node of a job that runs one workflow."""
 
@@ -294,11 +297,14 @@ class InvalidPlan(ValueError):
         self.rule = rule
 
 
-def check_graph(nodes: Iterable[Node], adopted: Container[str] = frozenset()) -> tuple[str, ...]:
+def check_graph(
+    nodes: Iterable[Node], adopted: Container[str] = frozenset(), done: Container[str] = frozenset()
+) -> tuple[str, ...]:
     """The topological order of a task graph's node ids (Kahn, ties in declared order).
 
     Args:
         adopted: the steps of earlier jobs that it may refer to, as references call them.
+        done: nodes that are none of it, and that it may need.
 
     Raises:
         InvalidPlan: a repeated id, a dangling dependency or reference, a cycle, a tool node without its tool, a wait
@@ -332,7 +338,7 @@ def check_graph(nodes: Iterable[Node], adopted: Container[str] = frozenset()) ->
             given = tuple(references(node.compensate_with.args))
             _check_adopted((one for one in given if one.is_adopted), adopted, f"{at}.args")
             _check_compensation(node, (one for one in given if not one.is_adopted), by_id, at)
-    return _order(by_id)
+    return _order(by_id, done)
 
 
 def undo_id(node_id: str) -> str:
@@ -455,14 +461,16 @@ def _check_compensation(node: Node, used: Iterable[Reference], by_id: Mapping[st
             )
 
 
-def _order(by_id: Mapping[str, Node]) -> tuple[str, ...]:
+def _order(by_id: Mapping[str, Node], done: Container[str]) -> tuple[str, ...]:
     missing: dict[str, int] = {}
     successors: dict[str, list[str]] = {node_id: [] for node_id in by_id}
     for index, node in enumerate(by_id.values()):
         needs = dependencies(node)
+        if done:
+            needs = tuple(needed for needed in needs if needed in by_id or needed not in done)
         for needed in needs:
             if needed not in by_id:
-                raise _dangling(node, by_id, index)
+                raise _dangling(node, by_id, done, index)
             successors[needed].append(node.id)
         missing[node.id] = len(needs)
     order = [node_id for node_id, count in missing.items() if count == 0]
@@ -477,10 +485,10 @@ def _order(by_id: Mapping[str, Node]) -> tuple[str, ...]:
     return tuple(order)
 
 
-def _dangling(node: Node, by_id: Mapping[str, Node], index: int) -> InvalidPlan:
+def _dangling(node: Node, by_id: Mapping[str, Node], done: Container[str], index: int) -> InvalidPlan:
     """Where a node needs one that the plan does not have."""
     for position, needed in enumerate(node.depends_on):
-        if needed not in by_id:
+        if needed not in by_id and needed not in done:
             return InvalidPlan(f"nodes[{index}].depends_on[{position}]", f"no node {needed}")
-    missing = next(reference for reference in node.refs if reference.node_id not in by_id)
+    missing = next(one for one in node.refs if one.node_id not in by_id and one.node_id not in done)
     return InvalidPlan(f"nodes[{index}].args{missing.at}", f"refers to {missing.node_id}, which is no node")

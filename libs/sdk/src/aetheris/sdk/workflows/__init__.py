@@ -14,6 +14,7 @@ from aetheris.sdk.workflows.errors import (
     WorkflowDiverged,
     WorkflowSuperseded,
 )
+from aetheris.sdk.workflows.result_references import ResultReference
 from aetheris.sdk.workflows.workflow_context import WorkflowContext
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "ChildFailed",
     "Misuse",
     "OutcomeUnknown",
+    "ResultReference",
     "ToolFailed",
     "Workflow",
     "WorkflowCancelled",

@@ -46,7 +46,9 @@ class Asked:
 
     body: str
     node: dict[str, Any]
-    """As in a plan: its arguments are literal."""
+    """As in a plan; its arguments may refer to results of calls that have succeeded."""
+    by_reference: bool = False
+    """The body is told that it has succeeded, and not with what: it hands that on unread."""
 
 
 @dataclass(frozen=True, slots=True)

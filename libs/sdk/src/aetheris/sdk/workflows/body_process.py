@@ -63,6 +63,8 @@ class BodyAnswer(BaseModel):
 
     body: str
     asked: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
+    by_reference: list[str] = Field(default_factory=list[str])
+    """Of the asked, those whose results it hands on unread."""
     waits_for: list[str] | None = None
     returned: bool = False
     result: Any = None
@@ -102,6 +104,7 @@ class _Turns:
         self._bodies = LocalBodies(workflows, self._heard)
         self._sending = threading.Lock()
         self._asked: list[dict[str, Any]] = []
+        self._by_reference: list[str] = []
         self._turn: BodyOrder | None = None
         self._is_answered = False
 
@@ -159,6 +162,8 @@ class _Turns:
         match said:
             case Asked():
                 self._asked.append(said.node)
+                if said.by_reference:
+                    self._by_reference.append(said.node["id"])
                 if len(self._asked) >= _MOST_ASKED:
                     self._answer({"body": said.body})
             case Idle():
@@ -172,8 +177,9 @@ class _Turns:
 
     def _answer(self, answer: dict[str, Any]) -> None:
         self._is_answered = len(answer) > 1
-        frame = packed(answer | ({"asked": self._asked} if self._asked else {}))
-        self._asked = []
+        asked = {"asked": self._asked, "by_reference": self._by_reference} if self._asked else {}
+        frame = packed(answer | asked)
+        self._asked, self._by_reference = [], []
         with self._sending:
             self._orders.sendall(frame)
 

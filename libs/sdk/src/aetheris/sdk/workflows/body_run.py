@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
@@ -77,6 +77,8 @@ class _Call:
     settled: CallSettled | None = None
     local: LocalFunction | None = None
     """What makes it, where that is the workflow's own function."""
+    by_reference: bool = False
+    """Its result is handed on, and not told."""
     waiters: list[asyncio.Future[Any]] = field(default_factory=list[asyncio.Future[Any]])
     timer: asyncio.TimerHandle | None = None
 
@@ -107,7 +109,7 @@ class BodyRun:
         """Of the loop's timers, by identity, those that are calls, and which."""
         self._early: dict[str, CallSettled] = {}
         """Told before it was asked for: by code that has changed."""
-        self._asked: list[Node] = []
+        self._asked: list[tuple[Node, bool]] = []
         self._occurrences: Counter[tuple[str, bytes]] = Counter()
         self._stopped: WorkflowControl | None = None
         self._watch = StrictBody() if strict else None
@@ -149,8 +151,8 @@ class BodyRun:
         if self.end is None:
             self._end(BodyEnd(None, "Dropped"))
 
-    def take_asked(self) -> Sequence[Node]:
-        """The calls that it has made since this was asked last, in their order."""
+    def take_asked(self) -> Sequence[tuple[Node, bool]]:
+        """The calls that it has made since this was asked last, in their order; and whether by reference."""
         asked, self._asked = self._asked, []
         return asked
 
@@ -170,15 +172,31 @@ class BodyRun:
         call = self._open.get(node_id)
         return call.local if call is not None else None
 
-    async def call(self, node: Node, *, is_named: bool, local: LocalFunction | None = None) -> CallSettled:
-        """What a call has come to, when it is a success; `local`: what makes it.
+    async def call(
+        self,
+        node: Node,
+        *,
+        is_named: bool,
+        local: LocalFunction | None = None,
+        handed: Container[str] = frozenset(),
+        by_reference: bool = False,
+    ) -> CallSettled:
+        """What a call has come to, when it is a success.
+
+        Args:
+            local: what makes it.
+            handed: what its arguments refer to: NODE#/pointer. Whatever else looks like a reference is refused, as it
+                may be anybody's words.
+            by_reference: what came of it is not told.
 
         Raises:
             ToolFailed, OutcomeUnknown: it is none.
             Misuse: it can't be planned, or another call has this id.
             WorkflowControl: the body is stopped.
         """
-        call = self._ask(node, is_named=is_named)
+        if any(one.target not in handed for one in node.references):
+            raise Misuse(f'{node.id}: "$ref" in arguments: what `reference` gave stands for a result, and nothing else')
+        call = self._ask(node, is_named=is_named, by_reference=by_reference)
         call.local = local
         settled = call.settled
         if settled is None:
@@ -231,23 +249,25 @@ class BodyRun:
             raise Misuse("an id is of [A-Za-z0-9_.-], and has at most 64 characters, the workflow's own among them")
         return node_id
 
-    def _ask(self, node: Node, *, is_named: bool, timer: asyncio.TimerHandle | None = None) -> _Call:
+    def _ask(
+        self, node: Node, *, is_named: bool, timer: asyncio.TimerHandle | None = None, by_reference: bool = False
+    ) -> _Call:
         if self._stopped is not None:
             raise self._stopped
         known = self._named.get(node.id) or self._open.get(node.id)
         if known is not None:
-            if known.node != node:
+            if (known.node, known.by_reference) != (node, by_reference):
                 raise Misuse(f"{node.id}: another call of this workflow has this id")
             return known
         if len(self._asked_for) >= MOST_CALLS or len(self._open) >= MOST_OPEN:
             raise Misuse(f"a workflow makes at most {MOST_CALLS} calls, and waits for at most {MOST_OPEN} at a time")
         try:
-            check_graph((node,))
+            check_graph((node,), done={one.node_id for one in node.refs})
         except InvalidPlan as refused:
             raise Misuse(f"{node.id}: {refused}") from None
-        call = _Call(node, is_named, timer=timer)
+        call = _Call(node, is_named, timer=timer, by_reference=by_reference)
         self._asked_for.add(node.id)
-        self._asked.append(node)
+        self._asked.append((node, by_reference))
         if is_named:
             self._named[node.id] = call
         early = self._early.pop(node.id, None)

@@ -220,7 +220,7 @@ class _Life(KeptProcess):
         if not self._orders or self._orders[0] != answer.body:
             raise BadFrame("nothing was asked of that body")
         for node in answer.asked:
-            self._say(Asked(answer.body, node))
+            self._say(Asked(answer.body, node, node.get("id") in answer.by_reference))
         if not answer.is_last:
             return
         self._orders.popleft()

@@ -61,8 +61,9 @@ class LocalBodies:
             run.drop()
 
     def _say(self, run: BodyRun) -> None:
-        for node in run.take_asked():
-            self._heard(Asked(run.start.body, node.model_dump(mode="json", exclude_defaults=True)))
+        for node, by_reference in run.take_asked():
+            said = node.model_dump(mode="json", exclude_defaults=True)
+            self._heard(Asked(run.start.body, said, by_reference))
 
     def _at_rest(self, run: BodyRun) -> None:
         self._say(run)

@@ -19,6 +19,7 @@ from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import Partial, Result
 from aetheris.sdk.schema import DeclarationError, hints_of
 from aetheris.sdk.tools import AnyTool, Tool
+from aetheris.sdk.workflows.bodies import CallSettled
 from aetheris.sdk.workflows.body_run import BodyRun
 from aetheris.sdk.workflows.call_arguments import (
     Duration,
@@ -35,6 +36,7 @@ from aetheris.sdk.workflows.child_jobs import AnyStartable, ChildWorkflows, Star
 from aetheris.sdk.workflows.errors import ChildFailed, Misuse, ToolFailed
 from aetheris.sdk.workflows.model_calls import ModelTool, model_tools
 from aetheris.sdk.workflows.races import AsCompleted, TimeoutAt, first_of
+from aetheris.sdk.workflows.result_references import CallsByReference, Handed
 
 if TYPE_CHECKING:
     from aetheris.sdk.workflows.agents import WorkflowToolset
@@ -45,7 +47,7 @@ Ts = TypeVarTuple("Ts")
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCaller:
+class ToolCaller(CallsByReference):
     """How tools are called from here on; `using` makes one with other options."""
 
     run: BodyRun = field(repr=False)
@@ -97,8 +99,15 @@ class ToolCaller:
             Misuse: the workflow doesn't name the tool, or its schema refuses the arguments.
         """
         refuse_positional(args)
-        called = tool if isinstance(tool, str) else tool.name
-        given = checked_arguments(called, self._known(tool), kwargs)
+        settled = await self._settled(tool, kwargs)
+        return _returned(self.tools[tool] if isinstance(tool, str) else tool, settled.result)
+
+    async def _called(self, tool: Any, given: Mapping[str, Any]) -> str:
+        return (await self._settled(tool, given, by_reference=True)).node_id
+
+    async def _settled(self, tool: Any, kwargs: Mapping[str, Any], *, by_reference: bool = False) -> CallSettled:
+        called, handed = tool if isinstance(tool, str) else tool.name, Handed()
+        given = checked_arguments(called, self._known(tool), kwargs, handed)
         number = 1
         if self.name is not None:
             node_id = self.run.named_id(self.name)
@@ -112,10 +121,12 @@ class ToolCaller:
             occurrence=number,
             retry=self.retry,
             timeout_s=self.timeout_s,
-            compensate_with=None if undoing is None else compensation(node_id, undoing, self._known(undoing.tool)),
+            compensate_with=None
+            if undoing is None
+            else compensation(node_id, undoing, self._known(undoing.tool), handed),
         )
-        settled = await self.run.call(node, is_named=self.name is not None)
-        return _returned(self.tools[called] if isinstance(tool, str) else tool, settled.result)
+        is_named = self.name is not None
+        return await self.run.call(node, is_named=is_named, handed=handed.targets, by_reference=by_reference)
 
     @overload
     async def child(self, workflow: Startable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
@@ -358,11 +369,11 @@ class WorkflowContext(ToolCaller):
             ToolFailed, Misuse.
         """
         drawn = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
-        asked = {"model": model, "prompt": prompt, "system": system, **drawn}
-        args = as_json("llm", {name: value for name, value in asked.items() if value is not None})
+        asked, handed = {"model": model, "prompt": prompt, "system": system, **drawn}, Handed()
+        args = as_json("llm", {name: value for name, value in asked.items() if value is not None}, handed)
         node_id, number = self.run.content_id(Kind.LLM.value, args)
         node = node_of(id=node_id, kind=Kind.LLM, args=args, occurrence=number)
-        return (await self.run.call(node, is_named=False)).result["text"]
+        return (await self.run.call(node, is_named=False, handed=handed.targets)).result["text"]
 
     async def signal(self, key: str, *, within: Duration | None = None) -> Any:
         """Wait for a signal to the job by its key; its payload. It is the same one, however often it is waited for.

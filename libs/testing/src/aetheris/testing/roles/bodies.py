@@ -17,7 +17,7 @@ from aetheris.sdk.workflows.local_calls import LocalFunction
 from aetheris.testing.topics import Topics
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.body_runs import USED_UP, BodyOutcome, EndStep, RunningBody, Stop
-from aetheris.tool_executor.core.partition import Partition
+from aetheris.tool_executor.core.partition import CallNotPlanned, Partition
 from aetheris.tool_executor.core.tries import DeclaredInvocation
 from aetheris.tool_executor.session_bodies import SessionBodies
 
@@ -43,7 +43,7 @@ class InMemoryBodies:
         self._runs[run.invocation_id] = run
         workflow = f"{started.tool_name}@{started.tool_version}"
         start = BodyStart(run.invocation_id, workflow, started.job_id, started.node_id, invocation.call.args)
-        settled = [self._settlement(job, one) for one in history]
+        settled = [self._settlement(run, job, one) for one in history]
         if workflow == SESSION_ENTRY.key:
             self._sessions.run(start, settled)
         else:
@@ -58,14 +58,18 @@ class InMemoryBodies:
                 continue
             while run.news and run.over is None:
                 names, run.news = run.news, []
-                settled = [self._settlement(job, one) for one in names]
+                settled = [self._settlement(run, job, one) for one in names]
                 self._local.settled(body, settled)
                 self._sessions.settled(body, settled)
             for node in run.due():
                 try:
-                    event, _ = self._core.plan_call(run, node, self._topics.fresh_secret(), may_start=False)
+                    blobs, secret = self._topics.blobs, self._topics.fresh_secret()
+                    event, _ = self._core.plan_call(run, node, secret, may_start=False, blobs=blobs)
                 except IndexError:
                     run.ends(USED_UP)
+                    break
+                except CallNotPlanned as refused:
+                    run.refused(refused.node_id, refused.why)
                     break
                 self._append([event])
             self._end(run, job)
@@ -116,16 +120,18 @@ class InMemoryBodies:
         self._runs.pop(run.invocation_id, None)
         self._core.bodies.forget(run.invocation)
 
-    def _settlement(self, job: JobState, node_id: str) -> CallSettled:
+    def _settlement(self, run: RunningBody, job: JobState, node_id: str) -> CallSettled:
         state = self._core.bodies.state(job, node_id)
+        if not run.reads(node_id):
+            return settled_call(node_id, state, None)
         large = state.result_ref
         return settled_call(node_id, state, state.result if large is None else self._topics.blobs[large.sha256])
 
     def _heard(self, said: BodySaid) -> None:
         run = self._runs[said.body]
         match said:
-            case Asked(node=node):
-                run.asks(self._core.jobs[run.invocation.started.job_id], node)
+            case Asked(node=node, by_reference=by_reference):
+                run.asks(self._core.jobs[run.invocation.started.job_id], node, by_reference=by_reference)
             case Idle(waits_for=awaited):
                 run.idles(awaited)
             case Returned(result=result):

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from aetheris.protocol.base.canonical import canonical
+from aetheris.protocol.base.references import resolve
 from aetheris.protocol.fold.job_log import LoggedEvent
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages.events import (
@@ -76,6 +79,8 @@ class BodyWatch:
         node, entry = (call.job_id, call.node_id), job.entry(call.node_id)
         if entry is None or entry.call is None or self._first.get(node) != call.invocation_id:
             return None
+        if entry.node.refs and call.args != canonical(_given(job, entry)):
+            return f"{call.node_id} is made with other results than those that it was planned with"
         parent = entry.call.parent
         in_charge = [one for one in self._takeovers.get((call.job_id, parent), ()) if one.at < at]
         if not in_charge:
@@ -104,6 +109,13 @@ class BodyWatch:
             if replayed.diverges or replayed.new or replayed.end != "returns":
                 return f"{FLOW} of {job.job_id}: {replayed}"
         return None
+
+
+def _given(job: JobState, entry: PlanEntry) -> Any:
+    """A call's arguments with what the calls that they refer to came to."""
+    settled = {one.node_id: job.settled_key(one.node_id) for one in entry.node.refs}
+    results = {name: one[1].result for name, one in settled.items() if one and one[1].outcome is Settled.SUCCESS}
+    return resolve(entry.node.args, results)
 
 
 def _calls(job: JobState, parent: str) -> Iterator[tuple[str, PlanEntry, KeyState]]:

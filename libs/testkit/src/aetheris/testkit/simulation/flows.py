@@ -9,7 +9,7 @@ from aetheris.protocol.messages.event_values import CodeVersion
 from aetheris.sdk.workflows.call_arguments import own, undo
 from aetheris.sdk.workflows.declaration import AnyWorkflow, Workflow
 from aetheris.sdk.workflows.errors import OutcomeUnknown, ToolFailed
-from aetheris.sdk.workflows.workflow_context import WorkflowContext
+from aetheris.sdk.workflows.workflow_context import ToolCaller, WorkflowContext
 from aetheris.testkit.simulation.tape import Tape
 
 Step = Mapping[str, Any]
@@ -29,11 +29,11 @@ def draw_script(tape: Tape, tools: Sequence[str], mark: str) -> list[Step]:
 
 
 def _step(tape: Tape, tools: Sequence[str], mark: str) -> Step:
-    kind = tape.pick(("call", "call", "both", "race", "read", "call", "sleep", "signal", "form", "late"))
+    kind = tape.pick(("call", "call", "both", "race", "read", "call", "sleep", "signal", "form", "late", "hand on"))
     catches = tape.chance(0.7)
     if kind in ("both", "race"):
         return {"do": kind, "calls": [_call(tape, tools, f"{mark}{place}") for place in range(2 + tape.below(2))]}
-    if kind in ("call", "late"):
+    if kind in ("call", "late", "hand on"):
         return {"do": kind, "calls": [_call(tape, tools, mark)], "catches": catches}
     return {"do": kind, "within": tape.pick((None, 20.0)), "catches": catches}
 
@@ -65,8 +65,11 @@ async def _run(ctx: WorkflowContext, script: Sequence[Step]) -> list[Any]:
 
 
 async def _one(ctx: WorkflowContext, call: Step) -> Any:
-    calls = ctx.using(id=call.get("id"), undo=undo(call["undo"], undo=own("/v")) if "undo" in call else None)
-    return await calls.call(call["tool"], **{"for": call["for"]})
+    return await _caller(ctx, call).call(call["tool"], **{"for": call["for"]})
+
+
+def _caller(ctx: WorkflowContext, call: Step) -> ToolCaller:
+    return ctx.using(id=call.get("id"), undo=undo(call["undo"], undo=own("/v")) if "undo" in call else None)
 
 
 async def _call_it(ctx: WorkflowContext, step: Step) -> Any:
@@ -92,6 +95,16 @@ async def _read(ctx: WorkflowContext, _: Step) -> Any:
     """What follows depends on what is read, and that is another thing each time."""
     found = await ctx.call("read", **{"for": "chance"})
     return await _one(ctx, {"tool": "put", "for": f"of {found['v'] % 2}"})
+
+
+async def _hand_on(ctx: WorkflowContext, step: Step) -> Any:
+    """What comes of a call goes to others, which undo themselves by it, and is read by nobody on the way."""
+    (call,) = step["calls"]
+    found = await _caller(ctx, call).reference(call["tool"], **{"for": call["for"]})
+    undone = undo("put", was=found.result, undo=own("/v"))
+    return await ctx.using(undo=undone).call(
+        "put", **{"for": call["for"], "whole": found.result, "part": found.at("/v")}
+    )
 
 
 async def _sleep(ctx: WorkflowContext, step: Step) -> None:
@@ -121,6 +134,7 @@ _DO: Mapping[str, Callable[[WorkflowContext, Step], Any]] = {
     "signal": _signal,
     "form": _form,
     "late": _late,
+    "hand on": _hand_on,
 }
 
 

@@ -13,12 +13,13 @@ from pydantic import ValidationError
 
 from aetheris.protocol.base.child_ids import frontier, weight
 from aetheris.protocol.fold.bodies import body_in_charge, has_open_calls
-from aetheris.protocol.fold.child_calls import may_replan, only_reads
+from aetheris.protocol.fold.child_calls import may_replan, only_reads, refers_well
 from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import After, CodeVersion
 from aetheris.protocol.plan.graph import LOCAL_TOOLS, Node
+from aetheris.protocol.planning.invocation import Invocation
 from aetheris.tool_executor.core.tries import DeclaredInvocation
 
 
@@ -103,6 +104,8 @@ class RunningBody:
         self._unasked = set(self._expected)
         self._recorded_code = recorded_code
         self._asked: dict[str, Node] = {}
+        self._unread_results: set[str] = set()
+        """Calls whose results its code hands on, and is not told."""
         self._wanted: dict[str, Node] = {}
         self._reads: set[str] = set()
         """Of the wanted, those that only read: they wait for nothing."""
@@ -131,8 +134,11 @@ class RunningBody:
         """What it says of having asked for what was recorded."""
         return frontier(sum(map(weight, self._expected)))
 
-    def asks(self, job: JobState, said: Mapping[str, Any]) -> None:
-        """The body makes a call: a node of a plan; whether it is recorded already, is found out here."""
+    def asks(self, job: JobState, said: Mapping[str, Any], *, by_reference: bool = False) -> None:
+        """The body makes a call: a node of a plan; whether it is recorded already, is found out here.
+
+        `by_reference`: it is told that the call has succeeded, and not what came of it.
+        """
         if self.over is not None:
             return
         self._awaited = frozenset()
@@ -141,6 +147,8 @@ class RunningBody:
         except ValidationError:
             self._end(BodyOutcome(error="InvalidCall: it is no node of a plan"))
             return
+        if by_reference:
+            self._unread_results.add(node.id)
         before = self._asked.setdefault(node.id, node)
         if before != node:
             self._diverge(changed=node.id)
@@ -179,8 +187,18 @@ class RunningBody:
             del self._wanted[name]
         return list(found.values())
 
-    def planned(self, job: JobState, node: Node) -> ev.CallPlanned:
+    def reads(self, node_id: str) -> bool:
+        """Whether its code is told what came of a call."""
+        return node_id not in self._unread_results
+
+    def refused(self, node_id: str, why: str) -> None:
+        """A call of it can't be planned."""
+        self._end(BodyOutcome(error=f"CallRefused: {node_id}: {why}"))
+
+    def planned(self, job: JobState, node: Node, call: Invocation | None = None) -> ev.CallPlanned:
         """The record by which it plans a call; built on all that it was told and that was not read back.
+
+        `call`: of a node that refers to results, what it makes with them.
 
         Raises:
             IndexError: it has planned as many as a body can.
@@ -197,6 +215,8 @@ class RunningBody:
             entry={"kind": node.kind.value} | node.model_dump(mode="json", exclude_defaults=True),
             word=word,
             after=tuple(self._told.early.values()),
+            call_key=call.key if call is not None and node.refs else None,
+            args_hash=call.args_hash if call is not None and node.refs else None,
             frontier=self.said_frontier,
         )
         self._words += 1
@@ -210,8 +230,12 @@ class RunningBody:
         return None if self._unasked or self._has_said else self.frontier
 
     def may_be_told_early(self, node_id: str) -> bool:
-        """Whether a result may reach it before the log has it: it waits for nothing else."""
-        return self.over is None and self._awaited == frozenset((node_id,)) and node_id not in self._told.all
+        """Whether a result may reach it before the log has it: it waits for nothing else.
+
+        What it hands on unread must be in the log first: whoever is given it reads it there.
+        """
+        is_next = self._awaited == frozenset((node_id,)) and node_id not in self._told.all
+        return self.over is None and is_next and self.reads(node_id)
 
     def told_early(self, node_id: str, after: After) -> None:
         """It is told what is not in the log yet."""
@@ -308,6 +332,10 @@ class RunningBody:
             self._diverge(changed=node.id)
 
     def _want(self, job: JobState, node: Node) -> None:
+        wrong = next((one for one in node.refs if not refers_well(job, self.parent, node, one.node_id)), None)
+        if wrong is not None:
+            self.refused(node.id, f"it can't be given {wrong.target}")
+            return
         self._wanted[node.id] = node
         if job.bodies is not None and only_reads(job.bodies, node):
             self._reads.add(node.id)

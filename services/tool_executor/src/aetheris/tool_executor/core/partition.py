@@ -1,7 +1,7 @@
 """Which grants become tries, and which tries may run (docs/guarantees.md, "Executor"); pure."""
 
 import heapq
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +26,9 @@ from aetheris.protocol.planning.invocation import (
     NotReady,
     adopted_blobs,
     adopted_results,
+    blobs_needed,
     call_with,
+    invocation,
     is_done,
     success,
     uses,
@@ -68,6 +70,15 @@ class Drop:
     """Nothing to do; `reason` is for the operator."""
 
     reason: str
+
+
+class CallNotPlanned(ValueError):
+    """A call that a body can't make; which, and why, without any value."""
+
+    def __init__(self, node_id: str, why: str) -> None:
+        super().__init__(f"{node_id}: {why}")
+        self.node_id = node_id
+        self.why = why
 
 
 @dataclass(slots=True)
@@ -248,8 +259,17 @@ class Partition:
         run.place += 1
         return self._declarer.declared(job, prepared, run, secret, 1)
 
+    def results_for(self, body: RunningBody, nodes: Iterable[Node]) -> tuple[BlobRef, ...]:
+        """The large results that must be loaded before a body can plan these.
+
+        Raises:
+            NotReady: one refers to what has not succeeded.
+        """
+        job = self.jobs[body.invocation.started.job_id]
+        return tuple(ref for node in nodes for ref in blobs_needed(job, PlanEntry(job.revision, node, None)))
+
     def plan_call(
-        self, body: RunningBody, node: Node, secret: bytes, *, may_start: bool
+        self, body: RunningBody, node: Node, secret: bytes, *, may_start: bool, blobs: Blobs = _NOTHING
     ) -> tuple[ev.CallPlanned, DeclaredInvocation | None]:
         """A body's next record, and the call's first try where nobody else need judge it; `secret` is fresh.
 
@@ -257,10 +277,15 @@ class Partition:
 
         Raises:
             IndexError: the body has planned as many as it can.
+            CallNotPlanned: it can't be made with what it refers to.
         """
         job = self.jobs[body.invocation.started.job_id]
-        planned = body.planned(job, node)
-        first = self._first_try(job, body, node, secret) if may_start else None
+        pins = job.bodies.pins if job.bodies is not None else {}
+        entry = PlanEntry(job.revision, node, pins.get(node.tool or ""))
+        rule = self._rule_for(job, body, entry) if may_start else None
+        call = _call_of(job, entry, blobs) if node.refs or rule is not None else None
+        planned = body.planned(job, node, call)
+        first = self._first_try(job, body, call, rule, secret) if call is not None and rule is not None else None
         if first is not None:
             self.claim(first)
         return planned, first
@@ -369,18 +394,17 @@ class Partition:
         except (NotReady, UnresolvedReference, InvalidArgs, InvalidName) as error:
             return Drop(type(error).__name__)
 
-    def _first_try(self, job: JobState, body: RunningBody, node: Node, secret: bytes) -> DeclaredInvocation | None:
-        """Of a call that is allowed whatever its arguments are, can be undone, and of which nothing is recorded."""
-        taken = body.invocation.run.taken
-        rule = body.licence.get(node.tool_name) if node.kind in RUNNABLE else None
-        pins = job.bodies.pins if job.bodies is not None else {}
-        entry = PlanEntry(job.revision, node, pins.get(node.tool or ""))
-        if rule is None or entry.irreversible or job.node_keys.get(node.id) or job.paused is not None:
+    def _rule_for(self, job: JobState, body: RunningBody, entry: PlanEntry) -> str | None:
+        """What allows a call whatever its arguments are, where it can be undone and nothing is recorded of it."""
+        node = entry.node
+        if node.kind not in RUNNABLE or entry.irreversible or job.node_keys.get(node.id) or job.paused is not None:
             return None
-        try:
-            call = call_with(job, entry, {})
-        except (UnresolvedReference, InvalidArgs, InvalidName):
-            return None
+        return body.licence.get(node.tool_name)
+
+    def _first_try(
+        self, job: JobState, body: RunningBody, call: Invocation, rule: str, secret: bytes
+    ) -> DeclaredInvocation | None:
+        taken, entry, node = body.invocation.run.taken, call.entry, call.entry.node
         entry.call = PlannedCall(body.parent, body.invocation_id, node, call.key, call.args_hash)
         if not (self._freezes.may_begin(job, entry) and self._policies.lets(taken.grant.activation)):
             return None
@@ -420,6 +444,14 @@ class Partition:
         """Its job; None once that is sealed and forgotten: a repeated job_created does not bring it back."""
         job = self.jobs.get(invocation.started.job_id)
         return job if job is not None and job.creation_offset == invocation.run.taken.grant.birth else None
+
+
+def _call_of(job: JobState, entry: PlanEntry, blobs: Blobs) -> Invocation:
+    """What a body's node makes with the results that it refers to; raises CallNotPlanned."""
+    try:
+        return invocation(job, entry, blobs)
+    except (NotReady, UnresolvedReference, InvalidArgs) as error:
+        raise CallNotPlanned(entry.node.id, str(error)) from None
 
 
 def _may_act(job: JobState, started: ev.ToolInvocationStarted) -> bool:

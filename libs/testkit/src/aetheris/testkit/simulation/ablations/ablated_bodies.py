@@ -59,7 +59,16 @@ def _told_at_once(_: Callable[..., Any]) -> Callable[..., Any]:
     """Also what is not the only thing that it waits for."""
 
     def may_be_told_early(run: Any, node_id: str) -> bool:
-        return run.over is None and node_id not in run._told.all
+        return run.over is None and node_id not in run._told.all and run.reads(node_id)
+
+    return may_be_told_early
+
+
+def _handed_on_early(_: Callable[..., Any]) -> Callable[..., Any]:
+    """Also of what it hands on, before whoever is given it can read it."""
+
+    def may_be_told_early(run: Any, node_id: str) -> bool:
+        return run.over is None and run._awaited == frozenset((node_id,)) and node_id not in run._told.all
 
     return may_be_told_early
 
@@ -101,6 +110,12 @@ _BODIES: tuple[Ablation, ...] = (
         "before the log has it a body is told a result only where it waits for nothing else",
         1_000,
         {f"{_EXECUTOR}.may_be_told_early": _told_at_once},
+    ),
+    Ablation(
+        "with what is handed on told early",
+        "before the log has a result a body can't hand it on",
+        400,
+        {f"{_EXECUTOR}.may_be_told_early": _handed_on_early},
     ),
     Ablation(
         "without waking",

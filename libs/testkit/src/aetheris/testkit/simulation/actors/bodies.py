@@ -17,7 +17,7 @@ from aetheris.sdk.workflows.local_bodies import LocalBodies
 from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulationSurroundings
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.body_runs import BodyOutcome, EndStep, RunningBody, Stop
-from aetheris.tool_executor.core.partition import Partition
+from aetheris.tool_executor.core.partition import CallNotPlanned, Partition
 from aetheris.tool_executor.core.tries import DeclaredInvocation
 
 IDLE_S = 10.0
@@ -73,7 +73,7 @@ class SimulatedBodies:
         if run.over is None:
             workflow = f"{started.tool_name}@{started.tool_version}"
             start = BodyStart(run.invocation_id, workflow, started.job_id, started.node_id, invocation.call.args)
-            self._local.begin(start, [self._settlement(job, one) for one in history])
+            self._local.begin(start, [self._settlement(run.invocation_id, job, one) for one in history])
 
     def follow(self) -> None:
         """Something was read: whoever it concerns looks at it."""
@@ -128,7 +128,7 @@ class SimulatedBodies:
         if run.over is None and job is not None:
             while run.news and run.over is None:
                 names, run.news = run.news, []
-                self._local.settled(run.invocation_id, [self._settlement(job, one) for one in names])
+                self._local.settled(run.invocation_id, [self._settlement(run.invocation_id, job, one) for one in names])
             self._plan(body)
         if run.over is not None:
             self._end(body, run.over, job)
@@ -144,6 +144,9 @@ class SimulatedBodies:
                 event, first = self._core.plan_call(run, node, self._around.fresh_secret(), may_start=may_start)
             except IndexError:
                 run.ends(BodyOutcome(stop=Stop.REVOKED, reason="it has planned as many calls as one body can"))
+                break
+            except CallNotPlanned as refused:
+                run.refused(refused.node_id, refused.why)
                 break
             groups.append([[event]] if first is None else [[event], [first.started]])
         if groups:
@@ -184,9 +187,9 @@ class SimulatedBodies:
         body.run.sleeps()
         body.is_awake, body.idle_s = True, None
 
-    def _settlement(self, job: JobState, node_id: str) -> CallSettled:
-        state = self._core.bodies.state(job, node_id)
-        return settled_call(node_id, state, state.result)
+    def _settlement(self, body: str, job: JobState, node_id: str) -> CallSettled:
+        state, run = self._core.bodies.state(job, node_id), self._bodies[body].run
+        return settled_call(node_id, state, state.result if run.reads(node_id) else None)
 
     def _heard(self, said: BodySaid) -> None:
         body = self._bodies[said.body]
@@ -195,9 +198,9 @@ class SimulatedBodies:
             return
         body.is_awake, body.idle_s = True, None
         match said:
-            case Asked(node=node):
+            case Asked(node=node, by_reference=by_reference):
                 self._around.asked[said.body].append(node["id"])
-                run.asks(job, node)
+                run.asks(job, node, by_reference=by_reference)
             case Idle(waits_for=awaited):
                 run.idles(awaited)
                 body.idle_s = self._around.now_s
