@@ -3,13 +3,26 @@
 from typing import Any
 
 from aetheris.protocol.fold.state import JobState
+from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ToolGrant
-from aetheris.protocol.messages.event_values import After
+from aetheris.protocol.messages.event_values import After, RejectReason
 from aetheris.tool_executor.core.body_runs import BodyOutcome, RunningBody, Stop
 from aetheris.tool_executor.core.grants import ReceivedGrant
 from aetheris.tool_executor.core.tries import DeclaredInvocation, GrantRun
-from tests.testkit.body_histories import FLOW, PARENT, body, ended, fold_bodies, named, pair, reopened, take, words
-from tests.testkit.histories import JOB, key_of
+from tests.testkit.body_histories import (
+    FLOW,
+    PARENT,
+    body,
+    call,
+    ended,
+    fold_bodies,
+    named,
+    pair,
+    reopened,
+    take,
+    words,
+)
+from tests.testkit.histories import JOB, about, key_of
 from tests.testkit.tries import try_of, words_of
 
 A, B, C = {"n": 1}, {"n": 2}, {"n": 3}
@@ -20,10 +33,10 @@ def running(name: str, *expected: str) -> RunningBody:
     text = dict.fromkeys(("plan_hash", "idempotency_key", "lease_id"), "x")
     numbers = dict.fromkeys(("birth", "as_of", "revision", "token", "deadline_s"), 1)
     grant = ToolGrant.model_validate({"job_id": JOB, "nodes": (PARENT,)} | text | numbers)
-    call: Any = None
+    made: Any = None
     run = GrantRun(ReceivedGrant(grant, "cause", 0))
     return RunningBody(
-        DeclaredInvocation(run, body(name), call, words_of(name), call_words=words(name)), expected, None
+        DeclaredInvocation(run, body(name), made, words_of(name), call_words=words(name)), expected, None
     )
 
 
@@ -114,3 +127,18 @@ def test_a_record_of_it_that_is_void_ends_it() -> None:
     run.read_back(job, planned, counts=False)
     assert run.over is not None
     assert (run.over.error, run.over.stop) == (f"CallRefused: {named(C)}", None)
+
+
+def test_what_was_refused_before_it_was_planned_anew_is_told_as_recorded() -> None:
+    """A person has said no while this body's record was on its way: nothing is wrong with its code."""
+    refused = about(ev.InvocationRejected, named(A), args=A, reason=RejectReason.APPROVAL)
+    for first, over in ((C, None), (A, BodyOutcome(stop=Stop.LOST))):
+        job = begun(call("b1", A), reopened("b1"), body("b2", token=2))
+        run = running("b2")
+        for args in dict.fromkeys(map(named, (first, A))):
+            run.asks(job, node(A if args == named(A) else C))
+        planned = [run.planned(job, one) for one in run.due()]
+        assert take(job, refused)
+        for one in planned:
+            run.read_back(job, one, counts=take(job, one))
+        assert run.over == over  # a first record says that all was asked for: where it is void, who says so begins anew

@@ -263,11 +263,21 @@ class RunningBody:
             return
         self._unread.remove(event.word)
         self._planned.pop(event.node_id, None)
-        if not counts:
-            self.look(job)
-            self._end(
-                BodyOutcome(stop=Stop.LOST) if event.after else BodyOutcome(error=f"CallRefused: {event.node_id}")
-            )
+        if counts:
+            return
+        self.look(job)
+        if event.after or (self._was_overtaken(job, event) and event.frontier is not None):
+            self._end(BodyOutcome(stop=Stop.LOST))
+        elif not self._was_overtaken(job, event):
+            self._end(BodyOutcome(error=f"CallRefused: {event.node_id}"))
+
+    def _was_overtaken(self, job: JobState, event: ev.CallPlanned) -> bool:
+        """Whether just this call was begun, or refused, before the record by which it was planned anew."""
+        entry = job.entry(event.node_id)
+        call = entry.call if entry is not None else None
+        if entry is None or call is None or call.parent != self.parent or call.planned != event.node:
+            return False
+        return not may_replan(job, entry, event.node)
 
     def look(self, job: JobState) -> None:
         """Whether it may still go on, as the log stands."""
