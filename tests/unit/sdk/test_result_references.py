@@ -13,14 +13,14 @@ from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, BodyStart
 from aetheris.sdk.workflows.local_bodies import LocalBodies
 
 
-class Page(BaseModel):
+class Fetched(BaseModel):
     body: str
     links: list[str]
 
 
 @tool("fetch", effect_class="pure")
-async def fetch(url: str) -> Page:
-    return Page(body=url, links=[])
+async def fetch(url: str) -> Fetched:
+    return Fetched(body=url, links=[])
 
 
 @tool("keep", effect_class="idempotent")
@@ -34,7 +34,7 @@ async def drop(text: str, kept: str) -> None:
 
 
 @tool("summarise", effect_class="pure")
-async def summarise(page: Page) -> int:
+async def summarise(page: Fetched) -> int:
     return len(page.body)
 
 
@@ -67,7 +67,7 @@ def run(body: Body, outcome: str = "success") -> tuple[list[Asked], BodySaid]:
 
 def test_a_reference_stands_in_the_arguments_of_later_calls_whole_and_by_path() -> None:
     async def handle(ctx: WorkflowContext) -> str:
-        page: ResultReference[Page] = await ctx.reference(fetch, url="u")
+        page: ResultReference[Fetched] = await ctx.reference(fetch, url="u")
         await ctx.call(summarise, page=page.result)
         undone = undo(drop, text=page.at("/body"), kept=own())
         keeps = ctx.using(id="kept", undo=undone)
