@@ -138,7 +138,7 @@ bench-spans: setup ## what traces cost: of all keys, of 5 % of the jobs, of none
 	@$(RUN)/python -m tests.bench.spans
 
 system-deps: .uv/.ready ## what only the gate needs (Debian)
-	@{ command -v kcat && command -v faketime && command -v chromium && command -v go && command -v prometheus && command -v iptables && command -v ip && command -v softhsm2-util; } >/dev/null || { apt-get update -qq && apt-get install -y -qq kcat faketime chromium golang-go prometheus iptables iproute2 softhsm2; }
+	@{ command -v kcat && command -v faketime && command -v chromium && command -v go && command -v prometheus && command -v iptables && command -v ip && command -v softhsm2-util && { command -v valkey-server || command -v redis-server; }; } >/dev/null || { apt-get update -qq && apt-get install -y -qq kcat faketime chromium golang-go prometheus iptables iproute2 softhsm2 redis-server; }
 	@command -v kubectl >/dev/null || .uv/bin/python deploy/kubectl.py
 
 system-deps-deploy: system-deps ## what only `make deploy-full` needs (Debian)
