@@ -25,6 +25,7 @@ WHOLE = "aetheris"
 BY_HAND: Mapping[str, str] = {
     "httpx2-jsfetch": "BSD-3-Clause",
     "protobuf": "BSD-3-Clause",
+    "pyrage": "MIT",
     "pywin32": "PSF-2.0",
     "tiktoken": "MIT",
 }

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 from aetheris.cli.app import app
 from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.commands import FreezeOrder
+from aetheris.protocol.messages.commands import FreezeOrder, JobIndexEntry
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.kafka.admin import check_broker, delete_below, ensure_topics, marks, set_restoring
@@ -174,3 +175,63 @@ async def test_a_restore_that_ended_in_the_middle_is_never_served(
     monkeypatch.setattr(CopyWriter, "write", whole)
     code, said = await asyncio.to_thread(copies.restored, new)
     assert (code, said["error"]["code"]) == (2, "not_empty"), "it is begun anew, on fresh servers"
+
+
+def created(job: str, offset: int) -> Record:
+    """The birth of a job, and where it lies."""
+    headers = (("ce_type", b"io.aetheris.job_created.v1"),)
+    return replace(record(EVENTS, offset), key=job.encode(), headers=headers)
+
+
+def listed(job: str, at: int, birth: int) -> Record:
+    """What the index says of a job."""
+    said = JobIndexEntry(
+        job_id=job,
+        birth=birth,
+        request_hash="r",
+        status="completed",
+        tenant="acme",
+        submitted_by="ann",
+        created_at="2026-01-01T00:00:00Z",
+    )
+    place = (INDEX[0], EVENTS[1])
+    return replace(record(place, at, said.model_dump_json().encode()), key=job.encode())
+
+
+async def test_a_partition_of_which_more_was_read_is_read_whole_again_and_jobs_that_it_lost_are_known_no_more(
+    kafka: str, valkey_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = PrefixedCopies(kafka, valkey_url, tmp_path, monkeypatch)
+    other, commands = (EVENTS[0], 0), (str(Topic.JOBS_COMMANDS), EVENTS[1])
+    await ensure_topics(kafka, PARTITIONS, prefix=prefix)
+    async with CopyWriter(kafka, prefix=prefix) as writer:
+        await writer.write(EVENTS, [created("there", 0), *(record(EVENTS, at) for at in range(1, 6))])
+        await writer.write(other, [record(other, at) for at in range(4)])
+        await writer.write(commands, [record(commands, at) for at in range(4)])
+        await writer.write((INDEX[0], 1), [listed("there", 0, 0), listed("gone", 1, 8)], nulls=True)
+    reads = {EVENTS: 9, other: 3, commands: 2}  # it had read jobs.events[1] to 9, and the log ends at 6
+    await set_marks(kafka, {"aetheris.planner": reads, "aetheris.verifier": {EVENTS: 2}}, prefix=prefix)
+    code, _ = await asyncio.to_thread(copies.called, prefix, "backup", str(tmp_path / "backup"))
+    assert code == 0
+    new = f"{prefix}-new"
+    code, restored = await asyncio.to_thread(copies.restored, new)
+    assert code == 0, restored
+    said = await marks(kafka, EVENTS[0], PARTITIONS, prefix=new)
+    assert (said["aetheris.planner"], said.get("aetheris.verifier")) == ({0: 3}, None), "of what was cut all is read"
+    assert (await marks(kafka, commands[0], PARTITIONS, prefix=new))["aetheris.planner"] == {1: 2}
+    lines = await read(kafka, new, (INDEX[0], 1))
+    assert [(one.key, bool(one.value)) for one in lines] == [(b"there", True), (b"gone", False)]
+
+
+async def test_what_has_its_jobs_elsewhere_than_it_says_is_not_restored(
+    kafka: str, valkey_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = PrefixedCopies(kafka, valkey_url, tmp_path, monkeypatch)
+    await ensure_topics(kafka, PARTITIONS, prefix=prefix)
+    async with CopyWriter(kafka, prefix=prefix) as writer:
+        await writer.write(EVENTS, [created("there", 3)])
+        await writer.write((INDEX[0], 1), [listed("there", 0, 2)], nulls=True)
+    code, _ = await asyncio.to_thread(copies.called, prefix, "backup", str(tmp_path / "backup"))
+    assert code == 0
+    code, refused = await asyncio.to_thread(copies.restored, f"{prefix}-new")
+    assert (code, refused["error"]["code"]) == (1, "other_offsets")

@@ -1,5 +1,6 @@
 """A backup that is not what was written is refused before anything is touched, and the file is named."""
 
+import asyncio
 import gzip
 import json
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from aetheris.proofs.claims import log_entry
 from aetheris.proofs.merkle import Tree, leaf_hash
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.blobs.store import FolderBlobs
 
 EVENTS, SEALS = str(Topic.JOBS_EVENTS), str(Topic.JOBS_SEALS)
 
@@ -52,7 +54,7 @@ def backup(tmp_path: Path) -> Path:
         EVENTS: (copied(folder, EVENTS, record(EVENTS, 3), record(EVENTS, 7, b""), begin=3),),
         SEALS: (copied(folder, SEALS, *seals, end=2),),
     }
-    count, sha256, corrupt = blob_copies.copy_out(store, folder)
+    count, sha256, corrupt = asyncio.run(blob_copies.copy_out(FolderBlobs(store), folder))
     assert (count, corrupt) == (1, [])
     sealed = SealTree(size=2, root=tree.root(2).hex())
     manifest = BackupManifest(

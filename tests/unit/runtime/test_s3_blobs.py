@@ -17,7 +17,16 @@ import pytest
 from aetheris.runtime.base.refusal import SettingInvalid, StartRefused
 from aetheris.runtime.blobs import store
 from aetheris.runtime.blobs.location import blobs_at
-from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, BlobName, Blobs, BlobsUnreachable, s3_place
+from aetheris.runtime.blobs.s3 import S3Files
+from aetheris.runtime.blobs.store import (
+    BlobCorrupt,
+    BlobMissing,
+    BlobName,
+    Blobs,
+    BlobsUnreachable,
+    FolderBlobs,
+    s3_place,
+)
 from aetheris.runtime.process.settings import RuntimeSettings, load
 from tests.testkit.attempts import fresh
 from tests.testkit.s3 import BUCKET, S3, running_s3
@@ -70,6 +79,36 @@ async def test_what_is_gone_and_what_was_changed_is_told_apart(blobs: Blobs, s3:
         await blobs.get(ref)
     with pytest.raises(BlobMissing):
         blobs.read("../secret")
+
+
+async def test_all_that_lies_there_is_named_as_in_a_folder(blobs: Blobs, tmp_path: Path) -> None:
+    folder = FolderBlobs(tmp_path / "blobs")
+    assert await blobs.paths() == await folder.paths() == []
+    for one in (folder, blobs):
+        await one.put(b"large")
+        await one.put_at("archive/shop/2026-01/j.zip", b"a bundle")
+    (tmp_path / "blobs" / ".half").write_bytes(b"what is still being written")
+    sha256 = hashlib.sha256(b"large").hexdigest()
+    wanted = sorted([f"{sha256[:2]}/{sha256}", "archive/shop/2026-01/j.zip"])
+    assert await blobs.paths() == await folder.paths() == wanted
+
+
+@pytest.mark.usefixtures("blobs")
+async def test_files_of_any_size_come_back_as_they_were(place: str, tmp_path: Path) -> None:
+    files = S3Files(s3_place(f"s3://{BUCKET}/{place}"))
+    large = os.urandom(12 * 1024 * 1024 + 1)  # more than goes in one part
+    (tmp_path / "large").write_bytes(large)
+    (tmp_path / "none").touch()
+    for name in ("large", "none"):
+        await files.put(f"log/{name}.gz", tmp_path / name)
+    assert await files.names() == ["log/large.gz", "log/none.gz"]
+    for name, content in (("large", large), ("none", b"")):
+        await files.get(f"log/{name}.gz", tmp_path / f"{name}.back")
+        assert (tmp_path / f"{name}.back").read_bytes() == content
+    with pytest.raises(BlobMissing):
+        await files.get("log/other.gz", tmp_path / "other")
+    with pytest.raises(BlobsUnreachable):
+        await S3Files(s3_place("s3://no-such-bucket/x")).names()
 
 
 async def test_each_installation_has_a_folder_of_its_own(blobs: Blobs, s3: S3, place: str) -> None:

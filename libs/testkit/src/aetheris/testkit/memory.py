@@ -124,6 +124,10 @@ class MemoryLog:
         for name, member in members.items():
             await member.change(frozenset(partitions.get(name, ())), frozenset(partitions.get(name, ())))
 
+    async def cluster_id(self) -> str | None:
+        """It is on no brokers."""
+        return None
+
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has."""
         return self.count(topic)

@@ -36,6 +36,7 @@ from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.job_rows import JobRows
 from aetheris.gateway.job_search_index import JobSearchIndex
 from aetheris.gateway.limiter import Limiter, quotas_of
+from aetheris.gateway.log_home import keep_home
 from aetheris.gateway.log_watch import LogWatch
 from aetheris.gateway.logins import Logins
 from aetheris.gateway.long_jobs import LongJobs
@@ -81,6 +82,7 @@ from aetheris.runtime.blobs.archive import JobArchive
 from aetheris.runtime.keys.records import RecordKeys
 from aetheris.runtime.log.archive_lines import ArchiveLines
 from aetheris.runtime.log.history import JobLogReader
+from aetheris.runtime.log.log_home import LogHomeTable
 from aetheris.runtime.log.order_table import OrderTable
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process import policy_file
@@ -121,6 +123,7 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         KmsRefused: what wraps the keys of subjects can't be used.
         InternalKeyMissing: the verifier could not tell who asks it.
         LimitsFileInvalid: the file of limits can't be used.
+        LogMoved: the log is on other brokers.
         PolicyFileInvalid: the file of the policy can't be used.
         SettingInvalid: AETHERIS_WORKER_ID is no name.
         ProvidersFileInvalid: the file of OpenID providers can't be used.
@@ -153,8 +156,10 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         accesses = await closing.enter_async_context(_recording(parts, tokens))
         callers = _Callers(logins, quotas, accesses, signers, keys, policy)
         services = _services(parts, settings, sources, callers, proofs)
+        home = LogHomeTable(sources.policies, HeardMessages(keys.messages, parts.metrics).line_counts)
         await sources.feed.start()
         await asyncio.gather(*(table.load() for table in sources.tables))
+        await keep_home(parts, home, keys)
         parts.health.add("views", sources.index.unready)
         http = HttpServer.of(settings, build_api(services))
         listening = parts.wake_up.listen("gateway", sources.feed.wake)

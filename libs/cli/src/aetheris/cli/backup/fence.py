@@ -12,7 +12,8 @@ from aetheris.protocol.fold.job_log import Sequence, fold_into
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import FreezeOrder, JobIndexEntry, Submit
-from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
+from aetheris.protocol.messages.envelope import Envelope, Undecodable, decode_event, draft
+from aetheris.protocol.messages.log_homes import LogHome
 from aetheris.protocol.planning.restored import HeldJob, freezes, is_open, pause, uncertain
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.runtime.keys.records import RecordKeys
@@ -111,9 +112,9 @@ class TenantsSeen:
             if (tenant := _submitted(record.value)) is not None:
                 self.names[tenant] = None
         elif record.header("ce_type") == _BIRTH:
-            decoded = decode_event(record)
-            if isinstance(decoded, Envelope) and isinstance(decoded.body, ev.JobCreated):
-                self.names[decoded.body.tenant] = None
+            tenant = _born(record)
+            if tenant is not None:
+                self.names[tenant] = None
 
 
 def frozen(
@@ -136,11 +137,29 @@ def frozen(
     return list(zip(found, keys.together(drafts), strict=True))
 
 
+def settled(home: LogHome, keys: RecordKeys) -> Draft:
+    """That the log is on these brokers, signed; raises CertificateNotInForce."""
+    id_ = derived("restored", home.key, str(home.number), home.at)
+    (said,) = keys.together([draft(Topic.POLICIES, home, key=home.key, id=id_, source=SOURCE, time=home.at)])
+    return said
+
+
 def _index_line(value: bytes) -> JobIndexEntry | None:
     try:
         return JobIndexEntry.model_validate_json(value)
     except ValidationError:
         return None
+
+
+def _born(record: Record) -> str | None:
+    """Whose job is created; None of what nobody can read, whoever wrote it."""
+    try:
+        decoded = decode_event(record)
+    except Undecodable:
+        return None
+    if isinstance(decoded, Envelope) and isinstance(decoded.body, ev.JobCreated):
+        return decoded.body.tenant
+    return None
 
 
 def _submitted(value: bytes) -> str | None:

@@ -4,6 +4,7 @@ manifest.json               written last: a folder without one is no backup
 log/TOPIC/PARTITION.gz      records, a JSON line each
 blobs.gz                    a JSON line for each blob: path, SHA-256
 blobs/…                     as they lie in the store
+keys.age                    keys and tokens, encrypted, where somebody is named who may open it
 """
 
 import base64
@@ -70,13 +71,18 @@ class BackupManifest(BaseModel):
     topics: Mapping[str, tuple[CopiedPartition, ...]]
     marks: Mapping[str, Mapping[str, Mapping[int, int]]]
     """Group → topic → partition → where it reads from."""
+    cut: tuple[int, ...] = ()
+    """Partitions of jobs.events that lack what a service had read of them: what else is in it may say more."""
     seals: SealTree
     roots: tuple[str, ...]
     """Key ids under which its jobs were created; none: their records are not signed."""
     blobs: int | None
-    """How many are in it; None: they lie on S3, and are not."""
+    """How many are in it; None: they are not."""
     blobs_sha256: str | None = None
     blobs_at: str | None = None
+    """The bucket that they lay in; None: a data folder."""
+    keys_sha256: str | None = None
+    """Of keys.age; None: no key is in it."""
 
 
 @dataclass

@@ -4,17 +4,22 @@ The freezes come first and the log's own release last: whoever starts a service 
 frozen.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from ssl import SSLContext
+from typing import TypeVar
 
 from aetheris.cli import keyfiles
 from aetheris.cli.backup import blob_copies, fence, files
 from aetheris.cli.backup.examined import Examined
 from aetheris.cli.backup.fence import RestoreOrder
+from aetheris.cli.backup.files import CopiedPartition
+from aetheris.cli.backup.key_copies import CHECKPOINT
 from aetheris.cli.console import CommandError, Exit
+from aetheris.cli.large import store
 from aetheris.cli.reachable_log import reachable
 from aetheris.proofs.notes import BadNote, read_checkpoint
 from aetheris.proofs.trust import LOG
@@ -31,6 +36,7 @@ from aetheris.runtime.process.settings import RuntimeSettings, load
 from aetheris.runtime.redis.client import Redis, RedisUnavailable
 
 Progress = Callable[[str, str], None]
+_Answer = TypeVar("_Answer")
 
 SERVICES = (
     "aetheris.planner",
@@ -41,7 +47,7 @@ SERVICES = (
     "aetheris.gateway",
 )
 _PORTION = 2_000
-_GROUPS_WITHIN_S = 60.0
+_KNOWN_WITHIN_S = 60.0
 _LOOK_AGAIN_S = 0.2
 _LET_GO = frozenset({Topic.JOBS_EVENTS, Topic.ACCESS_RECORDS})
 """Topics that may have let go of their beginning: what is filled in there is deleted again."""
@@ -65,8 +71,19 @@ class Restored:
 class Restorer:
     """Into the brokers at `bootstrap`; `keys` sign the fence, as planner and gateway."""
 
-    def __init__(self, bootstrap: str, redis: str, data: Path, keys: RecordKeys, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        redis: str,
+        data: Path,
+        keys: RecordKeys,
+        clock: Clock | None = None,
+        *,
+        keys_are_copies: bool = False,
+    ) -> None:
+        """`keys_are_copies`: the data folder has the keys that the backup had, and knows nothing behind its end."""
         self._bootstrap, self._redis, self._data, self._keys = bootstrap, redis, data, keys
+        self._keys_are_copies = keys_are_copies
         self._clock = clock or SystemClock()
         self._settings = load(RuntimeSettings)
 
@@ -102,12 +119,15 @@ class Restorer:
                 begins = {of.partition: of.end for of in manifest.topics[Topic.JOBS_EVENTS]}
                 jobs = await self._pause(writer, found, word)
                 progress("fence", f"{len(jobs)} jobs were open; {sum(job.paused for job in jobs)} of them are paused")
+                await self._settle(writer, log, found, word)
                 written = {place: writer.end(place) for place in self._places(found)}
             await self._check_ends(log, written)
         await self._let_go(found)
         await self._mark(found)
-        if manifest.blobs is not None:
-            blob_copies.copy_in(found.folder, self._data / "blobs")
+        if manifest.blobs is None:
+            progress("blobs", f"not in the backup; they lay in {manifest.blobs_at or 'a data folder'}")
+        else:
+            await blob_copies.copy_in(found.folder, store(self._data))
             progress("laid", f"{manifest.blobs} blobs")
         lost, new_key = self._seal_log(found)
         await admin.set_restoring(self._bootstrap, restoring=False, tls=self._tls, prefix=prefix)
@@ -116,24 +136,25 @@ class Restorer:
     async def _check_empty(self, log: Log, partitions: int) -> None:
         """Whether nothing is there that a restore would be mixed with."""
         for topic in Topic:
-            count = await log.partitions(topic)
+            count = await self._insist(partial(log.partitions, topic))
             if topic == Topic.JOBS_EVENTS and count != partitions:
                 raise _not_empty(f"{topic} has {count} partitions, and the backup {partitions}")
-            ends = await log.end_offsets([(topic, number) for number in range(count)])
+            places = [(str(topic), number) for number in range(count)]
+            ends = await self._insist(partial(log.end_offsets, places))
             for (_, number), end in ends.items():
                 if end:
                     raise _not_empty(f"{topic}[{number}] has had {end} records")
         for group in SERVICES:
-            if await self._members(log, group):
+            if await self._insist(partial(log.members, group)):
                 raise _not_empty(f"somebody is in the group {group}: end every service")
         await self._check_redis()
 
-    async def _members(self, log: Log, group: str) -> Mapping[str, str]:
-        """Brokers that are new make their topic of groups when they are first asked."""
-        until_s = self._clock.monotonic() + _GROUPS_WITHIN_S
+    async def _insist(self, ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
+        """Brokers that are new know little at first: who leads what was just created, and who is in a group."""
+        until_s = self._clock.monotonic() + _KNOWN_WITHIN_S
         while True:
             try:
-                return await log.members(group)
+                return await ask()
             except LogUnreachable:
                 if self._clock.monotonic() >= until_s:
                     raise
@@ -182,6 +203,13 @@ class Restorer:
                 jobs.append(job)
         return jobs
 
+    async def _settle(self, writer: CopyWriter, log: Log, found: Examined, word: RestoreOrder) -> None:
+        """The log is on these brokers from here on."""
+        cluster, place = await log.cluster_id(), (str(Topic.POLICIES), 0)
+        if cluster is not None:
+            signed = fence.settled(found.homes.next(cluster, word.at), self._keys)
+            await writer.write(place, [self._record(place, writer.end(place), signed)])
+
     def _record(self, place: Place, offset: int, draft: Draft) -> Record:
         now_ms = int(self._clock.now().timestamp() * 1000)
         return Record(place[0], place[1], offset, now_ms, draft.key, draft.headers, draft.value)
@@ -191,13 +219,21 @@ class Restorer:
         nulls = topic in _COMPACTED
         for of in found.manifest.topics[topic]:
             place, last_ms = (topic, of.partition), 0
-            for portion in _portions(files.records_of(found.folder, topic, of)):
+            records = files.records_of(found.folder, topic, of)
+            if topic == Topic.JOBS_INDEX and of.partition in found.manifest.cut:
+                records = found.births.known(records)
+            for portion in _portions(records):
                 await writer.write(place, portion, nulls=nulls)
                 last_ms = portion[-1].timestamp_ms
             await writer.fill_up(place, of.end, last_ms or int(self._clock.now().timestamp() * 1000))
 
     def _places(self, found: Examined) -> list[Place]:
-        return [(topic, of.partition) for topic, partitions in found.manifest.topics.items() for of in partitions]
+        return [place for place, _ in self._copied(found)]
+
+    @staticmethod
+    def _copied(found: Examined) -> Iterator[tuple[Place, CopiedPartition]]:
+        for topic, partitions in found.manifest.topics.items():
+            yield from (((topic, of.partition), of) for of in partitions)
 
     async def _check_ends(self, log: Log, written: Mapping[Place, int]) -> None:
         for place, end in (await log.end_offsets(list(written))).items():
@@ -217,15 +253,25 @@ class Restorer:
             await admin.delete_below(self._bootstrap, below, tls=self._tls, prefix=self._settings.prefix)
 
     async def _mark(self, found: Examined) -> None:
+        """Where groups read on. Of a partition that was cut all is read: what had ended there is open again."""
+        ends = {place: of.end for place, of in self._copied(found)}
         marks = {
-            group: {(topic, number): at for topic, of in topics.items() for number, at in of.items()}
+            group: {
+                (topic, number): min(at, ends.get((topic, number), at))
+                for topic, of in topics.items()
+                for number, at in of.items()
+                if not (topic == Topic.JOBS_EVENTS and number in found.manifest.cut)
+            }
             for group, topics in found.manifest.marks.items()
         }
+        marks = {group: of for group, of in marks.items() if of}
         await set_marks(self._bootstrap, marks, tls=self._tls, prefix=self._settings.prefix)
 
     def _seal_log(self, found: Examined) -> tuple[int | None, str | None]:
-        """The log of seals is another one, under another key, where more was signed of it than is left."""
-        path = self._data / "keys" / "checkpoint"
+        """The log of seals is another one, under another key, where more was signed of it than is left, or may be."""
+        path = self._data / "keys" / CHECKPOINT
+        if self._keys_are_copies:
+            return None, self._new_log_key()
         try:
             signed = read_checkpoint(path.read_text())
         except (OSError, BadNote, UnicodeDecodeError):
@@ -234,10 +280,12 @@ class Restorer:
         if signed.size <= size and found.seals.root(signed.size) == signed.root:
             return 0, None
         path.replace(path.with_name(f"checkpoint.{signed.size}"))
-        new_key = None
+        return signed.size - size, self._new_log_key()
+
+    def _new_log_key(self) -> str | None:
         with suppress(CommandError):  # its key is kept elsewhere
-            _, new_key = keyfiles.rotate(self._data / "keys", LOG, revoke=False)
-        return signed.size - size, new_key
+            return keyfiles.rotate(self._data / "keys", LOG, revoke=False)[1]
+        return None
 
 
 def _portions(records: Iterator[Record]) -> Iterator[list[Record]]:

@@ -8,17 +8,21 @@ from pathlib import Path
 
 from aetheris.cli.backup import blob_copies, files
 from aetheris.cli.backup.files import BackupManifest, CopiedPartition, SealTree
+from aetheris.cli.backup.key_copies import KEYS
 from aetheris.cli.console import CommandError, Exit
 from aetheris.cli.reachable_log import reachable
 from aetheris.proofs.claims import log_entry
 from aetheris.proofs.merkle import Tree, leaf_hash
 from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.protocol.messages import events as ev
+from aetheris.runtime.base.whole_file import write_whole
+from aetheris.runtime.blobs.store import Blobs
 from aetheris.runtime.kafka import admin
 from aetheris.runtime.kafka.tls import tls_context
 from aetheris.runtime.log.interface import Log, LogGap, Place
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.settings import RuntimeSettings, load
+from aetheris.runtime.worker import reached
 
 Progress = Callable[[str, str], None]
 
@@ -59,8 +63,12 @@ class TakenBackup:
     corrupt_blobs: Sequence[str]
 
 
-async def take(bootstrap: str, data: Path, to: Path, progress: Progress) -> TakenBackup:
-    """Copy the log below where it ends now, and the blobs that it names, into a folder.
+async def take(
+    bootstrap: str, store: Blobs | None, to: Path, progress: Progress, *, keys: bytes | None = None
+) -> TakenBackup:
+    """Copy the log below where it ends now, and the blobs that it names, into a folder; without a store, no blob.
+
+    `keys`: as `key_copies.sealed` makes them.
 
     Raises:
         CommandError: the folder is not empty; the log lost its beginning meanwhile; no broker answers.
@@ -72,25 +80,33 @@ async def take(bootstrap: str, data: Path, to: Path, progress: Progress) -> Take
         partitions = await log.partitions(Topic.JOBS_EVENTS)
         marks = await _marks(bootstrap, settings, partitions)
         ends, ahead = await _ends(log)
+        cut = await _cut(log, marks, ends)
+        if cut:
+            progress("cut", f"of jobs.events[{', '.join(map(str, cut))}] more was read than is there")
         progress("log", f"{sum(ends.values())} offsets in {len(ends)} partitions")
         topics: dict[str, list[CopiedPartition]] = {}
         seals, roots = Tree(), set[str]()
         for (topic, number), end in ends.items():
             copied = await _copy(log, (topic, number), end, to, seals, roots)
             topics.setdefault(topic, []).append(copied)
-    location = settings.blobs
-    blobs, named, corrupt = (None, None, list[str]()) if location else blob_copies.copy_out(data / "blobs", to)
-    progress("blobs", f"they lie on S3, and are not in it: {location}" if location else f"{blobs} copied")
+    blobs, named, corrupt = None, None, list[str]()
+    if store is not None:
+        blobs, named, corrupt = await blob_copies.copy_out(store, to)
+    progress("blobs", "not in it, as --no-blobs says" if blobs is None else f"{blobs} copied")
+    if keys is not None:
+        write_whole(to / KEYS, keys)
     manifest = BackupManifest(
         taken_at=taken_at,
         partitions=partitions,
         topics={topic: tuple(of) for topic, of in topics.items()},
         marks=marks,
+        cut=cut,
         seals=SealTree(size=len(seals), root=seals.root(len(seals)).hex(), ahead=ahead),
         roots=tuple(sorted(roots)),
         blobs=blobs,
         blobs_sha256=named,
-        blobs_at=location or None,
+        blobs_at=settings.blobs or None,
+        keys_sha256=None if keys is None else files.file_sha256(to / KEYS),
     )
     sha256 = files.save(to, manifest)
     return TakenBackup(manifest, sha256, sum(one.records for of in topics.values() for one in of), corrupt)
@@ -113,6 +129,23 @@ async def _marks(
             if not group.startswith("other group "):
                 found.setdefault(group, {})[str(topic)] = of
     return found
+
+
+async def _cut(
+    log: Log, marks: Mapping[str, Mapping[str, Mapping[int, int]]], ends: Mapping[Place, int]
+) -> tuple[int, ...]:
+    """The partitions of jobs.events that end below what a group had read, or have another record there."""
+    found: set[int] = set()
+    for group, topics in marks.items():
+        of = topics.get(Topic.JOBS_EVENTS, {})
+        notes = await log.noted_by(group, [(str(Topic.JOBS_EVENTS), number) for number in of])
+        for place, note in notes.items():
+            before = reached.noted(note)
+            if of[place[1]] > ends[place] or (
+                before is not None and await reached.why_cut(log, place, before) is not None
+            ):
+                found.add(place[1])
+    return tuple(sorted(found))
 
 
 async def _ends(log: Log) -> tuple[dict[Place, int], int]:

@@ -149,6 +149,7 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
     (Topic.POLICIES.value, "rules_order"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
     (Topic.POLICIES.value, "rules_answer"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.POLICIES.value, "subject_erasure"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
+    (Topic.POLICIES.value, "log_home"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
     (Topic.JOBS_EVENTS.value, "freeze_barrier"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.JOBS_EVENTS.value, "policy_barrier"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.JOBS_EVENTS.value, "rules_barrier"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
@@ -172,7 +173,7 @@ _ASKED = frozenset(
     {
         *("tool_release", "worker_end", "verification", "policy_activation", "policy_answer"),
         *("freeze_order", "freeze_answer", "freeze_barrier", "policy_barrier", "submission_answered"),
-        *("rules_order", "rules_answer", "rules_barrier", "subject_erasure"),
+        *("rules_order", "rules_answer", "rules_barrier", "subject_erasure", "log_home"),
     }
 )
 

@@ -14,6 +14,7 @@ from aetheris.protocol.messages.adoption import Continues
 from aetheris.protocol.messages.begun import Begun
 from aetheris.protocol.messages.event_values import ConfirmationMode
 from aetheris.protocol.messages.job_command import JobCommand
+from aetheris.protocol.messages.log_homes import LogHome
 from aetheris.protocol.messages.message_base import Message, TableLine
 from aetheris.protocol.messages.partition_orders import (
     POLICY_KEY,
@@ -54,6 +55,7 @@ __all__ = [
     "FreezeOrder",
     "InterimSeals",
     "JobCommand",
+    "LogHome",
     "Message",
     "ModelEntry",
     "NumberedOrder",

@@ -10,6 +10,7 @@ import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import obstore
 import structlog
@@ -47,18 +48,7 @@ class S3Blobs(Blobs):
     """In a bucket, below a prefix."""
 
     def __init__(self, place: S3Place) -> None:
-        endpoint = next((found for name in _ENDPOINTS if (found := os.environ.get(name))), "")
-        self._store = S3Store(
-            place.bucket,
-            prefix=place.prefix or None,
-            config={"endpoint": endpoint} if endpoint else {},
-            client_options={
-                "allow_http": endpoint.startswith("http://"),
-                "connect_timeout": timedelta(seconds=_CONNECT_WITHIN_S),
-                "timeout": timedelta(seconds=_ANSWER_WITHIN_S),
-            },
-            retry_config={"max_retries": _TRIES_AGAIN, "retry_timeout": timedelta(seconds=_TRY_WITHIN_S)},
-        )
+        self._store = _client(place)
 
     async def check(self) -> None:
         """Whether the bucket is there and lets us list it; without that, S3 says 403 of what is missing."""
@@ -96,6 +86,13 @@ class S3Blobs(Blobs):
                 found += [one["path"].rpartition("/")[2] for one in part]
             return found
 
+    async def _paths(self) -> list[str]:
+        with _asked():
+            found: list[str] = []
+            async for part in obstore.list(self._store):
+                found += [one["path"] for one in part]
+            return found
+
     def _load(self, path: str) -> bytes:
         with _asked():
             try:
@@ -104,6 +101,56 @@ class S3Blobs(Blobs):
                 if _reason(error) == _NO_BUCKET:
                     raise
                 raise BlobMissing(path) from None
+
+
+class S3Files:
+    """Files of any size in a bucket, below a prefix: those of a backup."""
+
+    def __init__(self, place: S3Place) -> None:
+        self._store = _client(place)
+
+    async def names(self) -> list[str]:
+        """Of all that lies there, sorted; raises BlobsUnreachable."""
+        with _asked():
+            return sorted([one["path"] async for part in obstore.list(self._store) for one in part])
+
+    async def put(self, name: str, path: Path) -> None:
+        """Keep a file; raises BlobsUnreachable: it may or may not be kept."""
+        with _asked():
+            await obstore.put_async(self._store, name, path)
+
+    async def get(self, name: str, path: Path) -> None:
+        """Write into a new file what is kept under a name.
+
+        Raises:
+            BlobMissing: nothing is.
+            BlobsUnreachable: the store can't say.
+        """
+        with _asked():
+            try:
+                found = await obstore.get_async(self._store, name)
+                with path.open("xb") as file:
+                    async for part in found.stream(min_chunk_size=_READ_AT_ONCE):
+                        await asyncio.to_thread(file.write, part)
+            except FileNotFoundError as error:
+                if _reason(error) == _NO_BUCKET:
+                    raise
+                raise BlobMissing(name) from None
+
+
+def _client(place: S3Place) -> S3Store:
+    endpoint = next((found for name in _ENDPOINTS if (found := os.environ.get(name))), "")
+    return S3Store(
+        place.bucket,
+        prefix=place.prefix or None,
+        config={"endpoint": endpoint} if endpoint else {},
+        client_options={
+            "allow_http": endpoint.startswith("http://"),
+            "connect_timeout": timedelta(seconds=_CONNECT_WITHIN_S),
+            "timeout": timedelta(seconds=_ANSWER_WITHIN_S),
+        },
+        retry_config={"max_retries": _TRIES_AGAIN, "retry_timeout": timedelta(seconds=_TRY_WITHIN_S)},
+    )
 
 
 def _whole(found: "obstore.GetResult", path: str) -> bytes:

@@ -114,6 +114,14 @@ class Blobs(ABC):
         """
         return sorted(await self._names(folder))
 
+    async def paths(self) -> list[str]:
+        """The name of all that is there, at any depth, sorted; what is still being written is not.
+
+        Raises:
+            BlobsUnreachable: the store can't say.
+        """
+        return sorted(await self._paths())
+
     def read_at(self, path: str, sha256: str) -> bytes:
         """What was put there, which has this hash; blocks.
 
@@ -175,6 +183,10 @@ class Blobs(ABC):
         """What lies right below; raises BlobsUnreachable."""
 
     @abstractmethod
+    async def _paths(self) -> list[str]:
+        """What lies at any depth; raises BlobsUnreachable."""
+
+    @abstractmethod
     def _load(self, path: str) -> bytes:
         """Its bytes as they are; raises BlobMissing, BlobsUnreachable. Blocks."""
 
@@ -208,6 +220,22 @@ class FolderBlobs(Blobs):
         except OSError as error:
             raise BlobsUnreachable(f"the folder of blobs can't be read: {type(error).__name__}") from None
         return [name for name in found if not name.startswith(".")]
+
+    async def _paths(self) -> list[str]:
+        try:
+            return await asyncio.to_thread(self._walked)
+        except OSError as error:
+            raise BlobsUnreachable(f"the folder of blobs can't be read: {type(error).__name__}") from None
+
+    def _walked(self) -> list[str]:
+        found: list[str] = []
+        for parent, folders, names in os.walk(self._folder):
+            folders.sort()
+            for name in names:
+                path = Path(parent, name)
+                if not name.startswith(".") and path.is_file() and not path.is_symlink():
+                    found.append(path.relative_to(self._folder).as_posix())
+        return found
 
     def _load(self, path: str) -> bytes:
         try:

@@ -134,6 +134,17 @@ async def check_broker(
     return risky + ([skewed] if skewed is not None else [])
 
 
+async def cluster_id(bootstrap: str, *, tls: SSLContext | None = None) -> str | None:
+    """The name by which brokers tell their cluster from any other; None where they have none.
+
+    Raises:
+        LogUnreachable: no broker answers.
+    """
+    async with Admin(bootstrap, tls) as admin:
+        found: Any = await admin.describe_cluster()
+    return found.get("cluster_id") or None
+
+
 async def delete_below(
     bootstrap: str, offsets: Mapping[Place, int], *, tls: SSLContext | None = None, prefix: str = ""
 ) -> None:

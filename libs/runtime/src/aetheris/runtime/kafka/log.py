@@ -9,6 +9,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from aetheris.protocol.tables.attendants import Attendant
+from aetheris.runtime.kafka.admin import cluster_id
 from aetheris.runtime.kafka.appender import KafkaAppender
 from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.kafka.brokers import Brokers
@@ -148,6 +149,14 @@ class KafkaLog:
         """
         prefix = self._brokers.prefix
         return await noted(self._bootstrap, prefix + group, places, tls=self._tls, prefix=prefix)
+
+    async def cluster_id(self) -> str | None:
+        """The name by which the brokers tell their cluster from any other; None where they have none.
+
+        Raises:
+            LogUnreachable: no answer.
+        """
+        return await cluster_id(self._bootstrap, tls=self._tls)
 
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has; asked once (partition counts never change in place).

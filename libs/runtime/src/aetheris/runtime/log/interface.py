@@ -352,6 +352,14 @@ class Log(Protocol):
         """
         ...
 
+    async def cluster_id(self) -> str | None:
+        """The name by which the brokers tell their cluster from any other; None where they have none.
+
+        Raises:
+            LogUnreachable: no answer.
+        """
+        ...
+
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has.
 

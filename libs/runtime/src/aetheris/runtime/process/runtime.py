@@ -13,11 +13,12 @@ from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.blobs.location import blobs_at
 from aetheris.runtime.blobs.store import Blobs
 from aetheris.runtime.blobs.traffic import BlobTraffic
-from aetheris.runtime.kafka.admin import check_broker, ensure_topics
+from aetheris.runtime.kafka.admin import check_broker, cluster_id, ensure_topics
 from aetheris.runtime.kafka.log import KafkaLog
 from aetheris.runtime.kafka.tls import tls_context
 from aetheris.runtime.kafka.topics import Assured
 from aetheris.runtime.log.interface import Appender, Log, LogUnreachable
+from aetheris.runtime.log.log_home import moved
 from aetheris.runtime.process.health import Health
 from aetheris.runtime.process.installation import claim
 from aetheris.runtime.process.lifecycle import Stopped
@@ -181,12 +182,19 @@ async def _watched(settings: RuntimeSettings, tls: SSLContext | None) -> AsyncGe
 
 
 async def _watch(settings: RuntimeSettings, tls: SSLContext | None) -> None:
-    """Raises BrokerRefused, or ClockSkewed: what is refused twice: a broker that has just started may know little."""
-    doubts = 0
+    """Raises what is refused twice: a broker that has just started may know little.
+
+    That is BrokerRefused, ClockSkewed, or LogMoved where a name leads to another cluster than at the first look.
+    """
+    doubts, first = 0, None
     while True:
         await asyncio.sleep(DOUBTED_S if doubts else WATCH_S)
         try:
             await _check(settings, tls)
+            cluster = await cluster_id(settings.kafka, tls=tls)
+            first = first or cluster
+            if cluster not in (None, first):
+                raise moved(f"{settings.kafka} was Kafka cluster {first}, and is {cluster}")
         except LogUnreachable:
             continue  # readiness says so
         except StartRefused as refused:

@@ -23,6 +23,7 @@ from aetheris.runtime.log.interface import (
     Tenure,
     Written,
 )
+from aetheris.runtime.log.log_home import LogHomeTable
 from aetheris.runtime.log.pump import Pump
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.collector import Collector
@@ -87,6 +88,7 @@ class PartitionWorker:
         self._pieces = pieces
         self._membership: Membership = log.membership(group, member, inputs.topics, tenure)
         self._tables = {topic: Table(log, topic, inputs.rows.get(topic, dict)()) for topic in inputs.tables}
+        self._home: LogHomeTable | None = None
         self._pumps = {
             cadence: Pump(
                 log,
@@ -124,7 +126,8 @@ class PartitionWorker:
         Raises:
             SettingInvalid: AETHERIS_WORKER_ID is no name.
         """
-        return cls(
+        heard = HeardMessages(keys.messages, parts.metrics)
+        made = cls(
             parts.log,
             parts.appender,
             inputs,
@@ -134,13 +137,20 @@ class PartitionWorker:
             tenure=tenure,
             clock=parts.clock,
             pace=Pace.of(parts.settings),
-            pieces=PieceSignatures(HeardMessages(keys.messages, parts.metrics).piece_counts, keys.piece),
+            pieces=PieceSignatures(heard.piece_counts, keys.piece),
         )
+        if Topic.POLICIES in made.tables:
+            made.keep_home(LogHomeTable(made.tables[Topic.POLICIES], heard.line_counts))
+        return made
 
     @property
     def tables(self) -> Mapping[Topic, Table]:
         """The tables of `Inputs.tables`, loaded before the first handler is made."""
         return self._tables
+
+    def keep_home(self, home: LogHomeTable) -> None:
+        """Read nothing of a log that is elsewhere than this says; before `run`."""
+        self._home = home
 
     @property
     def numbers(self) -> Collection[int]:
@@ -152,9 +162,12 @@ class PartitionWorker:
 
         Raises:
             Exception: whatever escaped a handler, or LogGap: the process must end, and restore from the log.
+            LogMoved: the log is on other brokers.
         """
         self._crash = asyncio.get_running_loop().create_future()
         await asyncio.gather(*(table.load() for table in self._tables.values()))
+        if self._home is not None:
+            await self._home.check(self._log)
         await self._membership.start(self._assigned, self._revoked)
         background = [self._watched(part) for part in self._parts()]
         stopping = asyncio.create_task(stop.wait())
