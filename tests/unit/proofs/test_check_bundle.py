@@ -193,7 +193,7 @@ def test_of_the_corpus_it_refuses_what_needs_no_rules_of_a_job(tmp_path: Path, p
     assert f"corpus of {len(CORPUS)} tamperings](" in EVIDENCE.read_text()
     assert f"refuse all, it refuses {len(refused)}:" in EVIDENCE.read_text()
     strangers = {name for name, tampering in CORPUS.items() if tampering.power == "stranger"}
-    assert strangers - refused == {"a_statement_is_nested_deep"}, "who has no key gets nothing past it"
+    assert strangers <= refused, "who has no key gets nothing past it"
 
 
 def approved_by_nobody(node: str) -> Records:

@@ -101,7 +101,7 @@ def open_envelope(data, keys):  # the statement that one of the keys signed, or 
     ours = [(keys[one["keyid"]], unbase64(one["sig"])) for one in signatures if one["keyid"] in keys]
     require(any(key.counts("seal") for key, _ in ours), "envelope_unknown_key")
     require(all(is_signed(key.raw, one, pae(b"in-toto+json", payload)) for key, one in ours), "envelope_signature")
-    return parse(payload), keys
+    return require(depth(one := parse(payload)) <= 256, "bad_statement") or one, keys
 def readable(value):  # an object that every reader reads; {} for another: it says nothing, and no seal is over it
     try:
         return one if json.dumps(one := parse(value), ensure_ascii=0).encode()[:1] == b"{" and depth(one) <= 128 else {}
