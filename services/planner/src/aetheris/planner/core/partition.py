@@ -301,14 +301,16 @@ class Partition:
 
     def recover(self, now_s: float = 0.0) -> list[Output]:
         """After a restore: everything that is open, as after a change; what was written before comes again."""
+        return [output for outputs in self.recovering(now_s) for output in outputs]
+
+    def recovering(self, now_s: float) -> Iterator[list[Output]]:
+        """The same, one job after the other."""
         self._joined.clear()
         self._changed.clear()
-        return self._decided(self._recovered(), now_s)
-
-    def _recovered(self) -> Iterator[JobProgress]:
+        yield self._decided((), now_s)
         for progress in self.jobs.each():
             progress.sent.index = self._line_in_index(progress)
-            yield progress
+            yield self._decided((progress,), now_s)
 
     def joined(self) -> list[Joined]:
         """The nodes that started within a run since the last call."""
