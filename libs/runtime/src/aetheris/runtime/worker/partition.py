@@ -43,7 +43,7 @@ _OFFERED_AGAIN_S = 10.0
 _RESTED_EVERY_S, _RESTED_EVERY = 0.9, 1000
 """After which jobs may rest; and records of history, of which that is true as well."""
 _PORTION = 400
-"""Records of one turn: twenty milliseconds, after which others of the process have theirs."""
+"""Records of one turn, also of history: twenty milliseconds, after which others of the process have theirs."""
 
 
 @dataclass(frozen=True)
@@ -309,17 +309,19 @@ class WorkerPartition:
 
     async def _fold(self, start: int, end: int) -> int:
         position = max(start, end)
-        async for records in replay(self._around.log, self._authority, start, end):
-            if self._checkpointer is not None:
-                self._checkpointer.note(records)
-            self._note_age(records[-1])
-            self._handler.fold(records)
-            self._rest_on_the_way(len(records))
-            self._last = records[-1]
-            position = max(position, records[-1].offset + 1)
-            if self._closing:
-                break
-            await asyncio.sleep(0)
+        async for read in replay(self._around.log, self._authority, start, end):
+            for at in range(0, len(read), _PORTION):
+                records = read[at : at + _PORTION]
+                if self._checkpointer is not None:
+                    self._checkpointer.note(records)
+                self._note_age(records[-1])
+                self._handler.fold(records)
+                self._rest_on_the_way(len(records))
+                self._last = records[-1]
+                position = max(position, records[-1].offset + 1)
+                if self._closing:
+                    return position
+                await asyncio.sleep(0)  # whoever is silent for seconds loses what it is reading
         return position
 
     def _rest_on_the_way(self, records: int) -> None:
