@@ -151,7 +151,7 @@ vault-full: setup ## keys of seals and persons in HashiCorp's Vault, built from 
 	@$(RUN)/pytest -m full -v tests/integration/test_built_vault.py
 
 workflows-full: setup ## 200 kills of executors, then of any part, under workflows; bodies that never wait; 10,000 asleep: two hours
-	@$(RUN)/pytest -m full -v tests/integration/test_workflows_system.py tests/integration/test_asleep_system.py
+	@$(RUN)/pytest -m full -v tests/integration/test_workflows_system.py tests/integration/test_workflow_agents_system.py tests/integration/test_asleep_system.py
 
 notices-full: setup ## 500 requests told of while the notifier is killed 50 times; four minutes
 	@$(RUN)/pytest -m full -v tests/integration/test_notices_system.py
