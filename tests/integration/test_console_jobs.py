@@ -116,7 +116,7 @@ def test_a_parked_step_shows_what_is_known_of_it_and_what_each_way_means(
     gateway.tell(
         "invocation_in_doubt", node_id="pay", error_class="timeout", evidence=[{"why": "<script>\u202e", "n": 1}]
     )
-    gateway.tell("invocation_probed", node_id="pay", verdict="unknown", ask="a1")
+    gateway.tell("invocation_probed", node_id="pay", answer="unknown", ask="a1")
     gateway.tell("invocation_parked", node_id="pay", reason="no probe")
     gateway.story[-2]["void"] = True
     page = console.opened(browser, f"/jobs/{JOB}")
