@@ -26,7 +26,9 @@ EVERYBODY = (
     " +publish +subscribe +unsubscribe"
 )
 RULES: Mapping[str, str] = {
-    "gateway": "~aetheris:gateway:* %R~aetheris:quarantine:* +@read +@write +eval -@dangerous +info",
+    "gateway": (
+        "~aetheris:gateway:* %R~aetheris:quarantine:* %R~aetheris:lease:* +@read +@write +eval -@dangerous +info"
+    ),
     "planner": "",
     "ledger": (
         "~aetheris:lease:* ~aetheris:epoch ~aetheris:epoch:* ~aetheris:effect:* ~aetheris:quarantine:*"

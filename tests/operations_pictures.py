@@ -2,16 +2,22 @@
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, ViewportSize
 
 from tests.console_pictures import PICTURES
 from tests.testkit.browser import running_chromium
+from tests.testkit.console_answers import say_all
 from tests.testkit.consoles import JOB, TIME, RunningConsole, StandInGateway, console_at, stand_in_gateway
 
-_WIDE = {"viewport": {"width": 1180, "height": 900}}
-_PHONE = {"viewport": {"width": 390, "height": 780}}
+_WIDE: dict[str, ViewportSize] = {"viewport": {"width": 1180, "height": 900}}
+_PHONE: dict[str, ViewportSize] = {"viewport": {"width": 390, "height": 780}}
+_LOOKS: tuple[tuple[str, dict[str, ViewportSize], Literal["light", "dark"]], ...] = (
+    ("light", _WIDE, "light"),
+    ("dark", _WIDE, "dark"),
+    ("phone", _PHONE, "light"),
+)
 _ACTIVE = """[[rules]]
 name = "payouts"
 tools = ["bank.*"]
@@ -62,10 +68,19 @@ def main() -> None:
     """All of them."""
     with running_chromium() as browser, stand_in_gateway() as gateway, tempfile.TemporaryDirectory() as folder:
         say_policies(gateway)
+        say_all(gateway)
         console = console_at(Path(folder), gateway.url)
         with console.up():
-            for name, view, scheme in (("light", _WIDE, "light"), ("dark", _WIDE, "dark"), ("phone", _PHONE, "light")):
+            for name, view, scheme in _LOOKS:
+                _signing_in(browser.new_page(color_scheme=scheme, viewport=view["viewport"]), console, name)
                 page = console.signed_in(browser, "bob", color_scheme=scheme, **view)
+                _together(gateway, page, console, name)
+                for told in ("schedules", "budgets", "quotas"):
+                    page.goto(f"{console.url}/operations/{told}")
+                    _shot(page, f"console-{told}-{name}")
+                page.goto(f"{console.url}/passkey")
+                _shot(page, f"console-passkey-{name}")
+                _frozen(gateway, page, console, name)
                 page.goto(f"{console.url}/operations")
                 _shot(page, f"console-health-{name}")
                 page.goto(f"{console.url}/operations/dead-letters")
@@ -77,6 +92,32 @@ def main() -> None:
                 _policies(page, console, name)
         gateway.away = True
     print(console.trouble, [said for _, said, _ in gateway.said if "policy" not in said])  # noqa: T201
+
+
+def _signing_in(page: Page, console: RunningConsole, name: str) -> None:
+    page.goto(f"{console.url}/sign-in")
+    _shot(page, f"console-sign-in-{name}")
+    page.goto(console.link("bob"))
+    _shot(page, f"console-sign-in-link-{name}")
+
+
+def _together(gateway: StandInGateway, page: Page, console: RunningConsole, name: str) -> None:
+    gateway.requests.clear()
+    for at, amount in enumerate((1250.5, 980, 12.75), start=1):
+        gateway.ask(f"pay-{at}", {"amount": amount, "currency": "EUR", "to": f"DE0212030000000020205{at}"})
+    page.goto(f"{console.url}/inbox/together")
+    page.get_by_role("checkbox").first.check()
+    _shot(page, f"console-together-{name}")
+    gateway.requests.clear()
+
+
+def _frozen(gateway: StandInGateway, page: Page, console: RunningConsole, name: str) -> None:
+    gateway.listed = [
+        {"job_id": f"job-{at}", "status": status, "created_at": TIME, "submitted_by": "agent-7", "tenant": "default"}
+        for at, status in ((4711, "running"), (4702, "waiting"), (4698, "paused"))
+    ]
+    page.goto(f"{console.url}/operations/freeze?scope=agent&name=agent-7")
+    _shot(page, f"console-freeze-{name}")
 
 
 def say_policies(gateway: StandInGateway) -> None:

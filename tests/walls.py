@@ -54,6 +54,8 @@ PURE = frozenset(
             "zlib",
         ),
         *("unicodedata", "cronsim", "markupsafe"),
+        *("webauthn", "webauthn.helpers", "webauthn.helpers.cose", "webauthn.helpers.exceptions"),
+        "webauthn.helpers.decode_credential_public_key",
         *("cel", "jiter", "jsonschema_rs", "msgspec", "msgspec.json", "msgspec.structs", "pydantic", "rfc8785"),
         *("annotated_types", "pydantic.fields", "pydantic_core"),
         *("cryptography.exceptions", "cryptography.hazmat.primitives.asymmetric"),

@@ -30,6 +30,7 @@ NOUNS = {
     "partitioning": "Kafka's noun for which partition a key lies in",
     "planning": "a noun: the room of what plans",
     "signing": "a noun, as in code signing",
+    "spending": "a noun: what was spent",
     "standing": "a noun: where a job stands",
     "testing": "a noun: the package for tests of users",
     "tracing": "a noun, as OpenTelemetry has it",

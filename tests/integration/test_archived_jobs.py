@@ -103,6 +103,7 @@ REQUESTS: Mapping[str, Asked] = {
     "GET /api/jobs/{job_id}/ledger": READ,
     "GET /api/jobs/{job_id}/trace": READ,
     "GET /api/effects": (None, "done", {"job_id": "JOB"}),
+    "GET /api/jobs/{job_id}/leases": READ,
     "GET /api/jobs/{job_id}/verify": READ,
     "GET /api/jobs/{job_id}/inclusion": READ,
     "GET /api/jobs/{job_id}/interim-seals": READ,
@@ -129,7 +130,7 @@ REQUESTS: Mapping[str, Asked] = {
 
 _OTHERS = (
     "seals|tools|freezes|policies|models|limits|audit|workers|approvals|undo|subjects|rules|caller|search|"
-    "health|stalled|dead-letters"
+    "health|stalled|dead-letters|schedules|budgets|quotas|leases"
 )
 OF_NO_JOB = frozenset(
     route for route in ROUTES if re.search(rf" /(livez|readyz|api/(jobs$|sessions$|{_OTHERS}))", route)
@@ -179,6 +180,10 @@ OF_NO_LOG = frozenset(
             "workers",
             "health",
             "stalled",
+            "schedules",
+            "leases",
+            "budgets",
+            "quotas",
             "limits",
             "audit",
             "policy",

@@ -5,13 +5,13 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.integration.test_passkeys import PasskeyRig, made
+from tests.integration.test_passkeys import PasskeyRig
 from tests.testkit.approvers import TENANTS
 from tests.testkit.attempts import fresh
 from tests.testkit.browser import page_with_authenticator
-from tests.testkit.consoles import RunningConsole, running_console, serious
+from tests.testkit.consoles import RunningConsole, running_console, serious, stand_in_gateway
 from tests.testkit.signing_rig import running_signing_rig
 from tests.testkit.tokens import write_tokens
 
@@ -20,12 +20,22 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 expect.set_options(timeout=60_000)
 
 
+def made_in(console: RunningConsole, page: Page, name: str) -> str:
+    """The line of a passkey that somebody makes in the console, as he is told it."""
+    page.goto(console.link(name))
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("link", name="Passkey").click()
+    page.get_by_role("button", name="Make a passkey").click()
+    return page.locator("#line").inner_text()
+
+
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Generator[PasskeyRig]:
     folder = tmp_path_factory.mktemp("console-passkeys")
     write_tokens(folder / "data", TENANTS)
     page = page_with_authenticator(browser)
-    line = made(page, folder / "data", "bob")
+    with stand_in_gateway() as gateway, running_console(folder, gateway.url) as console:
+        line = made_in(console, page, "bob")
     with running_signing_rig(folder, ("carol",), ("carol",), (line,)) as running:
         yield PasskeyRig(running.system, running.external, running.keys, running.signers, page)
 

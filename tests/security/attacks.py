@@ -54,6 +54,7 @@ _BODIES: dict[str, dict[str, Any]] = {
     "erase": {"subject": "c-17"},
     "enrol": {"subject": "c-17"},
     "hold": {"subject": "c-17"},
+    "schedules": {"scheduler": "from-a-stranger"},
 }
 
 

@@ -36,10 +36,15 @@ def running_chromium() -> Generator[Browser]:
 def page_with_authenticator(browser: Browser, *, is_verified: bool = True) -> Page:
     """A page whose passkeys live as long as it does."""
     page = browser.new_page()
+    with_authenticator(page, is_verified=is_verified)
+    return page
+
+
+def with_authenticator(page: Page, *, is_verified: bool = True) -> None:
+    """Give it one of its own."""
     session = page.context.new_cdp_session(page)
     session.send("WebAuthn.enable")
     session.send("WebAuthn.addVirtualAuthenticator", {"options": {**AUTHENTICATOR, "isUserVerified": is_verified}})
-    return page
 
 
 class PageCommand:

@@ -22,13 +22,14 @@ from aetheris.cli.console import CommandError
 from aetheris.cli.page import exact
 from aetheris.cli.page_server import PageAnswerRefused, PersonalPage, answer, served
 from aetheris.cli.passkey_signatures import KnownPasskey
+from aetheris.console.core.passkey_answers import OwnPasskey
 from aetheris.protocol.base.allowed_signers import parse_signers
 from aetheris.protocol.base.sshsig import read_key, read_signature, signed_bytes
 from aetheris.protocol.planning.approval_text import NAMESPACE
 from tests.testkit.passkeys import FLAGS, Passkey, client_data_of
 
 KEY = Passkey(1)
-BOB = KnownPasskey("bob", read_key(KEY.key), "AQID")
+BOB = KnownPasskey("bob", OwnPasskey(read_key(KEY.key), "AQID"))
 MESSAGE = b'aetheris approval 1\nrequest: "j:1"\n'
 CHALLENGE = signed_bytes(NAMESPACE.encode(), b"sha512", MESSAGE)
 ORIGIN = b"http://localhost:8123"
@@ -57,7 +58,7 @@ def made(
 
 
 def signature(body: bytes) -> str:
-    return passkey_signatures.signature_of(body, MESSAGE, {BOB.credential: BOB.key})
+    return passkey_signatures.signature_of(body, MESSAGE, {BOB.made.credential: BOB.key})
 
 
 def test_what_a_browser_makes_becomes_an_ssh_signature() -> None:
@@ -104,7 +105,9 @@ def test_a_name_that_means_more_in_a_file_of_signers_is_refused(tmp_path: Path, 
 
 
 def test_the_file_is_read_as_it_was_written_and_its_lines_are_allowed_signers(tmp_path: Path) -> None:
-    (tmp_path / passkey_signatures.FILE).write_text(BOB.line + "\n" + KnownPasskey("carol", BOB.key, "AA").line + "\n")
+    (tmp_path / passkey_signatures.FILE).write_text(
+        BOB.line + "\n" + KnownPasskey("carol", OwnPasskey(BOB.key, "AA")).line + "\n"
+    )
     assert passkey_signatures.known(tmp_path, "bob") == [BOB]
     with pytest.raises(CommandError, match="passkey add dan"):
         passkey_signatures.known(tmp_path, "dan")

@@ -1,22 +1,14 @@
-"""A new passkey: made by the browser, judged by what it says of it (Web Authentication, level 3, §7.1)."""
+"""A new passkey: made by the browser on a page that a command serves."""
 
-import re
 import secrets
 from pathlib import Path
-
-from webauthn import verify_registration_response
-from webauthn.helpers import decode_credential_public_key
-from webauthn.helpers.cose import COSEAlgorithmIdentifier
-from webauthn.helpers.decode_credential_public_key import DecodedEC2PublicKey
-from webauthn.helpers.exceptions import WebAuthnException
 
 from aetheris.cli.console import CommandError, Exit
 from aetheris.cli.page import passkey_page
 from aetheris.cli.page_server import HOST, PageAnswerRefused, PersonalPage, answer, served
 from aetheris.cli.passkey_signatures import FILE, KnownPasskey, base64url, json_members
-from aetheris.protocol.base.sshsig import SshKey, SshSignatureInvalid, read_key
-
-_NAME = re.compile(r"[^\s,*?!\"#\\]+")
+from aetheris.console.core.new_passkeys import can_be_named, new_passkey
+from aetheris.console.core.passkey_answers import PasskeyRefused
 
 
 def add(name: str, data: Path, *, opens: bool) -> KnownPasskey:
@@ -25,7 +17,7 @@ def add(name: str, data: Path, *, opens: bool) -> KnownPasskey:
     Raises:
         CommandError: the name can't stand in a file of signers, or nobody made one in time.
     """
-    if not _NAME.fullmatch(name) or not name.isprintable():
+    if not can_be_named(name):
         message = f"NAME: {name!r} can't stand in a file of allowed signers: it has a space, or one of , * ? ! \" # \\"
         raise CommandError(Exit.BAD_INPUT, "bad_name", message, field="NAME")
     challenge = secrets.token_bytes(32)
@@ -55,21 +47,7 @@ def add(name: str, data: Path, *, opens: bool) -> KnownPasskey:
 def made_of(body: bytes, name: str, challenge: bytes, origin: str) -> KnownPasskey:
     """The passkey that a browser made for this challenge on this page; raises PageAnswerRefused."""
     try:
-        made = verify_registration_response(
-            credential=json_members(body),
-            expected_challenge=challenge,
-            expected_rp_id=HOST,
-            expected_origin=origin,
-            require_user_verification=True,
-            supported_pub_key_algs=[COSEAlgorithmIdentifier.ECDSA_SHA_256],
-        )
-        public = decode_credential_public_key(made.credential_public_key)
-    except (WebAuthnException, ValueError, TypeError, KeyError) as error:
-        raise PageAnswerRefused(f"the passkey can't be used: {error}") from None
-    if not isinstance(public, DecodedEC2PublicKey):
-        raise PageAnswerRefused("the passkey can't be used: it is not of ES256")
-    try:
-        key = read_key(SshKey(b"\4" + public.x + public.y, HOST.encode()).blob)
-    except SshSignatureInvalid as error:
-        raise PageAnswerRefused(f"the passkey can't be used: {error}") from None
-    return KnownPasskey(name, key, base64url(made.credential_id))
+        made = new_passkey(json_members(body), challenge, HOST, origin)
+    except PasskeyRefused as refused:
+        raise PageAnswerRefused(str(refused)) from None
+    return KnownPasskey(name, made)

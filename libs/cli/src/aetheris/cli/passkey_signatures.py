@@ -17,7 +17,7 @@ import typer
 from aetheris.cli.console import CommandError, Exit, progress
 from aetheris.cli.page import exact, passkey_page
 from aetheris.cli.page_server import HOST, PageAnswerRefused, PersonalPage, answer, served
-from aetheris.console.core.passkey_answers import PasskeyRefused, challenge_of, signature_by
+from aetheris.console.core.passkey_answers import COMMENT, OwnPasskey, PasskeyRefused, challenge_of, signature_by
 from aetheris.protocol.base.sshsig import (
     PASSKEY,
     SshKey,
@@ -33,23 +33,25 @@ NoBrowser = Annotated[
     bool, typer.Option("--no-browser", help="Open no browser: print where the page is, for one on this machine.")
 ]
 
-_PREFIX = "passkey:"
-_LINE = re.compile(rf'([^ ]+) namespaces="{NAMESPACE}" {re.escape(PASSKEY)} ([^ ]+) {_PREFIX}([A-Za-z0-9_-]+)')
+_LINE = re.compile(rf'([^ ]+) namespaces="{NAMESPACE}" {re.escape(PASSKEY)} ([^ ]+) {COMMENT}([A-Za-z0-9_-]+)')
 
 
 @dataclass(frozen=True, slots=True)
 class KnownPasskey:
-    """One that was made here. `credential`: its id, for the browser."""
+    """One that was made here, and whose it is."""
 
     name: str
-    key: SshKey
-    credential: str
+    made: OwnPasskey
+
+    @property
+    def key(self) -> SshKey:
+        """Its public key."""
+        return self.made.key
 
     @property
     def line(self) -> str:
         """For a file of allowed signers."""
-        key = base64.b64encode(self.key.blob).decode()
-        return f'{self.name} namespaces="{NAMESPACE}" {PASSKEY} {key} {_PREFIX}{self.credential}'
+        return self.made.line_for(self.name)
 
 
 def known(data: Path, name: str) -> list[KnownPasskey]:
@@ -76,7 +78,7 @@ def signed(message: bytes, arguments: Mapping[str, Any], own: list[KnownPasskey]
     """
     for line in message.decode().splitlines():
         progress("signs", line)
-    keys = {one.credential: one.key for one in own}
+    keys = {one.made.credential: one.key for one in own}
     challenge = challenge_of(message)
     asks = {
         "title": f"{own[0].name} signs",
@@ -102,7 +104,7 @@ def _known(path: Path, number: int, line: str) -> KnownPasskey:
     if found is None or key is None:
         message = f"{path}, line {number}: is not as aetheris passkey add writes it"
         raise CommandError(Exit.BAD_INPUT, "bad_passkeys", message, file=str(path))
-    return KnownPasskey(found[1], key, found[3])
+    return KnownPasskey(found[1], OwnPasskey(key, found[3]))
 
 
 def signature_of(body: bytes, message: bytes, keys: Mapping[str, SshKey]) -> str:

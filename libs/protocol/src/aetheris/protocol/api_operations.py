@@ -394,6 +394,28 @@ class StalledJobs(ResponseModel):
     is_whole: bool
 
 
+class LeasedCall(ResponseModel):
+    """A call that is under way, who makes it, and for how long its lease lasts if nobody renews it.
+
+    `ends_in_s`: None where there is no lease, as where its executor has died, or Redis lost it: that is no evidence.
+    """
+
+    job_id: str
+    node_id: str
+    tool: str
+    worker_id: str
+    token: int
+    in_doubt: bool
+    ends_in_s: float | None = None
+
+
+class LeaseList(ResponseModel):
+    """The calls that are under way, of a job or of the tenant's open jobs; `is_whole`: all of those were looked at."""
+
+    leases: tuple[LeasedCall, ...]
+    is_whole: bool
+
+
 class WorkerSummary(ResponseModel):
     """A name of workers: the incarnation that lives under it, those that left it, how many have ended."""
 

@@ -43,8 +43,8 @@ class KeyedJobs:
         await self._ready()
         self._why_not = None
 
-    async def submit(self, plan: Mapping[str, Any], key: str, options: Mapping[str, Any] | None = None) -> None:
-        """Submit a plan under a key: once this returns, it is in the log.
+    async def submit(self, plan: Mapping[str, Any], key: str, options: Mapping[str, Any] | None = None) -> str:
+        """Submit a plan under a key: once this returns, it is in the log; the job's id.
 
         Raises:
             NotTaken: it is not known to be; also where a tool of it is not registered yet.
@@ -52,7 +52,7 @@ class KeyedJobs:
         """
         client, _ = await self._ready()
         try:
-            await client.submit(plan, options=options, idempotency_key=key)
+            submitted = await client.submit(plan, options=options, idempotency_key=key)
         except Conflict as error:
             self._why_not = None
             raise JobRefused(error.code, error.details.get("job_id")) from None
@@ -64,6 +64,15 @@ class KeyedJobs:
         except ApiError as error:
             raise await self._failed(error) from None
         self._why_not = None
+        return submitted.job_id
+
+    async def tell_schedules(self, report: Mapping[str, Any]) -> None:
+        """Tell people what starts jobs here; raises NotTaken."""
+        client, _ = await self._ready()
+        try:
+            await client.tell_schedules(report)
+        except ApiError as error:
+            raise await self._failed(error) from None
 
     async def cancel(self, key: str, reason: str) -> None:
         """Cancel the job of a key, if there is one that has not ended; raises NotTaken."""

@@ -27,8 +27,11 @@ from aetheris.console.pages import (
     job_page,
     job_plan,
     operations,
+    passkey_page,
     policy_page,
+    schedule_page,
     sign_in,
+    spending_page,
     undo_page,
 )
 from aetheris.console.pages.edge import ConsoleParts, led, problem
@@ -105,27 +108,7 @@ async def console(settings: ConsoleSettings) -> AsyncGenerator[HttpServer]:
 
 def pages(parts: ConsoleParts) -> ASGIApp:
     """Every page, behind what guards them."""
-    app = Starlette(
-        routes=[
-            Route("/", _home),
-            Route("/livez", _alive),
-            Route("/readyz", _alive),
-            Route("/static/htmx.js", _htmx),
-            Mount("/static", StaticFiles(directory=_STATIC)),
-            *sign_in.ROUTES,
-            *group_page.ROUTES,
-            *inbox.ROUTES,
-            *job_list.ROUTES,
-            *job_plan.ROUTES,
-            *job_controls.ROUTES,
-            *job_page.ROUTES,
-            *policy_page.ROUTES,
-            *dead_letter_page.ROUTES,
-            *undo_page.ROUTES,
-            *operations.ROUTES,
-        ],
-        exception_handlers={404: _not_here, 405: _not_here},
-    )
+    app = Starlette(routes=ROUTES, exception_handlers={404: _not_here, 405: _not_here})
     app.state.parts = parts
     return Guarded(app, parts.https)
 
@@ -167,3 +150,27 @@ async def _alive(_request: Request) -> Response:
 
 async def _not_here(request: Request, _error: Exception) -> Response:
     return problem(request, None, 404, "Not here", "There is no such page.")
+
+
+ROUTES = [
+    Route("/", _home),
+    Route("/livez", _alive),
+    Route("/readyz", _alive),
+    Route("/static/htmx.js", _htmx),
+    Mount("/static", StaticFiles(directory=_STATIC)),
+    *sign_in.ROUTES,
+    *group_page.ROUTES,
+    *inbox.ROUTES,
+    *job_list.ROUTES,
+    *job_plan.ROUTES,
+    *job_controls.ROUTES,
+    *job_page.ROUTES,
+    *policy_page.ROUTES,
+    *dead_letter_page.ROUTES,
+    *undo_page.ROUTES,
+    *schedule_page.ROUTES,
+    *passkey_page.ROUTES,
+    *spending_page.ROUTES,
+    *operations.ROUTES,
+]
+"""Every page and part of one."""

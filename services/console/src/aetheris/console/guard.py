@@ -22,7 +22,8 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "publickey-credentials-get=(self), camera=(), microphone=(), geolocation=(), payment=()",
+    "Permissions-Policy": "publickey-credentials-get=(self), publickey-credentials-create=(self), camera=(), "
+    "microphone=(), geolocation=(), payment=()",
 }
 
 

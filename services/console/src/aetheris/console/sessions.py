@@ -23,6 +23,8 @@ class PersonSession:
     began_s: float
     seen_s: float
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    passkey_challenge: bytes | None = field(default=None, repr=False)
+    """For which a passkey may be made, once: that of the page which asked last."""
 
     def may(self, *roles: str) -> bool:
         """Whether the caller has one of the roles; the gateway judges that again."""

@@ -15,6 +15,7 @@ from aetheris.gateway.access_history import AccessHistory
 from aetheris.gateway.access_log import AccessLog
 from aetheris.gateway.activated_policies import ActivatedPolicies
 from aetheris.gateway.attendance import Attendance
+from aetheris.gateway.call_leases import CallLeases
 from aetheris.gateway.client_sessions import ClientSessions
 from aetheris.gateway.command_writer import CommandWriter
 from aetheris.gateway.commands import JobCommands
@@ -53,11 +54,13 @@ from aetheris.gateway.reconciliation_scheduler import ReconciliationScheduler
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.routes.edge import Services
 from aetheris.gateway.settings import GatewaySettings
+from aetheris.gateway.spent_budgets import SpentBudgets
 from aetheris.gateway.stalled_jobs import StalledJobList
 from aetheris.gateway.subjects import Subjects
 from aetheris.gateway.submission_writer import SubmissionWriter
 from aetheris.gateway.system_health import SystemHealth
 from aetheris.gateway.tokens import Tokens
+from aetheris.gateway.told_schedules import ToldSchedules
 from aetheris.gateway.tool_releases import ToolReleases
 from aetheris.gateway.undos import Undos
 from aetheris.gateway.untaken import Untaken
@@ -92,6 +95,7 @@ from aetheris.runtime.process.record_keys import record_keys, while_in_force
 from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.process.signers_file import load_signers
 from aetheris.runtime.process.subject_store import hiding_of
+from aetheris.runtime.redis.leases import Leases
 from aetheris.runtime.redis.quarantines import QuarantineStore
 from aetheris.runtime.telemetry.catalogue import Metric
 from aetheris.runtime.worker.unsigned import HeardMessages
@@ -433,6 +437,16 @@ def _services(
             keys=callers.keys,
         ),
         stalled=StalledJobList(views, LongJobs(reader), deadlines, clock),
+        schedules=ToldSchedules(parts.redis, views, deadlines, clock),
+        leases=CallLeases(reader, views, leases=Leases(parts.redis), deadlines=deadlines, clock=clock),
+        budgets=SpentBudgets(
+            reader=reader,
+            views=views,
+            activated=activated,
+            configured=callers.policy,
+            deadlines=deadlines,
+            clock=clock,
+        ),
         subjects=Subjects(hiding, orders, verifier),
         rules=OrderedRules(
             OrderTable(sources.policies, RulesOrders(), heard.line_counts),

@@ -13,6 +13,7 @@ from aetheris.gateway.core import bodies
 from aetheris.gateway.core.problems import BadRequestProblem, Problem, TooMany, UnauthorizedProblem, Unavailable
 from aetheris.gateway.routes import (
     audit,
+    budgets,
     caller,
     dead_letters,
     freezes,
@@ -27,6 +28,7 @@ from aetheris.gateway.routes import (
     proofs,
     registry,
     rules,
+    schedules,
     search,
     session_routes,
     subjects,
@@ -59,6 +61,8 @@ _PARTS = (
     health,
     dead_letters,
     undos,
+    schedules,
+    budgets,
 )
 ROUTERS = tuple(part.router for part in _PARTS)
 

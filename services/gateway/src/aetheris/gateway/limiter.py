@@ -1,7 +1,7 @@
 """What each tenant may ask for, held against what it has: rates in this process, open jobs by the lists in Redis."""
 
 from collections import OrderedDict
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +15,8 @@ from aetheris.gateway.core.problems import TooMany, Unavailable
 from aetheris.gateway.core.quotas import LimitsFault, Quotas, RateLimits
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.views import Views
+from aetheris.protocol.api_budgets import QuotaList, TenantQuotas
+from aetheris.protocol.api_operations import LimitView
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.redis.client import RedisUnavailable
@@ -24,6 +26,7 @@ _log = structlog.get_logger(__name__)
 
 COUNTED_EVERY_S = 1.0
 _MOST_TENANTS = 10_000
+_MOST_SHOWN = 200
 
 
 class LimitsFileInvalid(StartRefused):
@@ -101,6 +104,18 @@ class Limiter:
             jobs = await self._views.open_jobs(caller.tenant)
         states = self._limits.states(caller.tenant, caller.id, sum(jobs.values()), self._clock.monotonic())
         return {"tenant": caller.tenant, "limits": [asdict(one) for one in states], "open_jobs": jobs}
+
+    async def all_tenants(self, known: Iterable[str]) -> QuotaList:
+        """Those of the tenants that are known of, and of those that the file names; raises Unavailable."""
+        names = sorted({*known, *self._limits.quotas.tenants})
+        found: list[TenantQuotas] = []
+        async with self._deadlines.deadline():
+            for name in names[:_MOST_SHOWN]:
+                jobs = await self._views.open_jobs(name)
+                states = self._limits.states_of(name, sum(jobs.values()), self._clock.monotonic())
+                limits = tuple(LimitView.model_validate(asdict(one)) for one in states)
+                found.append(TenantQuotas(tenant=name, limits=limits, open_jobs=jobs))
+        return QuotaList(tenants=tuple(found), left_out=len(names) - len(found))
 
     async def _count(self, tenant: str) -> _Counted:
         """The tenant's open jobs, counted now or lately; without Redis as they were counted last."""

@@ -9,7 +9,7 @@ from pydantic.json_schema import models_json_schema
 from aetheris.gateway.core.access import OPEN, ROUTES
 from aetheris.gateway.http_api import ROUTERS
 from aetheris.gateway.routes import probes, submission
-from aetheris.protocol import api, api_dead_letters, api_operations, api_sessions
+from aetheris.protocol import api, api_dead_letters, api_operations, api_schedules, api_sessions
 from aetheris.protocol.api_models import RequestModel
 
 _BODIES: tuple[type[RequestModel], ...] = (
@@ -30,6 +30,7 @@ _BODIES: tuple[type[RequestModel], ...] = (
     api_operations.PolicyTrialBody,
     api_operations.SubjectBody,
     api_operations.RulesBody,
+    api_schedules.SchedulerReport,
     api_sessions.SessionAttachBody,
     api_sessions.SessionCallBody,
     api_sessions.SessionCompleteBody,

@@ -234,6 +234,15 @@ class Views:
         (flat,) = await self._read([("HGETALL", self._keys.job + job_id)])
         return _row(job_id, flat) if flat else None
 
+    async def rows(self, job_ids: Sequence[str]) -> list[Row]:
+        """Those of the jobs that have a row.
+
+        Raises:
+            ViewsLost, RedisUnavailable.
+        """
+        held = await self._read([("HGETALL", self._keys.job + job_id) for job_id in job_ids])
+        return [_row(job_id, flat) for job_id, flat in zip(job_ids, held, strict=True) if flat]
+
     async def tenants(self, job_ids: Iterable[str]) -> Mapping[str, str]:
         """The tenants of those of the jobs that have a row.
 

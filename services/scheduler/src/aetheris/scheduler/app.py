@@ -16,10 +16,12 @@ from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.telemetry.metrics import Metrics
 from aetheris.scheduler.clockwork import RETRY_S, Clockwork
+from aetheris.scheduler.core.told_starts import ToldStarts
 from aetheris.scheduler.handlers import TopicMessage, TriggerHandler
 from aetheris.scheduler.job_writer import JobWriter
-from aetheris.scheduler.loaded_starts import TopicTrigger, WebhookTrigger, load
+from aetheris.scheduler.loaded_starts import LoadedStarts, StartsUnusable, TopicTrigger, WebhookTrigger, load
 from aetheris.scheduler.settings import SchedulerSettings
+from aetheris.scheduler.starts_teller import StartsTeller, tell_fault
 from aetheris.sdk.faststream import broker_at, readable
 from aetheris.sdk.keyed_jobs import KeyedJobs, NotTaken
 from aetheris.sdk.received import GROUPS
@@ -34,8 +36,9 @@ async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
         StartsUnusable: naming the file, the line and the field.
         LoginUnusable, TlsUnusable, HttpTlsUnusable: what the settings name can't be used.
     """
-    starts = load(settings.starts)
-    member = worker_name(settings)
+    member, clock = worker_name(settings), SystemClock()
+    starts = await _loaded(settings, member)
+    told = ToldStarts(starts.schedules, (one.entry for one in starts.triggers), (one.entry for one in starts.webhooks))
     async with AsyncExitStack() as closing:
         metrics = Metrics("scheduler")
         closing.callback(metrics.close)
@@ -47,7 +50,8 @@ async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
         health.add("service", lambda: "is stopping" if stop.is_set() else None)
         health.add("gateway", jobs.unready)
         await _connected(jobs, stop)
-        writer = JobWriter(jobs, metrics)
+        teller = await closing.enter_async_context(_telling(settings, told, member))
+        writer = JobWriter(jobs, metrics, told, clock, teller.changed.set)
         if starts.webhooks and not stop.is_set():
             await closing.enter_async_context(_listening(settings, starts.webhooks, writer))
         if starts.triggers and not stop.is_set():
@@ -57,7 +61,32 @@ async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
             await closing.enter_async_context(broker)
             await broker.start()
         freeze_memory()
-        await Clockwork(starts.schedules, writer, SystemClock()).run(stop)
+        await Clockwork(starts.schedules, writer, clock).run(stop)
+
+
+async def _loaded(settings: SchedulerSettings, member: str) -> LoadedStarts:
+    """What starts jobs; people are told why there is nothing, where the gateway can be reached."""
+    try:
+        return load(settings.starts)
+    except StartsUnusable as error:
+        jobs = KeyedJobs(settings.gateway_url, settings.gateway_token, settings.ca)
+        await tell_fault(jobs, member, str(error))
+        await jobs.close()
+        raise
+
+
+@asynccontextmanager
+async def _telling(settings: SchedulerSettings, told: ToldStarts, member: str) -> AsyncGenerator[StartsTeller]:
+    """People are told by connections of their own: what becomes of those concerns no job."""
+    jobs = KeyedJobs(settings.gateway_url, settings.gateway_token, settings.ca)
+    teller = StartsTeller(jobs, told, member, SystemClock())
+    telling = asyncio.create_task(teller.run())
+    try:
+        yield teller
+    finally:
+        telling.cancel()
+        await asyncio.wait({telling})
+        await jobs.close()
 
 
 @asynccontextmanager

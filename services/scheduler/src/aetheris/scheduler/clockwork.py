@@ -9,6 +9,7 @@ import structlog
 
 from aetheris.runtime.base.clock import Clock
 from aetheris.scheduler.core.job_starts import JobSchedule, due_times, next_time, schedule_key
+from aetheris.scheduler.core.told_starts import StartSource
 from aetheris.scheduler.job_writer import JobWriter
 from aetheris.sdk.keyed_jobs import NotTaken
 
@@ -45,7 +46,8 @@ class Clockwork:
             try:
                 for due in due_times(schedule, self._done[place], now):
                     occasion = {"schedule": schedule.name, "due": due.isoformat()}
-                    await self._writer.start(schedule.name, schedule.plan, occasion, schedule_key(schedule.name, due))
+                    source, key = StartSource("schedule", schedule.name), schedule_key(schedule.name, due)
+                    await self._writer.start(source, schedule.plan, occasion, key)
             except NotTaken as error:
                 _log.warning("a schedule waits", schedule=schedule.name, code=str(error))
                 waits.append(RETRY_S)

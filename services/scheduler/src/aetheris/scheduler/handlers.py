@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aetheris.scheduler.core.job_starts import message_key
+from aetheris.scheduler.core.told_starts import StartSource
 from aetheris.scheduler.job_writer import JobWriter
 from aetheris.scheduler.loaded_starts import TopicTrigger
 from aetheris.sdk.keyed_jobs import NotTaken
@@ -30,6 +31,7 @@ class TriggerHandler:
 
     def __init__(self, trigger: TopicTrigger, writer: JobWriter) -> None:
         self._entry = trigger.entry
+        self._source = StartSource("topic", trigger.entry.name)
         self._plan = trigger.plan
         self._writer = writer
 
@@ -40,7 +42,7 @@ class TriggerHandler:
             return
         occasion, key = read
         try:
-            await self._writer.start(self._entry.name, self._plan, occasion, key)
+            await self._writer.start(self._source, self._plan, occasion, key)
         except NotTaken:
             await asyncio.sleep(PAUSE_S)
             raise
@@ -54,7 +56,7 @@ class TriggerHandler:
         except (ValueError, RecursionError):
             value = named = None
         if value is None or (named is None and self._entry.once_per == "key"):
-            self._writer.refused(self._entry.name, "message", **place)
+            self._writer.refused(self._source, place, "message")
             return None
         occasion = {**place, "key": named, "value": value}
         if self._entry.once_per == "key":

@@ -12,6 +12,7 @@ from starlette.routing import Route
 from aetheris.runtime.base.clock import Clock
 from aetheris.scheduler.core.deliveries import DeliveryRefused, delivery_of
 from aetheris.scheduler.core.job_starts import delivery_key
+from aetheris.scheduler.core.told_starts import StartSource
 from aetheris.scheduler.job_writer import JobWriter
 from aetheris.scheduler.loaded_starts import WebhookTrigger
 from aetheris.sdk.keyed_jobs import NotTaken
@@ -41,14 +42,15 @@ def webhooks(triggers: Mapping[str, WebhookTrigger], writer: JobWriter, clock: C
 
     async def _started(trigger: WebhookTrigger, delivery: str, body: bytes) -> Response:
         name = trigger.entry.name
+        source = StartSource("webhook", name)
         try:
             value: Any = json.loads(body)
         except (ValueError, RecursionError):
-            writer.refused(name, "message", delivery=delivery)
+            writer.refused(source, {"webhook": name, "delivery": delivery}, "message")
             return _error(422, "message", "the body is no JSON")
         occasion = {"webhook": name, "delivery": delivery, "value": value}
         try:
-            refusal = await writer.start(name, trigger.plan, occasion, delivery_key(name, delivery))
+            refusal = await writer.start(source, trigger.plan, occasion, delivery_key(name, delivery))
         except NotTaken:
             again = {"Retry-After": str(_RETRY_AFTER_S)}
             return _error(503, "not_taken", "the gateway takes nothing now: the same delivery again", again)

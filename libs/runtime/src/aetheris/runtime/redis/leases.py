@@ -74,6 +74,17 @@ class Leases:
         found = await self._redis.pipeline([("GET", self._names + key) for key in keys])
         return [value is not None for value in found]
 
+    async def lasting_s(self, keys: Sequence[str]) -> list[float | None]:
+        """For how many seconds each key's lease lasts, if nobody renews it; None: there is none, which is no evidence.
+
+        Raises:
+            RedisUnavailable: not within the deadline.
+        """
+        if not keys:
+            return []
+        found = await self._redis.pipeline([("PTTL", self._names + key) for key in keys])
+        return [ms / 1000 if ms >= 0 else None for ms in found]
+
     async def release(self, leases: Sequence[Lease]) -> None:
         """Give up these leases, where they are still ours.
 

@@ -1,5 +1,6 @@
 """The client for programs that wait; generated from `asynchronous_operations.py` by `make docs`."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from aetheris.sdk.client import calls
@@ -28,6 +29,26 @@ class Operations:
     def stalled(self) -> dict[str, Any]:
         """{jobs, is_whole}: the tenant's open jobs that stand still, each with why; raises ApiError."""
         return self._send(ApiCall("GET", "/stalled"))
+
+    def leases(self, job_id: str | None = None) -> dict[str, Any]:
+        """{leases, is_whole}: the calls that are under way, of a job or of all open ones; raises ApiError."""
+        return self._send(ApiCall("GET", "/leases" if job_id is None else f"/jobs/{job_id}/leases"))
+
+    def budgets(self, *, since: str | None = None) -> dict[str, Any]:
+        """{tenant, agents, jobs, looked_at, is_whole}: what the newest jobs spent, `since` a time; raises ApiError."""
+        return self._send(calls.budgets(since))
+
+    def quotas(self) -> dict[str, Any]:
+        """{tenants, left_out}: every tenant's limits and open jobs, for who administers; raises ApiError."""
+        return self._send(ApiCall("GET", "/quotas"))
+
+    def schedules(self) -> dict[str, Any]:
+        """{schedulers}: what starts the tenant's jobs, when next, and what it started last; raises ApiError."""
+        return self._send(ApiCall("GET", "/schedules"))
+
+    def tell_schedules(self, report: Mapping[str, Any]) -> dict[str, Any]:
+        """Tell what a scheduler of one's own has, for people to see; raises ApiError (Conflict: too many live)."""
+        return self._send(calls.tell_schedules(report))
 
     def worker(self, worker_id: str) -> dict[str, Any]:
         """A name with what it has open in this tenant's jobs, as far as that is known; raises ApiError."""

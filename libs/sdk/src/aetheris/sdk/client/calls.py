@@ -257,6 +257,16 @@ def redrive(topic: str, partition: int, offset: int, reason: str) -> ApiCall:
     return ApiCall("POST", f"/dead-letters/{topic}/{partition}/{offset}/redrive", _given(reason=reason))
 
 
+def budgets(since: str | None) -> ApiCall:
+    """GET /budgets."""
+    return ApiCall("GET", "/budgets", params=_given(since=since))
+
+
+def tell_schedules(report: Mapping[str, Any]) -> ApiCall:
+    """POST /schedules."""
+    return ApiCall("POST", "/schedules", dict(report))
+
+
 def end_worker(worker_id: str, evidence: str, incarnation: str | None) -> ApiCall:
     """POST /workers/{worker_id}/end."""
     return ApiCall("POST", f"/workers/{worker_id}/end", _given(evidence=evidence, incarnation=incarnation))

@@ -3,6 +3,7 @@
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
@@ -12,6 +13,7 @@ from aetheris.protocol.api import Action
 from aetheris.protocol.base.canonical import InvalidArgs, parse
 from aetheris.protocol.base.passkeys import Assertion
 from aetheris.protocol.base.sshsig import (
+    PASSKEY,
     SshKey,
     SshSignatureInvalid,
     assertion_signature,
@@ -28,8 +30,25 @@ _HASHED = 32
 """Bytes of authenticator data that are the host's hash, which is made of the key again."""
 
 
+COMMENT = "passkey:"
+"""Before the credential's id, behind the key in its line."""
+
+
 class PasskeyRefused(ValueError):
     """What the browser sent is not what was asked for; the message is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPasskey:
+    """Its public key, for one host, and the id by which browsers know it."""
+
+    key: SshKey
+    credential: str
+
+    def line_for(self, name: str) -> str:
+        """Its line in a file of allowed signers: it signs approvals, and nothing else, under this name."""
+        key = base64.b64encode(self.key.blob).decode()
+        return f'{name} namespaces="{NAMESPACE}" {PASSKEY} {key} {COMMENT}{self.credential}'
 
 
 def text_to_sign(shown: ShownRequest, action: Action) -> bytes:

@@ -185,6 +185,12 @@ def _file(body: bytes, media_type: str, name: str) -> Response:
     return Response(body, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
 
+async def _leases(request: Request, session: PersonSession) -> Response:
+    """The calls that are under way now, each with its lease."""
+    found: Any = exactly_read(await _of_job(request, session, "leases"))
+    return part(request, "_leases.html", session, found=found, job_id=request.path_params["job_id"])
+
+
 async def _parked(request: Request, session: PersonSession) -> Response:
     """What is known of a parked step."""
     job_id, execution_id = request.path_params["job_id"], request.path_params["execution_id"]
@@ -283,6 +289,7 @@ async def _of_job(request: Request, session: PersonSession, what: str = "") -> b
 ROUTES = [
     Route("/jobs/{job_id}", signed_in(_job)),
     Route("/jobs/{job_id}/state", signed_in(_state, by_itself=True)),
+    Route("/jobs/{job_id}/leases", signed_in(_leases, by_itself=True)),
     Route("/jobs/{job_id}/rows", signed_in(_rows)),
     Route("/jobs/{job_id}/events/{seq:int}", signed_in(_event)),
     Route("/jobs/{job_id}/events/{seq:int}/record", signed_in(_record)),

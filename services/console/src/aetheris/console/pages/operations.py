@@ -28,6 +28,7 @@ from aetheris.sdk.client import ApiError, Unauthorized
 _PARTS: Mapping[str, str] = {
     "stalled": "/stalled",
     "health": "/health",
+    "leases": "/leases",
     "freezes": "/freezes",
     "workers": "/workers",
     "tools": "/tools",

@@ -20,6 +20,8 @@ ACTIONS: Mapping[str, AccessAction] = {
     "GET /api/jobs/{job_id}/trace": AccessAction.READ,
     "GET /api/effects": AccessAction.READ,
     "GET /api/undo": AccessAction.READ,
+    "GET /api/budgets": AccessAction.READ,
+    "GET /api/quotas": AccessAction.READ,
     "GET /api/search": AccessAction.READ,
     "POST /api/policies/trial": AccessAction.READ,
     "GET /api/jobs/{job_id}/stream": AccessAction.EXPORT,

@@ -15,7 +15,7 @@ token = { requests_per_s = 50 }
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -129,6 +129,11 @@ class RateLimits:
                 yield LimitState(name, limit.per_s if limit is not None else None, left)
         most = self.quotas.of(tenant).open_jobs
         yield LimitState("tenant.open_jobs", most, None if most is None else max(0, most - open_jobs))
+
+    def states_of(self, tenant: str, open_jobs: int, now_s: float) -> Iterator[LimitState]:
+        """The same of a tenant; of each of its principals the limit alone."""
+        for state in self.states(tenant, "", open_jobs, now_s):
+            yield replace(state, left=None) if state.name.startswith("token.") else state
 
     def _limits(self, rate: str, tenant: str, who: str) -> Iterator[tuple[str, Bucket, Limit | None]]:
         """The principal's own first: where that is full, nothing of the tenant's is used up."""

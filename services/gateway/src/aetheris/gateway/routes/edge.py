@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse
 from aetheris.gateway.access_history import AccessHistory
 from aetheris.gateway.access_log import AccessLog
 from aetheris.gateway.activated_policies import ActivatedPolicies
+from aetheris.gateway.call_leases import CallLeases
 from aetheris.gateway.client_sessions import ClientSessions
 from aetheris.gateway.commands import JobCommands, Reply
 from aetheris.gateway.core import bodies
@@ -37,9 +38,11 @@ from aetheris.gateway.policy_trials import PolicyTrials
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
 from aetheris.gateway.routes.audited import begin
+from aetheris.gateway.spent_budgets import SpentBudgets
 from aetheris.gateway.stalled_jobs import StalledJobList
 from aetheris.gateway.subjects import Subjects
 from aetheris.gateway.system_health import SystemHealth
+from aetheris.gateway.told_schedules import ToldSchedules
 from aetheris.gateway.tool_releases import ToolReleases
 from aetheris.gateway.undos import Undos
 from aetheris.gateway.verifier_proxy import VerifierProxy
@@ -79,6 +82,9 @@ class Services:
     system_health: SystemHealth
     dead_letters: DeadLetters
     stalled: StalledJobList
+    schedules: ToldSchedules
+    budgets: SpentBudgets
+    leases: CallLeases
     rules: OrderedRules
     undos: Undos
     subjects: Subjects
