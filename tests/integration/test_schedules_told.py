@@ -30,6 +30,7 @@ def _people(rig: Rig) -> None:
         entries.append(entry_of("reader", roles=[Role.READ]))
         entries.append(entry_of("submitter", roles=[Role.SUBMIT]))
         entries.append(entry_of("eve", "another"))
+    until(lambda: rig.system.api.get("/caller", headers=headers_of("eve")).status_code == 200, PATIENCE_S)
 
 
 def shown(rig: Rig, who: str = "reader") -> list[Any]:
