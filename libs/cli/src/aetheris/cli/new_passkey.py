@@ -7,8 +7,8 @@ from aetheris.cli.console import CommandError, Exit
 from aetheris.cli.page import passkey_page
 from aetheris.cli.page_server import HOST, PageAnswerRefused, PersonalPage, answer, served
 from aetheris.cli.passkey_signatures import FILE, KnownPasskey, base64url, json_members
-from aetheris.console.core.new_passkeys import can_be_named, new_passkey
-from aetheris.console.core.passkey_answers import PasskeyRefused
+from aetheris.console.core.new_passkeys import new_passkey
+from aetheris.console.core.passkey_answers import PasskeyRefused, can_be_named
 
 
 def add(name: str, data: Path, *, opens: bool) -> KnownPasskey:

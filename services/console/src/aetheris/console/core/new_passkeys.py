@@ -1,7 +1,6 @@
 """A new passkey, judged by what a browser says of it (Web Authentication, level 3, §7.1)."""
 
 import base64
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,13 +12,6 @@ from webauthn.helpers.exceptions import WebAuthnException
 
 from aetheris.console.core.passkey_answers import OwnPasskey, PasskeyRefused
 from aetheris.protocol.base.sshsig import SshKey, SshSignatureInvalid, read_key
-
-_NAME = re.compile(r"[^\s,*?!\"#\\]+")
-
-
-def can_be_named(name: str) -> bool:
-    """Whether a file of allowed signers can name somebody so: no space, and none of , * ? ! " # \\."""
-    return _NAME.fullmatch(name) is not None and name.isprintable()
 
 
 def new_passkey(said: Mapping[str, Any], challenge: bytes, host: str, origin: str) -> OwnPasskey:

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -25,6 +26,7 @@ from aetheris.protocol.base.sshsig import (
 from aetheris.protocol.planning.approval_text import NAMESPACE, ApprovalText, SignatureRefused, SignedRequest
 from aetheris.protocol.planning.approvals import job_of
 
+_NAME = re.compile(r"[^\s,*?!\"#\\]+")
 _HASH = b"sha512"
 _HASHED = 32
 """Bytes of authenticator data that are the host's hash, which is made of the key again."""
@@ -49,6 +51,11 @@ class OwnPasskey:
         """Its line in a file of allowed signers: it signs approvals, and nothing else, under this name."""
         key = base64.b64encode(self.key.blob).decode()
         return f'{name} namespaces="{NAMESPACE}" {PASSKEY} {key} {COMMENT}{self.credential}'
+
+
+def can_be_named(name: str) -> bool:
+    """Whether a file of allowed signers can name somebody so: no space, and none of , * ? ! " # \\."""
+    return _NAME.fullmatch(name) is not None and name.isprintable()
 
 
 def text_to_sign(shown: ShownRequest, action: Action) -> bytes:

@@ -9,8 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from aetheris.console.core.new_passkeys import can_be_named, new_passkey
-from aetheris.console.core.passkey_answers import OwnPasskey, PasskeyRefused
+from aetheris.console.core.passkey_answers import OwnPasskey, PasskeyRefused, can_be_named
 from aetheris.console.pages.edge import form_of, not_of_this_session, one, page, parts_of, signed_in
 from aetheris.console.sessions import PersonSession
 
@@ -21,6 +20,8 @@ async def _asked(request: Request, session: PersonSession) -> Response:
 
 async def _made(request: Request, session: PersonSession) -> Response:
     """Whether the browser made what was asked for, just now, by this page; its line is shown, and kept nowhere."""
+    from aetheris.console.core.new_passkeys import new_passkey  # noqa: PLC0415  large, and asked for once in a while
+
     form = await form_of(request, session)
     if form is None:
         return not_of_this_session(request, session)
