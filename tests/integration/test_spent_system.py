@@ -83,7 +83,8 @@ def test_a_call_under_way_has_a_lease_that_lapses_where_its_executor_dies(rig: R
 
     until(lambda: any(one["ends_in_s"] for one in leases()), 60)
     (one,) = leases("/leases")
-    assert (one["node_id"], one["tool"], one["worker_id"]) == ("pay", "poke_opaque", "executor-0")
+    assert (one["node_id"], one["tool"]) == ("pay", "poke_opaque")
+    assert one["worker_id"].startswith("executor-0")
     assert 0 < one["ends_in_s"] < 120
     assert asked(rig, "/leases", "eve")["leases"] == [], "another tenant's"
     refused = system.api.get(f"/jobs/{job}/leases", headers=headers_of("eve"))
