@@ -160,6 +160,14 @@ def console(gateway: StandInGateway, tmp_path_factory: pytest.TempPathFactory) -
         yield running
 
 
+@pytest.fixture(autouse=True)
+def _closed(browser: Browser) -> Generator[None]:
+    """An open page goes on to ask, also once the console has gone."""
+    yield
+    for context in browser.contexts:
+        context.close()
+
+
 def _hold(gateway: StandInGateway) -> None:
     gateway.hold("running", *STEPS, why="pay-again is parked")
     gateway.tell("job_created")

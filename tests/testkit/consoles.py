@@ -456,7 +456,7 @@ def running_console(folder: Path, gateway: str) -> Generator[RunningConsole]:
     console = console_at(folder, gateway)
     with console.up():
         yield console
-    assert console.trouble == []
+    assert console.trouble == [], console.trouble
 
 
 def serious(page: Page) -> list[str]:
