@@ -56,7 +56,7 @@ PLAIN = frozenset(
         *("compensate", "compensated", "compensates", "unfounded", "place", "of", "mode", "event_id", "offset"),
         *("message", "key_id", "root", "birth", "event_count", "tree", "chain", "execution_hash"),
         *("outcome_hash", "sealed_at", "salt", "amends", "consistency", "bodies", "parent", "frontier", "until"),
-        *("parent_invocation", "code", "plans", "repeats", "waives", "code_hash", "calls"),
+        *("parent_invocation", "code", "plans", "repeats", "waives", "code_hash", "calls", "call_key"),
     }
 )
 """Fields that carry none of these. What is in neither may carry anything."""
