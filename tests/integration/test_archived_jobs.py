@@ -204,7 +204,7 @@ OF_NO_LOG = frozenset(
             "rules",
             "upgrade",
         ),
-        *("console", "backup", "restore", "sql", "upgrade"),
+        *("console", "backup", "restore", "sql", "upgrade", "topics"),
     }
 )
 

@@ -10,6 +10,7 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 
 from aetheris.protocol.tables.attendants import Attendant
 from aetheris.runtime.kafka import members
+from aetheris.runtime.kafka.assignor import GroupAssignor
 from aetheris.runtime.log.interface import LogUnreachable
 
 LIVES = ("-01234567-0123-0123-0123-0123456789ab", "-11234567-0123-0123-0123-0123456789ab")
@@ -58,7 +59,7 @@ async def test_who_says_nothing_that_can_be_read_knows_none(monkeypatch: pytest.
 
 
 async def test_who_joins_says_which_version_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = members.RulesAssignor.metadata(["topic"]).encode()
+    own = GroupAssignor().metadata(["topic"]).encode()
     newer, torn, long = (
         ConsumerProtocolMemberMetadata(0, ["topic"], json.dumps({"rules": [1], "version": said}).encode()).encode()
         for said in ("9.9.9", "1.0\n2.0", "1" * 41)

@@ -30,7 +30,7 @@ def test_what_is_as_it_must_be_has_no_fault() -> None:
         ({"retention_bytes": None}, Assured(), "retention.bytes must be -1, and the brokers don't tell it"),
         ({"retention_bytes": "9"}, Assured(retention_days=7), "retention.bytes must be -1"),
         ({"cleanup_policy": "compact"}, Assured(retention_days=7), "cleanup.policy must be delete"),
-        ({"partitions": 5}, Assured(), "5 partitions, must be 4"),
+        ({"partitions": 3}, Assured(), "3 partitions, must be 4 or more"),
     ],
 )
 def test_faults_are_named(told: dict[str, str | None], assured: Assured, words: str) -> None:
@@ -66,3 +66,15 @@ def test_a_skew_is_refused_in_words_and_nothing_is_read_into_strange_answers() -
     assert "3600 s behind this machine's" in str(refused_skew(-3600.0))
     for answer in (b"", b"\0", b"\0\0\0", b"\0\0\x1f" + b"\0" * 80, b"\0\0\0\x02\x09", b"\0" * 200, b"\xff" * 200):
         assert leaders_time_ms(answer) is None
+
+
+def test_what_jobs_lie_in_may_have_more_partitions_and_a_table_may_not() -> None:
+    """A table's lines lie where their keys' hash points."""
+    assert list(faults(SPEC, described(partitions=7))) == []
+    index = next(spec for spec in topic_specs(4) if spec.name == Topic.JOBS_INDEX)
+    (fault,) = faults(index, Described({index.name: 7}, {index.name: 3}, {index.name: dict(index.configs)}))
+    assert fault == f"{index.name}: 7 partitions, must be 4 (AETHERIS_PARTITIONS)"
+    by_name = {spec.name: spec for spec in topic_specs(4)}
+    assert [spec.grows for name, spec in by_name.items() if not name.endswith(".dlq")] == [
+        by_name[f"{name}.dlq"].grows for name in by_name if not name.endswith(".dlq")
+    ]

@@ -83,7 +83,7 @@ async def test_an_append_that_fails_is_none_that_stands(bench: HeartbeatBench) -
 
     bench.heartbeat.hold("k", "l", HERE)
     with pytest.raises(ConnectionError):
-        await Watched(Broken(), bench.heartbeat, HERE).append([])  # pyright: ignore[reportArgumentType]
+        await Watched(Broken(), bench.heartbeat, HERE, 0).append([])  # pyright: ignore[reportArgumentType]
     await bench.clock.advance(2 * PATIENCE_S)
     assert await bench.renewed() == ["k"]
 

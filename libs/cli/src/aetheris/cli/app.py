@@ -65,6 +65,7 @@ PLACES = {
     "policy": "policy",
     "rules": "rules",
     "upgrade": "upgrade",
+    "topics": "topics",
     "token": "token",
     "console": "console",
     "subscribe": "subscribe",

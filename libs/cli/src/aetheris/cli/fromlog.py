@@ -17,6 +17,7 @@ from aetheris.protocol.messages.commands import ArchivedJob
 from aetheris.runtime.blobs.archive import JobArchive
 from aetheris.runtime.log.archive_lines import ArchiveLines
 from aetheris.runtime.log.interface import ArchiveUnusable, Log
+from aetheris.runtime.log.job_lines import read_line
 from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.log.replay import replay
 
@@ -51,7 +52,7 @@ async def read_log(bootstrap: str, job_id: str, keys: Sequence[TrustedKey], data
             claim = read_claim(record.offset, record.value, trusted)
             if claim is not None:
                 found.claims.append(claim)
-        number = partition_of(job_id, await log.partitions(Topic.JOBS_EVENTS))
+        number = await _lies_in(log, job_id)
         if data is not None:
             lines = {job_id: line} if (line := (await archived(log, number)).get(job_id)) is not None else {}
             async for _, records in gone(log, number, lines, data):
@@ -65,6 +66,22 @@ async def read_log(bootstrap: str, job_id: str, keys: Sequence[TrustedKey], data
         async for record in everything(log, *SEALS, begin=sealed):
             found.seals.add(record.value)
     return found
+
+
+async def _lies_in(log: Log, job_id: str) -> int:
+    """The job's partition: the one that its id names, but of an installation that was given more."""
+    first = await log.partitions(Topic.JOBS_INDEX)
+    named = partition_of(job_id, first)
+    if await log.partitions(Topic.JOBS_EVENTS) == first:
+        return named
+    line: bytes | None = None
+    async for record in everything(log, Topic.JOBS_INDEX, named):
+        if record.key == job_id.encode():
+            line = record.value
+    try:
+        return named if not line else read_line(line).lies_in(job_id, first)
+    except ValueError:
+        return named
 
 
 async def _take_stream(log: Log, job_id: str, number: int, found: JobRecords, begin: int) -> int:

@@ -8,7 +8,6 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import ArchiveUnusable, Log, LogError
 from aetheris.runtime.log.job_lines import JobLine, line_of
-from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.log.table import Table
 
 READERS = 4
@@ -41,7 +40,6 @@ class SealedJobReader:
         self._log = log
         self._index = index
         self._history = history
-        self._partitions = 0
 
     async def of(self, job_id: str, at_least: int = 0) -> Sequence[Record]:
         """All records of a job, in log order; of those behind its seal, at least as many as make it so many.
@@ -50,7 +48,6 @@ class SealedJobReader:
             RecordsAway, NoRecords.
         """
         try:
-            self._partitions = self._partitions or await self._log.partitions(Topic.JOBS_EVENTS)
             line = line_of(self._index.get, job_id)
             if line is None:
                 await self._index.caught_up()
@@ -66,7 +63,7 @@ class SealedJobReader:
             raise NoRecords("bad_index_line") from None
 
     async def _read(self, job_id: str, line: JobLine, at_least: int) -> Sequence[Record]:
-        partition = partition_of(job_id, self._partitions)
+        partition = line.lies_in(job_id, await self._log.partitions(Topic.JOBS_INDEX))
         found = await self._history.read_all(job_id, partition, line)
         if len(found) >= at_least:
             return found

@@ -74,7 +74,7 @@ from aetheris.protocol.base.allowed_signers import AllowedSigners
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import Party
-from aetheris.protocol.messages.commands import JobIndexEntry
+from aetheris.protocol.messages.commands import JobCommand, JobIndexEntry, Submit
 from aetheris.protocol.planning.policy import Policy
 from aetheris.protocol.planning.schemas import check_schema
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
@@ -87,6 +87,7 @@ from aetheris.runtime.log.archive_lines import ArchiveLines
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.log_home import LogHomeTable
 from aetheris.runtime.log.order_table import OrderTable
+from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process import policy_file
 from aetheris.runtime.process.installation import worker_name
@@ -248,7 +249,8 @@ class _Callers:
 def _sources(parts: Runtime, settings: GatewaySettings, keys: RecordKeys) -> _Sources:
     views = Views(parts.redis)
     index = JobIndex(parts.log, views, parts.clock, settings.shown_in_lists_s)
-    feed = Feed(parts.log, parts.clock, settings.lazy_pause_s)
+    feed = Feed(parts.log, parts.clock, settings.lazy_pause_s, index.lies_in)
+    index.on_learned(feed.learned)
     archive = Table(parts.log, Topic.JOBS_ARCHIVE, ArchiveLines())
     history = JobLogReader(parts.log, readers=READERS, archive=JobArchive(parts.blobs, archive.get))
     untaken = Untaken(parts.log, keys.messages)
@@ -309,6 +311,13 @@ def _services(
         rows=sources.rows,
         deadlines=deadlines,
     )
+    named = partial(partition_of, partitions=settings.partitions)
+
+    def command_place(command: JobCommand) -> int:
+        """A submission goes where its id says for ever; what is said of a job that is known, straight to it."""
+        known = None if isinstance(command, Submit) else sources.index.lies_in(command.job_id)
+        return named(command.job_id) if known is None else known
+
     writer = CommandWriter(
         parts.appender,
         clock,
@@ -316,6 +325,7 @@ def _services(
         answer_s=settings.answer_s,
         request_s=settings.request_s,
         keys=callers.keys,
+        place=command_place,
     )
     waits = EndWaits(reader, views, deadlines, clock, callers.keys)
     reads = Reads(
@@ -332,7 +342,7 @@ def _services(
     intake = Intake(
         reads=reads,
         reader=reader,
-        writer=SubmissionWriter(writer, lambda job_id: feed.place_of(job_id)[0][1], clock),
+        writer=SubmissionWriter(writer, named, clock),
         waits=waits,
         limits=limits,
         feed=feed,

@@ -44,8 +44,11 @@ class CommandWriter:
         answer_s: float,
         request_s: float,
         keys: RecordKeys = UNSIGNED,
+        place: Callable[[JobCommand], int | None] = lambda _command: None,
     ) -> None:
+        """`place`: the partition that a command is laid into; the one that its job's hash points at, if not told."""
         self._appender = appender
+        self._place = place
         self._signer = MessageSigner(keys)
         self._clock = clock
         self._telemetry = telemetry
@@ -103,6 +106,7 @@ class CommandWriter:
             source=SOURCE,
             time=timestamp(self._clock.now()),
             traceparent=traceparent,
+            partition=self._place(command),
         )
 
     async def hear(

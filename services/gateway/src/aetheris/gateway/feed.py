@@ -7,7 +7,7 @@ then drop the live records that lie below it.
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Container
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 
 import structlog
 
@@ -88,7 +88,11 @@ class Feed:
     A partition without listeners is not read: a listener brings it back at the log's present end.
     """
 
-    def __init__(self, log: Log, clock: Clock, pause_s: float) -> None:
+    def __init__(
+        self, log: Log, clock: Clock, pause_s: float, lies: Callable[[str], int | None] = lambda _job_id: None
+    ) -> None:
+        """`lies`: the partition of a job that is known; another will lie where its hash points by then."""
+        self._lies = lies
         self._log = log
         self._clock = clock
         self._pump = Pump(log, self._hand_out, pause_s)
@@ -124,8 +128,9 @@ class Feed:
 
     def place_of(self, job_id: str) -> tuple[Place, int]:
         """The job's partition, and an offset in it below which nothing appended from now on will lie."""
-        place = (str(Topic.JOBS_EVENTS), partition_of(job_id, len(self._ends)))
-        return place, self._pump.positions.get(place, self._ends[place])
+        known = self._lies(job_id)
+        place = (str(Topic.JOBS_EVENTS), partition_of(job_id, len(self._ends)) if known is None else known)
+        return place, self._pump.positions.get(place, self._ends.get(place, 0))
 
     @asynccontextmanager
     async def subscribe(
@@ -142,7 +147,7 @@ class Feed:
             LogUnreachable: no answer from the brokers.
         """
         place, _ = self.place_of(job_id)
-        listeners, key, subscription = self._listeners[place], job_id.encode(), JobFeed(types)
+        listeners, key, subscription = self._listeners.setdefault(place, {}), job_id.encode(), JobFeed(types)
         listeners.setdefault(key, []).append(subscription)
         try:
             if place not in self._pump.positions:
@@ -155,6 +160,13 @@ class Feed:
             listeners[key].remove(subscription)
             if not listeners[key]:
                 del listeners[key]
+
+    def learned(self, job_id: str, partition: int) -> None:
+        """A job has become known, and where it lies: who listens elsewhere is cut off, and resumes from the log."""
+        key = job_id.encode()
+        for (_, number), listeners in self._listeners.items():
+            for subscription in listeners.get(key, ()) if number != partition else ():
+                subscription.close()
 
     def wake(self) -> None:
         """A wake-up came: read on without pauses for a while."""
@@ -183,7 +195,15 @@ class Feed:
         while True:
             await self._clock.sleep(_LOOK_S)
             await self._pump.check_silence()
+            await self._grow()
             await self._leave()
+
+    async def _grow(self) -> None:
+        """The partitions that the topic was given since begin at 0."""
+        with suppress(LogUnreachable):
+            count = await self._log.partitions(Topic.JOBS_EVENTS)
+            for number in range(len(self._ends), count):
+                self._ends[str(Topic.JOBS_EVENTS), number] = 0
 
     async def _leave(self) -> None:
         """Read no longer what nobody listens to, but know where it ends."""

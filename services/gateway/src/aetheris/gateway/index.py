@@ -5,7 +5,7 @@ bytes a job, as in the planner. By that it is found, and its row made again (`jo
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -18,6 +18,7 @@ from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.log.interface import Log, LogUnreachable, Place
 from aetheris.runtime.log.job_lines import JobLine, JobLines, line_of
+from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.log.pump import Pump
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.redis.client import RedisUnavailable
@@ -45,6 +46,11 @@ class JobIndex:
         self._arrived: list[Record] = []
         self._ahead: dict[str, Row] = {}
         self._lines = JobLines()
+        self._first = 0
+        """How many partitions the installation began with, as this topic has."""
+        self._live: dict[str, tuple[int, int]] = {}
+        """Jobs that are not sealed: the partition and the offset of their creation."""
+        self._learned: Callable[[str, int], None] = lambda _job_id, _partition: None
         self._wake_up = asyncio.Event()
         self._doubted = False
         """A read found the views lost."""
@@ -66,6 +72,23 @@ class JobIndex:
             return line_of(self._lines.get, job_id)
         except ValueError:
             return None
+
+    def lies_in(self, job_id: str) -> int | None:
+        """The partition of a job, as far as it is known."""
+        live = self._live.get(job_id)
+        if live is not None:
+            return live[0]
+        line = self.line(job_id)
+        return None if line is None else line.lies_in(job_id, self._first)
+
+    def birth_of(self, job_id: str) -> int | None:
+        """The offset of the creation of a job that is known, and not sealed."""
+        live = self._live.get(job_id)
+        return None if live is None else live[1]
+
+    def on_learned(self, listener: Callable[[str, int], None]) -> None:
+        """Call `listener` with each job that becomes known, and its partition."""
+        self._learned = listener
 
     def check_whole(self) -> None:
         """Raises ViewsLost while a job that isn't known here may be known to the log."""
@@ -98,7 +121,8 @@ class JobIndex:
         """Every row anew; where to go on from, or None if Redis lost data meanwhile."""
         build = fresh_id()
         run_id = await self._views.begin(build)
-        places = [(Topic.JOBS_INDEX, number) for number in range(await self._log.partitions(Topic.JOBS_INDEX))]
+        self._first = await self._log.partitions(Topic.JOBS_INDEX)
+        places = [(Topic.JOBS_INDEX, number) for number in range(self._first)]
         begins, ends = await self._log.beginning_offsets(places), await self._log.end_offsets(places)
         whole = sum(ends[place] - begins[place] for place in places)
         for what in (self._take_lines, self._project):  # what is known to be sealed is not listed as it was before
@@ -158,8 +182,20 @@ class JobIndex:
     async def _take_lines(self, entries: Sequence[Entry]) -> None:
         """Know from now on where sealed jobs lie."""
         for record, entry in entries:
+            if isinstance(entry, JobIndexEntry):
+                self._take_place(entry)
             if isinstance(entry, JobBehind) or (isinstance(entry, JobIndexEntry) and entry.stretches):
                 self._lines[(record.key or b"").decode(errors="replace")] = record.value
+
+    def _take_place(self, entry: JobIndexEntry) -> None:
+        """Where a job lies that lives; of one that is sealed its line says so."""
+        job_id, is_new = entry.job_id, entry.job_id not in self._live
+        if entry.stretches:
+            self._live.pop(job_id, None)
+        elif is_new and job_id not in self._lines:
+            place = partition_of(job_id, self._first) if entry.partition is None else entry.partition
+            self._live[job_id] = place, entry.birth
+            self._learned(job_id, place)
 
     async def _project(self, entries: Sequence[Entry]) -> None:
         rows: dict[str, Row] = {}

@@ -105,6 +105,9 @@ class JobReader:
         Raises LogError.
         """
         line, start = self._index.line(row.job_id), row.first_offset
+        if row.birth is None:  # whoever took it up may have placed it elsewhere than was thought
+            birth = self._index.birth_of(row.job_id)
+            start = start if birth is None else birth
         if start is None or start >= end:
             return []
         if line is None or line.birth != start:

@@ -37,7 +37,7 @@ class Untaken:
         Raises:
             LogUnreachable: no answer from the brokers. LogGap.
         """
-        number = partition_of(job_id, await self._log.partitions(Topic.JOBS_COMMANDS))
+        number = partition_of(job_id, await self._log.partitions(Topic.JOBS_INDEX))  # as many as there were at first
         async with self._reading:
             await self._catch_up((str(Topic.JOBS_COMMANDS), number))
         return self._rows.get(job_id)

@@ -352,8 +352,8 @@ class LedgerHandler(PartitionHandler):
             self._deps.wake_ups.call_at(self._number, self._deps.clock.monotonic())
 
     def _line_read(self, line: ContentRecord) -> bool:
-        is_own = partition_of(line.job_id, self._deps.duplicates.partitions) == self._number
-        return is_own and self._partition.line_read(line)
+        named = partition_of(line.job_id, self._deps.duplicates.partitions)
+        return self._number == (named if line.partition is None else line.partition) and self._partition.line_read(line)
 
     def _tool_released(self, release: ToolRelease) -> None:
         tool = TenantTool(release.tenant, release.tool)

@@ -97,7 +97,7 @@ class Outbox:
         """A question to the external system."""
         context = self.traceparent(message.job_id, message.idempotency_key)
         id_ = derived("question", message.job_id, message.ask)
-        return _draft(Topic.VERIFICATIONS, message, id_, now, context)
+        return self._draft(Topic.VERIFICATIONS, message, id_, now, context)
 
     def traceparent(self, job_id: str, key: str) -> bytes | None:
         """The context of whatever concerns a key."""
@@ -114,7 +114,7 @@ class Outbox:
     def _grant(self, grant: Grant, now: Now) -> Draft:
         message = grant.message
         grant_id = derived("grant", message.lease_id, str(message.as_of))
-        return _draft(Topic.TOOLS_GRANTS, message, grant_id, now, self._record_grant(grant, now))
+        return self._draft(Topic.TOOLS_GRANTS, message, grant_id, now, self._record_grant(grant, now))
 
     def _record_grant(self, grant: Grant, now: Now) -> bytes | None:
         message = grant.message
@@ -145,6 +145,7 @@ class Outbox:
                 source=SOURCE,
                 time=_text(now),
                 traceparent=context,
+                partition=self._number,
             )
             for written in emit.events
         )
@@ -158,9 +159,10 @@ class Outbox:
 
     def _line(self, line: ContentRecord, now: Now) -> Draft:
         """Keyed by its call, in the partition of its scope: there all see the lines of a scope in one order."""
+        is_named = partition_of(line.job_id, self._duplicates.partitions) == self._number
         return draft(
             Topic.LEDGER_CONTENTS,
-            line,
+            line if is_named else line.model_copy(update={"partition": self._number}),
             key=f"{line.scope_key}:{line.execution_id}",
             id=derived("content", line.scope_key, line.execution_id, line.state),
             source=SOURCE,
@@ -201,13 +203,21 @@ class Outbox:
             partition=self._number,
         )
 
+    def _draft(self, topic: Topic, body: ToolGrant | Verification, id_: str, now: Now, context: bytes | None) -> Draft:
+        return draft(
+            topic,
+            body,
+            key=body.job_id,
+            id=id_,
+            source=SOURCE,
+            time=_text(now),
+            traceparent=context,
+            partition=self._number,
+        )
+
     def _traced(self, job_id: str, key: str) -> Traced:
         job = self._jobs.get(job_id)
         return Traced(job_id, key, None if job is None else job.state.trace)
-
-
-def _draft(topic: Topic, body: ToolGrant | Verification, id_: str, now: Now, context: bytes | None) -> Draft:
-    return draft(topic, body, key=body.job_id, id=id_, source=SOURCE, time=_text(now), traceparent=context)
 
 
 def _text(now: Now) -> str:

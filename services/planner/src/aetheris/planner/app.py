@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from aetheris.planner.core.behind import Behinds
+from aetheris.planner.core.placements import JobPlaces
 from aetheris.planner.handlers import PlannerHandler
 from aetheris.planner.lookup import Jobs
 from aetheris.planner.settings import PlannerSettings
@@ -16,12 +17,15 @@ from aetheris.protocol.base.writers import Party
 from aetheris.protocol.messages import event_base
 from aetheris.protocol.tables.rules_orders import RulesOrders
 from aetheris.runtime.blobs.archive import JobArchive
+from aetheris.runtime.kafka.topics import GROWING
 from aetheris.runtime.keys.records import UNSIGNED, RecordKeys
 from aetheris.runtime.log.archive_lines import ArchiveLines
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Tenure
 from aetheris.runtime.log.job_lines import JobLines, behind_of, line_of
 from aetheris.runtime.log.order_table import OrderTable
+from aetheris.runtime.log.partition_count import PartitionCount
+from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.crash import crash_points
 from aetheris.runtime.process.lifecycle import freeze_memory
@@ -59,14 +63,18 @@ async def serve(settings: PlannerSettings, stop: asyncio.Event) -> None:
             return worker.tables[Topic.JOBS_ARCHIVE].get(job_id)
 
         history = JobLogReader(parts.log, archive=JobArchive(parts.blobs, archived))
-        worker = planner(parts, settings, history, tenure, keys)
+        count = PartitionCount(parts.log, GROWING, settings.partitions, parts.clock)
+        await count.look()
+        worker = planner(parts, settings, history, tenure, keys, count=count)
         worker.show(parts.health, parts.metrics)
         freeze_memory(only_facts=True)
         listening = asyncio.create_task(parts.wake_up.listen("planner", partial(worker.wake, AWAKE_S)))
+        counting = asyncio.create_task(count.run())
         try:
             await worker.run(stop)
         finally:
             listening.cancel()
+            counting.cancel()
             await history.close()
 
 
@@ -76,9 +84,20 @@ def planner(
     history: JobLogReader,
     tenure: Tenure | None = None,
     keys: RecordKeys = UNSIGNED,
+    *,
+    count: PartitionCount | None = None,
 ) -> PartitionWorker:
-    """The worker with a planner in each of its partitions; `history`: where jobs that are continued are read."""
+    """The worker with a planner in each of its partitions; `history`: where jobs that are continued are read.
+
+    `count`: over how many new jobs are spread, if over more than the installation began with.
+    """
     handlers: dict[int, PlannerHandler] = {}
+    first = settings.partitions
+    named = partial(partition_of, partitions=first)
+
+    def home(job_id: str) -> int:
+        return partition_of(job_id, first if count is None else count.now)
+
     crash = crash_points(os.environ, settings.data)
 
     def handler(partition: int) -> PlannerHandler:
@@ -94,7 +113,8 @@ def planner(
             telemetry=parts.telemetry,
             metrics=parts.metrics,
             clock=parts.clock,
-            look_up=Jobs(line, history, settings.partitions, parts.clock).look_up,
+            look_up=Jobs(line, history, first, parts.clock).look_up,
+            places=JobPlaces(named, home),
             keys=keys,
             partition=partition,
             taken=partial(worker.taken, partition),

@@ -3,7 +3,18 @@
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC
 
-from aetheris.planner.core.decisions import Append, Behind, IndexUpdate, Joined, NewEvent, NodesRequest, Tell, tell_id
+from aetheris.planner.core.decisions import (
+    Append,
+    Behind,
+    IndexUpdate,
+    Joined,
+    NewEvent,
+    NodesRequest,
+    Place,
+    Tell,
+    tell_id,
+)
+from aetheris.planner.core.placements import JobPlacements
 from aetheris.protocol.base.ids import derived, event_id
 from aetheris.protocol.base.keys import job_key
 from aetheris.protocol.base.records import Draft, Group
@@ -18,19 +29,28 @@ from aetheris.runtime.telemetry.tracer import Telemetry, Traced
 SOURCE = "aetheris/planner"
 _SENDING = sending(Topic.TOOLS_REQUESTS)
 
-Written = Append | NodesRequest | IndexUpdate | Behind | Tell
+Written = Append | NodesRequest | IndexUpdate | Behind | Tell | Place
 
 
 class PlannerDrafts:
-    """Of one partition; `wants_trace`: what a live job's submission says of tracing."""
+    """Of one partition; `wants_trace`: what a live job's submission says of tracing.
+
+    What is of a job of this partition lies in it; what is said to another job, in the one that its id names.
+    """
 
     def __init__(
-        self, telemetry: Telemetry, clock: Clock, wants_trace: Callable[[str], bool | None], partition: int
+        self,
+        telemetry: Telemetry,
+        clock: Clock,
+        wants_trace: Callable[[str], bool | None],
+        partition: int,
+        placements: JobPlacements,
     ) -> None:
         self._telemetry = telemetry
         self._clock = clock
         self._wants_trace = wants_trace
         self._partition = partition
+        self._placements = placements
 
     def groups(self, outputs: Sequence[Written], *, again: bool = False) -> list[Group]:
         """One group of each, in their order; `again`: a request that is repeated has a span beside the first."""
@@ -81,6 +101,7 @@ class PlannerDrafts:
                     source=SOURCE,
                     time=time,
                     traceparent=self._traceparent(fact),
+                    partition=self._partition,
                 )
                 for fact in output.facts
             )
@@ -89,8 +110,10 @@ class PlannerDrafts:
         if isinstance(output, Behind):
             return (_behind_draft(output, time),)
         if isinstance(output, Tell):
-            return (_told_draft(output, time),)
-        return (_index_draft(output, time),)
+            return (self._told_draft(output, time),)
+        if isinstance(output, Place):
+            return (self._placed_draft(output, time),)
+        return (self._index_draft(output, time),)
 
     def _traceparent(self, fact: NewEvent) -> bytes | None:
         if fact.key is None or not self._telemetry.on:
@@ -104,10 +127,10 @@ class PlannerDrafts:
         """The first span of the key's trace; asked again after a restore, one beside it."""
         job_id = output.body.job_id
         if output.key is None:
-            return _request_draft(output, time, None)
+            return self._request_draft(output, time, None)
         traced = self._traced(job_id, output.key)
         if not self._telemetry.sampled(job_id, traced.wanted):
-            return _request_draft(output, time, None)
+            return self._request_draft(output, time, None)
         nodes, links = output.body.nodes, (job_key(job_id),)
         attributes = {"aetheris.job_id": job_id, "aetheris.node_id": nodes[0], "aetheris.run_nodes": len(nodes)}
         with self._telemetry.span(
@@ -118,39 +141,54 @@ class PlannerDrafts:
             links=links,
             root=not again,
         ) as span:
-            return _request_draft(output, time, span.traceparent)
+            return self._request_draft(output, time, span.traceparent)
 
+    def _request_draft(self, output: NodesRequest, time: str, traceparent: bytes | None) -> Draft:
+        body = output.body
+        return draft(
+            Topic.TOOLS_REQUESTS,
+            body,
+            key=body.job_id,
+            id=derived("request", body.job_id, body.nodes[0], str(body.revision), str(body.as_of)),
+            source=SOURCE,
+            time=time,
+            subject=body.nodes[0],
+            traceparent=traceparent,
+            partition=self._partition,
+        )
 
-def _request_draft(output: NodesRequest, time: str, traceparent: bytes | None) -> Draft:
-    body = output.body
-    return draft(
-        Topic.TOOLS_REQUESTS,
-        body,
-        key=body.job_id,
-        id=derived("request", body.job_id, body.nodes[0], str(body.revision), str(body.as_of)),
-        source=SOURCE,
-        time=time,
-        subject=body.nodes[0],
-        traceparent=traceparent,
-    )
+    def _index_draft(self, output: IndexUpdate, time: str) -> Draft:
+        """In the partition that the key's hash names, as of any table."""
+        entry = output.entry
+        place = self._placements.stands(entry.job_id)
+        sealed = ("sealed",) if entry.stretches else ()
+        return draft(
+            Topic.JOBS_INDEX,
+            entry if place is None else entry.model_copy(update={"partition": place}),
+            key=entry.job_id,
+            id=derived("index", entry.job_id, entry.status, *sealed),
+            source=SOURCE,
+            time=time,
+        )
 
+    def _told_draft(self, output: Tell, time: str) -> Draft:
+        said = output.command
+        place = self._placements.named(said.job_id)
+        id_ = tell_id(output)
+        return draft(Topic.JOBS_COMMANDS, said, key=said.job_id, id=id_, source=SOURCE, time=time, partition=place)
 
-def _index_draft(output: IndexUpdate, time: str) -> Draft:
-    entry = output.entry
-    sealed = ("sealed",) if entry.stretches else ()
-    return draft(
-        Topic.JOBS_INDEX,
-        entry,
-        key=entry.job_id,
-        id=derived("index", entry.job_id, entry.status, *sealed),
-        source=SOURCE,
-        time=time,
-    )
-
-
-def _told_draft(output: Tell, time: str) -> Draft:
-    said = output.command
-    return draft(Topic.JOBS_COMMANDS, said, key=said.job_id, id=tell_id(output), source=SOURCE, time=time)
+    def _placed_draft(self, output: Place, time: str) -> Draft:
+        """Of the partition, and of no job: no job has such a key."""
+        said = output.barrier
+        return draft(
+            Topic.JOBS_EVENTS,
+            said,
+            key=said.job_id,
+            id=derived(said.type_name, *said.cause, str(self._partition)),
+            source=SOURCE,
+            time=time,
+            partition=self._partition,
+        )
 
 
 def _behind_draft(output: Behind, time: str) -> Draft:

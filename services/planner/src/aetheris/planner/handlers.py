@@ -1,7 +1,7 @@
 """The planner's edge: one partition's records in, its decisions out (docs/architecture.md, "planner")."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -15,26 +15,31 @@ from aetheris.planner.core.decisions import (
     Look,
     NewEvent,
     Output,
+    Place,
     RefusedSubmission,
     SubmissionConflict,
     Tell,
 )
 from aetheris.planner.core.index_lines import Indexed
 from aetheris.planner.core.partition import Partition
+from aetheris.planner.core.placements import JobPlacements, JobPlaces
 from aetheris.planner.core.waiting_lines import WITHIN_S, WaitingLines
 from aetheris.planner.core.watch import STUCK_AFTER_S, StuckJobWatch
 from aetheris.planner.drafts import PlannerDrafts, Written
 from aetheris.planner.lookup import LookUp, LookUps, ReadEnded
 from aetheris.protocol.base.job_table import Resting
-from aetheris.protocol.base.records import Group, Record
+from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.provenance import Standing
 from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.messages.commands import (
+    PLACED_KEY,
     RULES_BARRIER_KEY,
     Cancel,
     JobCommand,
+    JobPlaced,
     Pause,
+    PlacementOver,
     Resume,
     RulesBarrier,
     Submit,
@@ -80,7 +85,8 @@ _RECOVERED_AT_ONCE = 50
 _FEW = 4
 """Jobs that go on by themselves in a partition, up to which the end of one is told at once."""
 
-_RULES_BARRIER = RULES_BARRIER_KEY.encode()
+_BARRIERS = frozenset({RULES_BARRIER_KEY.encode(), PLACED_KEY.encode()})
+_UNRECORDABLE = RefusedSubmission(child_jobs.UNRECORDABLE)
 _ENDS = (JobCompleted, JobFailed, JobCancelled)
 _TAKEN_UP = (Submit, ReceiptVoid, Cancel, Pause, Resume)
 """The other commands are the ledger's."""
@@ -116,6 +122,7 @@ class PlannerHandler(PartitionHandler):
         crash: CrashPoints = NOWHERE,
         runs: bool = True,
         rules: OrderTable[RulesOrders] | None = None,
+        places: JobPlaces | None = None,
         stuck_after_s: float = STUCK_AFTER_S,
         jobs_in_flight: int = JOBS_IN_FLIGHT,
         catch_up: Callable[[], None] = lambda: None,
@@ -130,6 +137,8 @@ class PlannerHandler(PartitionHandler):
         self._withheld = withheld
         self._creations: dict[str, tuple[Record, Submit]] = {}
         """Submissions whose birth is being written."""
+        self._passed_on: list[Group] = []
+        """Commands of jobs that lie elsewhere, as they came: nobody signs them but who wrote them."""
         self._quarantine = quarantine
         self._traffic = traffic
         self._unloaded: dict[tuple[str, str], LoadArguments] = {}
@@ -151,8 +160,11 @@ class PlannerHandler(PartitionHandler):
             StuckJobWatch(stuck_after_s),
             Backlog(jobs_in_flight),
             rules=lambda: self._records.rules.in_force,
+            placements=JobPlacements(partition, places),
         )
-        self._drafts = PlannerDrafts(telemetry, clock, self._partition.wants_trace, partition)
+        self._drafts = PlannerDrafts(
+            telemetry, clock, self._partition.wants_trace, partition, self._partition.placements
+        )
 
     @property
     def stuck(self) -> int:
@@ -192,6 +204,7 @@ class PlannerHandler(PartitionHandler):
                 outputs.clear()
                 await asyncio.sleep(0)  # who is silent for seconds loses its partitions
         await self._say_again(outputs)
+        await self._take_up_backlog(self._partition.make_room())
         self._watch()
 
     async def _say_again(self, outputs: Sequence[Output]) -> None:
@@ -295,9 +308,18 @@ class PlannerHandler(PartitionHandler):
                 _log.warning(
                     "a record of a newer version", job_id=found.job_id, offset=record.offset, what=found.what, of=source
                 )
-        elif record.key == _RULES_BARRIER and isinstance(barrier := self._messages.barrier(record), RulesBarrier):
+        elif record.key in _BARRIERS:
+            self._pass(record)
+
+    def _pass(self, record: Record) -> None:
+        """What bars creations behind it."""
+        barrier = self._messages.barrier(record)
+        if isinstance(barrier, RulesBarrier):
             self._records.rules.passed(barrier, record.offset)
             _log.info("rules", partition=record.partition, offset=record.offset, version=barrier.number)
+        elif isinstance(barrier, JobPlaced):
+            self._records.rules.placed(barrier)
+            self._partition.placed(barrier, record.offset)
 
     def _set_aside(self, found: Envelope[Event], standing: Standing) -> None:
         """What its writer has not signed changes nothing; a job under a root that is not known here waits."""
@@ -322,6 +344,16 @@ class PlannerHandler(PartitionHandler):
             return ()
         if not isinstance(found.body, JobCommand):
             self._quarantine(record, "not a command")
+            return ()
+        if isinstance(found.body, PlacementOver):
+            if self._messages.counts(record, found.body.type_name):
+                self._partition.placements.over(found.body.job_id)
+            return ()
+        place = self._partition.elsewhere(found.body.job_id)
+        if place is not None and not waited and self._partition.is_to_wait(found.body.job_id, record.offset):
+            return ()
+        if place is not None:  # whose it is judges it
+            self._passed_on.append((Draft(record.topic, record.key or b"", record.value, record.headers, place),))
             return ()
         if not isinstance(found.body, _TAKEN_UP) or not self._messages.counts(record, found.body.type_name):
             return ()
@@ -351,10 +383,17 @@ class PlannerHandler(PartitionHandler):
     def _write_created(self, decided: object, command: Submit, record: Record) -> Sequence[Group]:
         if isinstance(decided, Append):
             self._creations[command.job_id] = (record, command)
+        if isinstance(decided, (Append, Place)):
             return self._drafts.groups([decided])
         if isinstance(decided, RefusedSubmission):
             self._quarantine(record, decided.reason)
-        return self._drafts.groups(list(child_jobs.refusal_of(command, decided)))
+        return self._drafts.groups([*child_jobs.refusal_of(command, decided), *self._over(command, decided)])
+
+    def _over(self, command: Submit, decided: object) -> Iterator[Tell]:
+        """Where a job was placed here that none comes of, the partition that has placed it hears so."""
+        if isinstance(decided, RefusedSubmission) and not self._partition.placements.decides(command.job_id):
+            said = PlacementOver(job_id=command.job_id, by=command.by, tenant=command.tenant)
+            yield Tell(said, command.job_id)
 
     def _looked_up(self) -> list[Group]:
         """The births of those whose continued job has been read."""
@@ -423,7 +462,9 @@ class PlannerHandler(PartitionHandler):
         Behind the births: what their repeats are answered counts on these.
         """
         self._records.appended(self._taken())
-        refusals = await write_all(self._appender, self._signed(groups)) if groups else ()
+        passed_on, self._passed_on = self._passed_on, []
+        written = [*self._signed(groups), *passed_on]
+        refusals = await write_all(self._appender, written) if written else ()
         creations, self._creations = self._creations, {}
         for refusal in refusals:
             job_id = refusal.group[0].key.decode()
@@ -435,22 +476,24 @@ class PlannerHandler(PartitionHandler):
                 self._partition.answers.say(command, "refused")
                 self._partition.not_created(job_id)
                 self._quarantine(record, f"plan: too large to be recorded ({refusal.why})")
-                await self._append(self._drafts.groups(list(child_jobs.refusal(command, child_jobs.UNRECORDABLE))))
+                told = [*child_jobs.refusal(command, child_jobs.UNRECORDABLE), *self._over(command, _UNRECORDABLE)]
+                await self._append(self._drafts.groups(told))
         await self._answer()
 
     def _signed(self, groups: Sequence[Group]) -> Sequence[Group]:
-        """What is said to other jobs is signed as commands are, a record of its own each."""
+        """What is said to other jobs, and of where they lie, is signed as commands are, a record of its own each."""
         signed = self._records.signed(groups)
-        if not any(group[0].topic == Topic.JOBS_COMMANDS for group in groups):
-            return signed
-        told = Topic.JOBS_COMMANDS
-        return [tuple(self._keys.together(group)) if group[0].topic == told else group for group in signed]
+        return [tuple(self._keys.together(group)) if _is_message(group[0]) else group for group in signed]
 
     async def _answer(self) -> None:
         """The numbers that no birth answers."""
         answers = self._drafts.answers(self._partition.answers.take())
         if answers:
             await self._withheld.append([(draft,) for draft in self._keys.together(answers)])
+
+
+def _is_message(draft: Draft) -> bool:
+    return draft.topic == Topic.JOBS_COMMANDS or draft.key in _BARRIERS
 
 
 def _ends_job(output: Written) -> bool:

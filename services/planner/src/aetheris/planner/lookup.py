@@ -13,7 +13,6 @@ from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import LogError
 from aetheris.runtime.log.job_lines import JobLine
-from aetheris.runtime.log.partitioning import partition_of
 
 KNOWN_WITHIN_S = 5.0
 """A job's line comes into its index a moment after its first events: this long it may be waited for."""
@@ -36,7 +35,8 @@ class Jobs:
 
     line: Callable[[str], JobLine | None]
     history: JobLogReader
-    partitions: int
+    first_partitions: int
+    """How many the installation began with."""
     clock: Clock
 
     async def look_up(self, job_id: str) -> EndedJob | None:
@@ -50,8 +50,7 @@ class Jobs:
             if self.clock.monotonic() >= until_s:
                 return None
             await self.clock.sleep(_AGAIN_S)
-        partition = partition_of(job_id, self.partitions)
-        records = await self.history.read_all(job_id, partition, line)
+        records = await self.history.read_all(job_id, line.lies_in(job_id, self.first_partitions), line)
         return await asyncio.to_thread(ended, records)
 
 

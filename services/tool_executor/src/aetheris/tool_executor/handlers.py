@@ -11,7 +11,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.provenance import Provenance, Standing
 from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import PartitionBarrier, RulesBarrier, ToolGrant
+from aetheris.protocol.messages.commands import JobPlaced, PartitionBarrier, RulesBarrier, ToolGrant
 from aetheris.protocol.messages.envelope import (
     BARRIERS,
     Envelope,
@@ -64,7 +64,7 @@ class ExecutorHandler(PartitionHandler):
         self._provenance = Provenance(deps.installation, deps.revocations, self._rules.refuses)
         own = SignedMessages(deps.installation, deps.revocations)
         self._messages = HeardMessages(own, deps.metrics, deps.rules.orders)
-        self._appender = Watched(deps.appender, deps.heartbeat, self)
+        self._appender = Watched(deps.appender, deps.heartbeat, self, partition)
         self._core = Partition(
             deps.worker,
             lambda call: (deps.workflows if call.entry.node.kind is Kind.WORKFLOW else deps.calls).refuses(call),
@@ -206,6 +206,8 @@ class ExecutorHandler(PartitionHandler):
     def _pass(self, barrier: PartitionBarrier | None, offset: int) -> None:
         if isinstance(barrier, RulesBarrier):
             self._rules.passed(barrier, offset)
+        elif isinstance(barrier, JobPlaced):
+            self._rules.placed(barrier)
         self._unknown_barriers += barrier is not None and not self._core.passed(barrier, offset)
         self._core.pass_over(offset)
 

@@ -159,14 +159,17 @@ class Heartbeat:
 
 
 class Watched:
-    """A partition's writer, whose appends are timed."""
+    """A partition's writer, whose appends are timed, and lie in it: where a job lies its grant says by its place."""
 
-    def __init__(self, writer: Writer, heartbeat: Heartbeat, place: object) -> None:
+    def __init__(self, writer: Writer, heartbeat: Heartbeat, place: object, partition: int) -> None:
         self._writer = writer
         self._heartbeat = heartbeat
         self._place = place
+        self._partition = partition
 
     async def append(self, groups: Sequence[Group]) -> None:
         """As the writer's own."""
+        for draft in (draft for group in groups for draft in group):
+            draft.partition = self._partition
         with self._heartbeat.appending(self._place):
             await self._writer.append(groups)

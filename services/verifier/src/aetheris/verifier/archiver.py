@@ -108,8 +108,10 @@ class Archiver:
         while True:
             self._news.clear()
             pause_s = LOOK_S
+            first = self._worker.tables[Topic.JOBS_INDEX].partitions
             for number in self._worker.numbers:
-                pause_s = min(pause_s, await self._go_through(number))
+                if number < first:  # jobs.index has no more, however many jobs.events has by now
+                    pause_s = min(pause_s, await self._go_through(number))
             pause_s = min(pause_s, await self._renew())
             if self._parts.clock.monotonic() >= again_s:
                 again_s += REFUSED_AGAIN_S
@@ -234,11 +236,18 @@ class Archiver:
             id=derived("archived", job_id, line.sha256),
             source=SOURCE,
             time=self._parts.clock.now().isoformat(),
+            partition=self._lies_in(job_id),
         )
         await self._parts.appender.append([(said,)])
         await self._worker.tables[Topic.JOBS_ARCHIVE].caught_up()
         _log.info("archived", job_id=job_id, path=line.path, bytes=len(packed.bundle))
         return packed.covers
+
+    def _lies_in(self, job_id: str) -> int | None:
+        """The job's partition, in which the line of its bundle lies, too."""
+        index = self._worker.tables[Topic.JOBS_INDEX]
+        known = line_of(index.get, job_id)
+        return None if known is None else known.lies_in(job_id, index.partitions)
 
     def _refuse(self, job_id: str, code: str, reason: str) -> None:
         if self.refused.get(job_id) != code:

@@ -18,7 +18,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.provenance import JobSigners
 from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.messages import envelope
-from aetheris.protocol.messages.commands import RulesBarrier
+from aetheris.protocol.messages.commands import JobPlaced, RulesBarrier
 from aetheris.protocol.messages.envelope import Undecodable
 from aetheris.protocol.messages.events import (
     BirthRepeated,
@@ -60,7 +60,8 @@ from aetheris.verifier.token_key import KeyAway
 
 SOURCE = "aetheris/verifier"
 
-_BARRIER, _FINISHED, _PARKED = RulesBarrier.type_name, ToolInvocationFinished.event_type, InvocationParked.event_type
+_BARRIERS = frozenset({RulesBarrier.type_name, JobPlaced.type_name})
+_FINISHED, _PARKED = ToolInvocationFinished.event_type, InvocationParked.event_type
 
 _COUNTED: Mapping[str, Metric] = {
     InvocationInDoubt.event_type: Metric.IN_DOUBT,
@@ -254,8 +255,8 @@ class VerifierPartition(PartitionHandler):
             count(metric, traceparent=traceparent)
 
     def _evolve(self, record: Record, named: Mapping[str, bytes], name: str, *, is_news: bool) -> AuditedJob | None:
-        if name == _BARRIER and isinstance(barrier := self._messages.barrier(record), RulesBarrier):
-            self._rules.passed(barrier, record.offset)
+        if name in _BARRIERS:
+            self._pass(record)
         job = self._core.evolve(record, name, named)
         if name in _OF_LINES:
             self._take_line(record, name, job)
@@ -267,6 +268,14 @@ class VerifierPartition(PartitionHandler):
             if name == BirthRepeated.event_type and job.job_id not in self._core.jobs:
                 self._metrics.forget(job.times)
         return job
+
+    def _pass(self, record: Record) -> None:
+        """What bars creations behind it."""
+        barrier = self._messages.barrier(record)
+        if isinstance(barrier, RulesBarrier):
+            self._rules.passed(barrier, record.offset)
+        elif isinstance(barrier, JobPlaced):
+            self._rules.placed(barrier)
 
     def _take_line(self, record: Record, name: str, job: AuditedJob | None) -> None:
         """Answers of submissions, and jobs that wait for a person: beside what is audited."""
@@ -375,7 +384,7 @@ class VerifierPartition(PartitionHandler):
         """Into the log of seals, then into their jobs' streams; those that are refused there."""
         groups = [(self._draft(seal, f"{seal.root} {seal.sealed_at}"),) for seal in seals]
         signed = self._signed(groups, signers)
-        lines = [(replace(seal, topic=Topic.JOBS_SEALS),) for (seal,) in signed]
+        lines = [(replace(seal, topic=Topic.JOBS_SEALS, partition=0),) for (seal,) in signed]
         refusals = await write_all(self._deps.runtime.appender, lines)
         refused = {refusal.group[0].key.decode() for refusal in refusals}
         await self._deps.runtime.withheld.append([group for group in signed if group[0].key.decode() not in refused])
@@ -439,7 +448,9 @@ class VerifierPartition(PartitionHandler):
     def _draft(self, body: Event, cause: str) -> Draft:
         identity = event_id(body.job_id, body.event_type, cause)
         time = self._deps.runtime.clock.now().isoformat()
-        return envelope.draft(Topic.JOBS_EVENTS, body, key=body.job_id, id=identity, source=SOURCE, time=time)
+        return envelope.draft(
+            Topic.JOBS_EVENTS, body, key=body.job_id, id=identity, source=SOURCE, time=time, partition=self._number
+        )
 
 
 def _violation(job: AuditedJob, found: Violation) -> tuple[ViolationFound, str]:

@@ -28,7 +28,6 @@ from aetheris.protocol.base.records import Record
 from aetheris.protocol.messages.events import JobCreated
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.job_lines import JobLine, line_of
-from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.runtime import Runtime
 from aetheris.verifier.core.amendments import LateJudgement, judged_late
@@ -205,16 +204,14 @@ class Proofs:
 
     async def _read(self, job_id: str, line: JobLine) -> list[Record]:
         """The job's records, as far as its line says where they lie; to the end of the log where it doesn't."""
-        partition = partition_of(job_id, self.runtime.settings.partitions)
+        partition = line.lies_in(job_id, self.runtime.settings.partitions)
         return await self.history.read_all(job_id, partition, line, deadline_s=self.read_s)
 
     async def _read_on(self, job_id: str) -> list[Record]:
         """All that the log has of the job, whatever its line says."""
-        creation_offset, partition = (
-            (await self._line(job_id)).birth,
-            partition_of(job_id, self.runtime.settings.partitions),
-        )
-        return await self.history.read_job(job_id, partition, creation_offset, deadline_s=self.read_s)
+        line = await self._line(job_id)
+        partition = line.lies_in(job_id, self.runtime.settings.partitions)
+        return await self.history.read_job(job_id, partition, line.birth, deadline_s=self.read_s)
 
     async def _checked(self, job_id: str, tenant: str) -> tuple[list[RawRecord], Judged]:
         """The job's records, judged and held against what the log of seals says of it.

@@ -101,9 +101,9 @@ class Restorer:
             LogError: the brokers don't answer, or refuse.
         """
         prefix, manifest = self._settings.prefix, found.manifest
-        await admin.ensure_topics(
-            self._bootstrap, manifest.partitions, self._settings.replication, tls=self._tls, prefix=prefix
-        )
+        first = len(manifest.topics[Topic.JOBS_INDEX])
+        await admin.ensure_topics(self._bootstrap, first, self._settings.replication, tls=self._tls, prefix=prefix)
+        await admin.grow_topics(self._bootstrap, manifest.partitions, tls=self._tls, prefix=prefix)
         async with reachable(self._bootstrap, within_s=None) as log:
             await self._check_empty(log, manifest.partitions)
             await admin.set_restoring(self._bootstrap, restoring=True, tls=self._tls, prefix=prefix)

@@ -176,7 +176,7 @@ async def _checked(bootstrap: str) -> list[str]:
     count = settings.partitions
     if not os.environ.get("AETHERIS_PARTITIONS"):
         async with reachable(bootstrap) as log:
-            count = await log.partitions(Topic.JOBS_EVENTS)
+            count = await log.partitions(Topic.JOBS_INDEX)
     is_tried_out = settings.dev or not os.environ.get("AETHERIS_KAFKA")
     return await check_broker(
         bootstrap,

@@ -128,7 +128,7 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
     },
     **{
         (Topic.JOBS_COMMANDS.value, name): WriterRule(Party.PLANNER, KnownBy.SIGNATURE)
-        for name in ("begin_job", "cancel_child", "job_ended")
+        for name in ("begin_job", "cancel_child", "job_ended", "placement_over")
     },
     (Topic.TOOLS_REQUESTS.value, "tool_request"): WriterRule(Party.PLANNER, KnownBy.FOLLOWS),
     (Topic.TOOLS_GRANTS.value, "tool_grant"): WriterRule(Party.LEDGER, KnownBy.FOLLOWS),
@@ -154,6 +154,7 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
     (Topic.JOBS_EVENTS.value, "policy_barrier"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.JOBS_EVENTS.value, "rules_barrier"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
     (Topic.JOBS_EVENTS.value, "submission_answered"): WriterRule(Party.PLANNER, KnownBy.SIGNATURE),
+    (Topic.JOBS_EVENTS.value, "job_placed"): WriterRule(Party.PLANNER, KnownBy.SIGNATURE),
     (Topic.JOBS_SEALS.value, "answered_submissions"): WriterRule(Party.AUDITOR, KnownBy.SIGNATURE),
     (Topic.JOBS_SEALS.value, "interim_seals"): WriterRule(Party.AUDITOR, KnownBy.SIGNATURE),
     (Topic.JOBS_SEALS.value, "subject_erased"): WriterRule(Party.AUDITOR, KnownBy.SIGNATURE),
@@ -173,7 +174,7 @@ _ASKED = frozenset(
     {
         *("tool_release", "worker_end", "verification", "policy_activation", "policy_answer"),
         *("freeze_order", "freeze_answer", "freeze_barrier", "policy_barrier", "submission_answered"),
-        *("rules_order", "rules_answer", "rules_barrier", "subject_erasure", "log_home"),
+        *("rules_order", "rules_answer", "rules_barrier", "subject_erasure", "log_home", "job_placed"),
     }
 )
 

@@ -42,7 +42,7 @@ _FOLLOWING = frozenset(name for name, rule in EVENTS.items() if rule.known_by is
 _LAST = frozenset({ev.JobSealed.event_type, ev.BirthRepeated.event_type})
 _TOPIC = Topic.JOBS_EVENTS.value
 
-IsOutdated = Callable[[int, int], bool]
+IsRefused = Callable[[int, int, str], bool]
 
 
 class Standing(Enum):
@@ -72,18 +72,18 @@ class Provenance:
     none, births under a root are of an unknown one. None: whatever root a birth names, and births without one; for who
     shows one job, read from where it lies, and looks at no partition.
     `revocations`: births are void that a key of these has signed behind its own.
-    `outdated`: whether a birth under a version of the rules, at an offset, lies behind a barrier that asks for a later.
+    `refused`: whether a birth under a version of the rules, at an offset, of a job, lies behind a barrier that bars it.
     """
 
     def __init__(
         self,
         roots: Collection[str] | None = None,
         revocations: Revocations = NONE_REVOKED,
-        outdated: IsOutdated = lambda _rules, _offset: False,
+        refused: IsRefused = lambda _rules, _offset, _job_id: False,
     ) -> None:
         self._roots = roots
         self._revocations = revocations
-        self._is_outdated = outdated
+        self._is_barred = refused
         self._jobs: dict[str, JobSigners | None] = {}
         """None: a job whose records are not signed."""
         self._births = BirthJudge(of_any=roots is None)
@@ -117,7 +117,7 @@ class Provenance:
         self._jobs.pop(job_id, None)
 
     def _birth(self, record: Record, event: ev.JobCreated) -> Standing:
-        if self._is_outdated(event.rules, record.offset):
+        if self._is_barred(event.rules, record.offset, event.job_id):
             return Standing.VOID
         if event.installation is None:
             if self._roots:

@@ -17,6 +17,7 @@ from aetheris.protocol.messages.job_command import JobCommand
 from aetheris.protocol.messages.log_homes import LogHome
 from aetheris.protocol.messages.message_base import Message, TableLine
 from aetheris.protocol.messages.partition_orders import (
+    PLACED_KEY,
     POLICY_KEY,
     RULES_BARRIER_KEY,
     RULES_KEY,
@@ -24,6 +25,7 @@ from aetheris.protocol.messages.partition_orders import (
     FreezeAnswer,
     FreezeBarrier,
     FreezeOrder,
+    JobPlaced,
     NumberedOrder,
     PartitionAnswer,
     PartitionBarrier,
@@ -44,6 +46,7 @@ from aetheris.protocol.plan.graph import (
 from aetheris.protocol.plan.prompts import Brief
 
 __all__ = [
+    "PLACED_KEY",
     "POLICY_KEY",
     "RULES_BARRIER_KEY",
     "RULES_KEY",
@@ -55,6 +58,7 @@ __all__ = [
     "FreezeOrder",
     "InterimSeals",
     "JobCommand",
+    "JobPlaced",
     "LogHome",
     "Message",
     "ModelEntry",
@@ -99,6 +103,12 @@ class BeginJob(Submit):
 
     type_name: ClassVar[str] = "begin_job"
     begun: Begun
+
+
+class PlacementOver(JobCommand):
+    """Written by the planner of the partition in which a job was placed: none has come of its submission."""
+
+    type_name: ClassVar[str] = "placement_over"
 
 
 class Cancel(JobCommand):
@@ -297,7 +307,8 @@ class JobIndexEntry(Message):
     """jobs.index: one line for every job ever created; `requests` are the oldest open ones, at most MAX_OPEN_REQUESTS.
 
     `paused` is there while the status is `paused`, `frozen` while it is `frozen`; `stretches` of jobs.events, which
-    hold the job's records from its birth up to its first seal, once it is sealed.
+    hold the job's records from its birth up to its first seal, once it is sealed. `partition` is there where it lies in
+    another one than its id names.
     """
 
     type_name: ClassVar[str] = "job_index"
@@ -314,6 +325,7 @@ class JobIndexEntry(Message):
     frozen: ListedFreeze | None = None
     labels: dict[str, str] | None = None
     stretches: tuple[Stretch, ...] = ()
+    partition: int | None = Field(default=None, ge=0)
 
 
 class JobBehind(Message):
@@ -422,6 +434,8 @@ class ContentRecord(Message):
     state: ContentState = "open"
     until: str | None = None
     """How long it keeps others from running; None while it is under way."""
+    partition: int | None = Field(default=None, ge=0)
+    """Where its job lies, if in another one than its id names."""
 
 
 MESSAGES: dict[str, type[Message]] = by_name(Message, "type_name")

@@ -15,6 +15,7 @@ from aetheris.protocol.messages import event_base
 from aetheris.protocol.messages.commands import (
     MESSAGES,
     FreezeBarrier,
+    JobPlaced,
     Message,
     PartitionBarrier,
     PolicyBarrier,
@@ -76,7 +77,9 @@ class NeedsUpgrade:
         return f"{name} of version {version.decode()}, or under rules that this version does not know"
 
 
-BARRIERS = frozenset(f"io.aetheris.{one.type_name}.v1".encode() for one in (FreezeBarrier, PolicyBarrier, RulesBarrier))
+BARRIERS = frozenset(
+    f"io.aetheris.{one.type_name}.v1".encode() for one in (FreezeBarrier, PolicyBarrier, RulesBarrier, JobPlaced)
+)
 """The ce_types of a partition's barriers, which are no job's events."""
 
 

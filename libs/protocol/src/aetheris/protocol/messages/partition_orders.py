@@ -1,4 +1,4 @@
-"""What people order of every partition, its barriers, and what its ledger answers: freezes, policies, rules."""
+"""What people order of every partition, its barriers, and what its ledger answers: freezes, policies, rules, places."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -16,6 +16,8 @@ BARRIER_KEY = "policy:barrier"
 RULES_KEY = "rules"
 """The record key of what `policies` says of rules."""
 RULES_BARRIER_KEY = "rules:barrier"
+PLACED_KEY = "jobs:placed"
+"""That of all that a partition says of jobs that are created in others."""
 
 
 class NumberedOrder(Message, ABC):
@@ -211,3 +213,26 @@ class RulesAnswer(PartitionAnswer):
     def key(self) -> str:
         """The record key: there is one."""
         return RULES_KEY
+
+
+class JobPlaced(PartitionBarrier):
+    """Behind it the job is not created here, but in another partition, if at all (docs/growing.md).
+
+    It counts in the partition that the job's id names, where no creation of the job precedes it, nor another of these.
+    """
+
+    type_name: ClassVar[str] = "job_placed"
+    of_job: str
+    partition: int = Field(ge=0)
+    command: int = Field(ge=0)
+    """The offset of its submission in this partition of jobs.commands."""
+
+    @property
+    def cause(self) -> tuple[str, ...]:
+        """The job."""
+        return (self.of_job,)
+
+    @property
+    def job_id(self) -> str:
+        """There is one."""
+        return PLACED_KEY

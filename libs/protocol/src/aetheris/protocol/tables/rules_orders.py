@@ -4,8 +4,16 @@ from collections.abc import Collection, Iterator, Mapping
 
 from pydantic import ValidationError
 
+from aetheris.protocol.base.sealed import SealedNames
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.commands import RULES_BARRIER_KEY, RULES_KEY, RulesAnswer, RulesBarrier, RulesOrder
+from aetheris.protocol.messages.commands import (
+    RULES_BARRIER_KEY,
+    RULES_KEY,
+    JobPlaced,
+    RulesAnswer,
+    RulesBarrier,
+    RulesOrder,
+)
 from aetheris.protocol.messages.event_base import FIRST_RULES
 from aetheris.protocol.tables.numbered_orders import NumberedOrders
 from aetheris.protocol.tables.signed_messages import IsTheirs
@@ -71,15 +79,17 @@ class RulesOrders(NumberedOrders[RulesOrder, RulesAnswer]):
 
 
 class PartitionRules:
-    """Under which version a job's creation must be, by where it lies in one partition.
+    """Under which version a job's creation must be, by where it lies in one partition, and of which job it must not be.
 
-    What is read of the partition says so by its place; of what lies below, the partition has answered where it lies.
+    What is read of the partition says so by its place; of what lies below, the partition has answered where it lies. A
+    job that was placed elsewhere is known by name for as long as one that was sealed is.
     """
 
     def __init__(self, orders: RulesOrders | None = None, partition: int = 0) -> None:
         self.orders = orders or RulesOrders()
         self._partition = partition
         self._passed: dict[int, int] = {}
+        self._placed = SealedNames()
 
     def passed(self, barrier: RulesBarrier, offset: int) -> None:
         """A barrier of an order was read; of several of a version the first is the one."""
@@ -95,9 +105,13 @@ class PartitionRules:
         """The versions that have a barrier here."""
         return self._passed.keys() | self.orders.barriers_of(self._partition).keys()
 
-    def refuses(self, version: int, offset: int) -> bool:
-        """Whether a creation is under earlier rules than the barriers before it ask for."""
-        return any(offset > at and version < asked for asked, at in self._all())
+    def placed(self, barrier: JobPlaced) -> None:
+        """It was read that a job is created elsewhere; one that was created here before lives on."""
+        self._placed.add(barrier.of_job)
+
+    def refuses(self, version: int, offset: int, job_id: str = "") -> bool:
+        """Whether a creation is under earlier rules than the barriers before it ask for, or is one elsewhere."""
+        return job_id in self._placed or any(offset > at and version < asked for asked, at in self._all())
 
     def unanswered(self) -> list[tuple[int, int]]:
         """The barriers that were read and that the topic does not have yet: (version, offset)."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import structlog
 from aiokafka import TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.admin.records_to_delete import RecordsToDelete
-from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, for_code
+from aiokafka.errors import IncompatibleBrokerVersion, InvalidPartitionsError, KafkaError, for_code
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.clock import Clock, SystemClock
@@ -44,6 +44,7 @@ _OF_TOPIC = 1
 _KNOWN_WITHIN_S = 10.0
 """A topic that another service has just created is not known to every broker at once: for so long it is looked for."""
 _LOOK_AGAIN_S = 0.2
+_GROWING_TRIES = 20
 
 
 async def ensure_topics(
@@ -68,6 +69,49 @@ async def ensure_topics(
         elif code != _TOPIC_ALREADY_EXISTS:
             raise LogUnreachable(f"{name} can't be created: {for_code(code).__name__}")
     return created
+
+
+async def partition_counts(
+    bootstrap: str, *, tls: SSLContext | None = None, prefix: str = ""
+) -> dict[str, tuple[int, bool]]:
+    """Topic, by its whole name → how many partitions it has (0: nobody knows it), and whether it may be given more.
+
+    Raises:
+        LogUnreachable: no broker answers, or one refuses.
+    """
+    async with Admin(bootstrap, tls) as admin:
+        return await _counts(admin, prefix)
+
+
+async def grow_topics(bootstrap: str, count: int, *, tls: SSLContext | None = None, prefix: str = "") -> list[str]:
+    """Give those topics that may have more partitions up to `count`; which ones had fewer, by their whole names.
+
+    Whoever does the same at the same time is no hindrance: it is asked for what is lacking until nothing is.
+
+    Raises:
+        LogUnreachable: no broker answers, or one refuses; some of them may have more by now.
+    """
+    grown: dict[str, None] = {}
+    async with Admin(bootstrap, tls) as admin:
+        for left in reversed(range(_GROWING_TRIES)):
+            lacking = [name for name, (has, grows) in (await _counts(admin, prefix)).items() if grows and has < count]
+            if not lacking:
+                break
+            try:
+                await admin.create_partitions({name: NewPartitions(total_count=count) for name in lacking})
+            except InvalidPartitionsError:  # somebody else has given one of them as many meanwhile
+                if not left:
+                    raise
+            grown |= dict.fromkeys(lacking)
+            await SystemClock().sleep(_LOOK_AGAIN_S)  # a broker answers before all of them know
+    return list(grown)
+
+
+async def _counts(admin: AIOKafkaAdminClient, prefix: str) -> dict[str, tuple[int, bool]]:
+    specs = topic_specs(1, prefix)
+    described: Any = await admin.describe_topics([spec.name for spec in specs])
+    counts = {one["topic"]: len(one["partitions"]) for one in described}
+    return {spec.name: (counts.get(spec.name, 0), spec.grows) for spec in specs}
 
 
 async def set_restoring(
@@ -191,7 +235,7 @@ async def _described(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec], clo
     while True:
         found = await _describe(admin, specs)
         lacking = [spec for spec in specs if found.lacks(spec)]
-        wrong = any(found.counts.get(spec.name, 0) not in (0, spec.partitions) for spec in specs)
+        wrong = any(count and not spec.fits(count) for spec in specs for count in [found.counts.get(spec.name, 0)])
         if not lacking or wrong or clock.monotonic() >= until_s:
             return found
         await clock.sleep(_LOOK_AGAIN_S)

@@ -1,6 +1,7 @@
 """KafkaLog: makes appenders, readers and members of one cluster, and answers questions about it."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from ssl import SSLContext
@@ -23,6 +24,8 @@ from aetheris.runtime.log.interface import LogUnreachable, Place, Tenure
 _LEARN_S = 1.0
 _REQUEST_MS = 4_000
 """After so long without an answer a broker is asked no longer: whoever leads by then is."""
+_GROWN_S = 5.0
+"""For so long it is believed how many partitions a topic has."""
 _LATE_S = 1.0
 """After an answer is so late, and then each time as long, who leads is asked: one that is stopped answers nobody."""
 
@@ -52,7 +55,8 @@ class KafkaLog:
         self._rebalance_timeout_s = rebalance_timeout_s
         self._asker: AIOKafkaConsumer | None = None
         self._brokers = Brokers(bootstrap, tls, prefix)
-        self._partitions: dict[str, int] = {}
+        self._partitions: dict[str, tuple[int, float]] = {}
+        """Topic → how many, and when that was asked."""
 
     async def start(self) -> None:
         """Connect, for the questions below."""
@@ -159,14 +163,22 @@ class KafkaLog:
         return await cluster_id(self._bootstrap, tls=self._tls)
 
     async def partitions(self, topic: str) -> int:
-        """How many partitions a topic has; asked once (partition counts never change in place).
+        """How many partitions a topic has, or had some seconds ago: it may be given more.
 
         Raises:
             LogUnreachable: unknown topic, or no answer.
         """
-        if topic not in self._partitions:
-            self._partitions[topic] = await self._brokers.partitions(topic)
-        return self._partitions[topic]
+        known, since_s = self._partitions.get(topic, (0, 0.0))
+        if known and time.monotonic() - since_s < _GROWN_S:
+            return known
+        try:
+            count = await self._brokers.partitions(topic)
+        except LogUnreachable:
+            if not known:
+                raise
+            count = known
+        self._partitions[topic] = max(known, count), time.monotonic()
+        return self._partitions[topic][0]
 
     async def beginning_offsets(self, places: Collection[Place], deadline_s: float = 10.0) -> dict[Place, int]:
         """The first offset that each place has.

@@ -3,17 +3,14 @@
 import asyncio
 import json
 import time
-from collections.abc import Collection, Iterable
-from importlib.metadata import version
+from collections.abc import Collection
 from ssl import SSLContext
 from typing import Any
 
 from aiokafka import TopicPartition
-from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 from aiokafka.errors import KafkaError, for_code
 
-from aetheris.protocol.messages import event_base
 from aetheris.protocol.tables.attendants import Attendant
 from aetheris.runtime.kafka.admin import Admin
 from aetheris.runtime.log.interface import LogUnreachable, Place
@@ -25,17 +22,6 @@ _MOST_VERSION = 40
 """Characters: who may join a group says what he likes."""
 _SETTLED = ("Stable", "Empty", "Dead")
 """States of a group in which a broker knows what each of its members says of itself."""
-
-
-class RulesAssignor(RangePartitionAssignor):
-    """Ranges; who joins says beside his topics which version he is, and which versions of the rules he knows."""
-
-    @classmethod
-    def metadata(cls, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
-        """What a member says when it joins."""
-        knows = {"rules": sorted(event_base.KNOWN_RULES), "version": version("aetheris-runtime")}
-        said = json.dumps(knows).encode()
-        return ConsumerProtocolMemberMetadata(cls.version, list(topics), said)
 
 
 async def members(bootstrap: str, group: str, *, tls: SSLContext | None = None) -> dict[str, str]:

@@ -23,10 +23,11 @@ from aiokafka.structs import OffsetAndMetadata
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.base.prefix import in_kafka
 from aetheris.runtime.base.refusal import WorkerIdTaken
+from aetheris.runtime.kafka.assignor import GroupAssignor
 from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.kafka.clients import close_consumer, open_client
 from aetheris.runtime.kafka.coordination import REQUEST_S
-from aetheris.runtime.kafka.members import RulesAssignor, members
+from aetheris.runtime.kafka.members import members
 from aetheris.runtime.kafka.topics import BrokerRefused
 from aetheris.runtime.log.interface import Listener, LogUnreachable, MembershipLost, Place, Tenure
 from aetheris.runtime.log.names import unclaimed
@@ -45,6 +46,8 @@ _REFUSALS: tuple[tuple[type[KafkaError], str], ...] = (
 """What no repetition mends."""
 
 _NEVER_IDLE_MS = 2**31 - 1
+_GROWN_MS = 10_000
+"""So often a consumer learns anew of its topics."""
 _LOOK_MS = 2_000
 """Pause between a consumer's looks at what it could fetch, beside those that an event causes."""
 
@@ -94,6 +97,7 @@ class KafkaMembership:
         self._session_timeout_s = session_timeout_s
         self._rebalance_timeout_s = rebalance_timeout_s
         self._consumer: AIOKafkaConsumer | None = None
+        self._assignor = GroupAssignor()
         self._assigned: Listener | None = None
         self._revoked: Listener | None = None
         self._ours: frozenset[int] = frozenset()
@@ -144,7 +148,16 @@ class KafkaMembership:
                 if self._consumer is not consumer:
                     return
                 raise self._ended(error) from None
+            self._look_for_more(consumer)
             await asyncio.sleep(self._session_timeout_s / 6)
+
+    def _look_for_more(self, consumer: AIOKafkaConsumer) -> None:
+        """Where topics were given partitions since the group was shared out, join again."""
+        client: Any = consumer._client  # pyright: ignore[reportPrivateUsage]  it has no public way to join again
+        if self._assignor.has_grown(client.cluster, self._topics):
+            _log.info("more partitions", group=self._group)
+            coordinator: Any = consumer._coordinator  # pyright: ignore[reportPrivateUsage]
+            coordinator.request_rejoin()
 
     def _ended(self, error: Exception) -> Exception:
         """What ends this process: the next one joins anew, where that can help."""
@@ -277,7 +290,7 @@ class KafkaMembership:
             group_id=self._group,
             client_id=self._member,  # a broker names by it each life of who has no name of his own in the group
             group_instance_id=self._member if self._stable else None,
-            partition_assignment_strategy=(RulesAssignor,),
+            partition_assignment_strategy=(self._assignor,),
             enable_auto_commit=False,
             auto_offset_reset="none",
             session_timeout_ms=session_ms,
@@ -285,6 +298,7 @@ class KafkaMembership:
             rebalance_timeout_ms=round(self._rebalance_timeout_s * 1000),
             request_timeout_ms=min(round(REQUEST_S * 1000), session_ms // 2),  # the next one hears of us in time
             consumer_timeout_ms=_LOOK_MS,
+            metadata_max_age_ms=_GROWN_MS,
             max_poll_interval_ms=_NEVER_IDLE_MS,  # it is never polled for records
             **client_options(self._bootstrap, self._tls),
         )

@@ -300,8 +300,9 @@ def _carried(birth: Draft, told: ToldRevocation) -> Draft:
     said = {name: value.decode() for name, value in birth.headers}
     event = told.event(birth.key.decode())
     id_ = event_id(event.job_id, event.event_type, event.key_id)
+    source, time = said["ce_source"], said["ce_time"]
     return envelope.draft(
-        Topic.JOBS_EVENTS, event, key=event.job_id, id=id_, source=said["ce_source"], time=said["ce_time"]
+        Topic.JOBS_EVENTS, event, key=event.job_id, id=id_, source=source, time=time, partition=birth.partition
     )
 
 

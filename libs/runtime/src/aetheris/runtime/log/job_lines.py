@@ -14,11 +14,14 @@ from aetheris.protocol.base.ids import NAME
 from aetheris.protocol.base.stretches import Stretch, in_order
 from aetheris.protocol.messages.commands import JobBehind, JobIndexEntry, ListedFreeze, ListedPause, OpenRequest
 from aetheris.runtime.base.varint import varint
+from aetheris.runtime.log.partitioning import partition_of
 
 ENDS = ("completed", "failed", "cancelled")
 """The statuses that a job ends with."""
 _PACKED = 0xF8
 """And the end's place in `ENDS`: the first byte of what is packed. No text begins with it."""
+_PLACED = _PACKED + len(ENDS)
+"""The same of a job that lies in another partition than its id names, which follows then as the first number."""
 _DIGEST = slice(1, 33)
 _DIGEST_HEX = 64
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -38,6 +41,12 @@ class JobLine:
     behind: tuple[Stretch, ...] = ()
     """And behind its seal."""
     frozen: ListedFreeze | None = None
+    partition: int | None = None
+    """Where it lies, if in another one than its id names."""
+
+    def lies_in(self, job_id: str, first: int) -> int:
+        """The job's partition; `first`: how many the installation began with, which jobs.index still has."""
+        return partition_of(job_id, first) if self.partition is None else self.partition
 
 
 class JobLines(MutableMapping[str, bytes]):
@@ -106,7 +115,7 @@ def read_line(value: bytes) -> JobLine:
     Raises:
         ValueError: what came from the log was no line.
     """
-    if value and 0 <= value[0] - _PACKED < len(ENDS):
+    if value and 0 <= value[0] - _PACKED < 2 * len(ENDS):
         return _unpacked(value)
     entry = JobIndexEntry.model_validate_json(value)
     return JobLine(
@@ -117,6 +126,7 @@ def read_line(value: bytes) -> JobLine:
         entry.paused,
         _lawful(entry.birth, entry.stretches),
         frozen=entry.frozen,
+        partition=entry.partition,
     )
 
 
@@ -145,21 +155,27 @@ def _packed(value: bytes) -> bytes:
         or line.birth < 0
     ):
         return value
-    numbers, at = [line.birth], line.birth
+    kind, numbers, at = _PACKED, [line.birth], line.birth
+    if line.partition is not None:
+        kind, numbers = _PLACED, [line.partition, line.birth]
     for begin, end in line.stretches:
         numbers += begin - at, end - begin
         at = end
-    return bytes((_PACKED + ENDS.index(line.status),)) + digest + b"".join(map(varint, numbers))
+    return bytes((kind + ENDS.index(line.status),)) + digest + b"".join(map(varint, numbers))
 
 
 def _unpacked(value: bytes) -> JobLine:
-    creation_offset, *lengths = _numbers(value[_DIGEST.stop :])
+    numbers = _numbers(value[_DIGEST.stop :])
+    is_placed = value[0] >= _PLACED
+    partition = numbers[0] if is_placed else None
+    creation_offset, *lengths = numbers[is_placed:]
     stretches: list[Stretch] = []
     at = creation_offset
     for gap, length in zip(lengths[::2], lengths[1::2], strict=True):
         stretches.append((at + gap, at + gap + length))
         at += gap + length
-    return JobLine(creation_offset, value[_DIGEST].hex(), ENDS[value[0] - _PACKED], stretches=tuple(stretches))
+    status = ENDS[(value[0] - _PACKED) % len(ENDS)]
+    return JobLine(creation_offset, value[_DIGEST].hex(), status, stretches=tuple(stretches), partition=partition)
 
 
 def _numbers(packed: bytes) -> Sequence[int]:

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import suppress
 
 import structlog
 
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.refusal import StartRefused
-from aetheris.runtime.log.interface import Log, Place
+from aetheris.runtime.log.interface import Log, LogUnreachable, Place
 from aetheris.runtime.log.pump import Pump
 from aetheris.runtime.log.replay import replay
 
@@ -116,10 +117,18 @@ class Table:
                 done, _ = await asyncio.wait({pumping}, timeout=_LOOK_S)
                 if not done:
                     await self._pump.check_silence()
+                    await self._grow()
         finally:
             pumping.cancel()
             await asyncio.wait({pumping})
         pumping.result()
+
+    async def _grow(self) -> None:
+        """Read the partitions that the topic was given since."""
+        with suppress(LogUnreachable):
+            count = await self._log.partitions(self.topic)
+            self._pump.add({(self.topic, number): 0 for number in range(self.partitions, count)})
+            self.partitions = max(self.partitions, count)
 
     async def caught_up(self) -> None:
         """Everything that the topic has now is in the table; call `run` beside it.

@@ -100,7 +100,9 @@ class RuntimeSettings(BaseSettings):
     listen: str = Field("127.0.0.1", description="Address that HTTP servers listen on")
     health_port: int = Field(0, description="Port of /livez, /readyz and /metrics; 0 picks a free one")
     http_port: int = Field(8080, description="Port of the gateway's API and of the verifier's proofs")
-    partitions: int = Field(4, ge=1, description="Partitions of every topic keyed by job_id; never changes")
+    partitions: int = Field(
+        4, ge=1, description="Partitions that topics keyed by job_id begin with; stays, also where they are given more"
+    )
     replication: int = Field(1, ge=1, description="Replicas of topics that are created where dev is set")
     dev: bool = Field(default=False, description="Run on a broker that could lose acknowledged records")
     trace_sample: float = Field(1.0, ge=0, le=1, description="Share of jobs that are traced")

@@ -39,6 +39,7 @@ from aetheris.protocol.messages.commands import (
     ContentRecord,
     FreezeBarrier,
     FreezeOrder,
+    JobPlaced,
     PartitionBarrier,
     PolicyBarrier,
     RulesBarrier,
@@ -244,6 +245,8 @@ class Partition:
             self._policies.passed(barrier)
         elif isinstance(barrier, RulesBarrier):
             self._rules.passed(barrier, offset)
+        elif isinstance(barrier, JobPlaced):
+            self._rules.placed(barrier)
 
     @property
     def unknown_freezes(self) -> Set[Numbered]:

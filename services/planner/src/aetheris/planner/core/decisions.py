@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from aetheris.protocol.base.ids import derived
-from aetheris.protocol.messages.commands import JobBehind, JobCommand, JobIndexEntry, ToolRequest
+from aetheris.protocol.messages.commands import JobBehind, JobCommand, JobIndexEntry, JobPlaced, ToolRequest
 from aetheris.protocol.messages.event_values import BlobRef
 from aetheris.protocol.messages.events import Event
 
@@ -63,12 +63,19 @@ class Tell:
     by_job: str
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A word of this partition: the job is created elsewhere. Its submission is passed on when that is folded."""
+
+    barrier: JobPlaced
+
+
 def tell_id(word: Tell) -> str:
     """The id of the command: said again, it is the same, so that what it causes is caused once."""
     return derived("told", word.command.type_name, word.by_job, word.command.job_id)
 
 
-Output = Append | NodesRequest | IndexUpdate | Behind | LoadArguments | Tell
+Output = Append | NodesRequest | IndexUpdate | Behind | LoadArguments | Tell | Place
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from aetheris.planner.core.decisions import IndexUpdate
-from aetheris.planner.core.progress import JobProgress
+from aetheris.planner.core.progress import IndexLine, JobProgress
 from aetheris.protocol.base.stretches import Stretch
 from aetheris.protocol.fold.start import frozen_by
 from aetheris.protocol.messages.commands import JobIndexEntry, ListedFreeze, ListedPause, OpenRequest
@@ -44,6 +44,11 @@ class KnownJob(Protocol):
         ...
 
     @property
+    def partition(self) -> int | None:
+        """Where it lies, if in another one than its id names."""
+        ...
+
+    @property
     def stretches(self) -> tuple[Stretch, ...]:
         """Where its records lie up to its seal; none while that is not told."""
         ...
@@ -51,6 +56,18 @@ class KnownJob(Protocol):
 
 Indexed = Callable[[str], KnownJob | None]
 """The line of a job in jobs.index, as far as the table was read."""
+_KEPT = 10_000
+"""Lines of sealed jobs that are held until the table shows them: one that was never written is not held for ever."""
+
+
+def drop_shown(held: dict[str, JobIndexEntry], indexed: Indexed) -> None:
+    """Let go of the oldest lines that the table shows by now."""
+    while held:
+        oldest, line = next(iter(held.items()))
+        shown = indexed(oldest)
+        if len(held) <= _KEPT and (shown is None or len(shown.stretches) < len(line.stretches)):
+            break
+        del held[oldest]
 
 
 def update(progress: JobProgress) -> IndexUpdate | None:
@@ -68,6 +85,14 @@ def update(progress: JobProgress) -> IndexUpdate | None:
         return None
     progress.sent.index = line
     return IndexUpdate(entry(progress))
+
+
+def written(progress: JobProgress, indexed: Indexed) -> IndexLine | None:
+    """What the line said that was written last, as far as it was read."""
+    line = indexed(progress.job.job_id)
+    if line is None or line.birth != progress.job.creation_offset:
+        return None
+    return line.status, line.paused, line.frozen, line.requests, bool(line.stretches)
 
 
 def entry(progress: JobProgress) -> JobIndexEntry:

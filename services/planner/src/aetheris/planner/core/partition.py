@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from aetheris.planner.core import ends, index_lines, pauses, ready_nodes
+from aetheris.planner.core import ends, index_lines, pauses, ready_nodes, upgrades
 from aetheris.planner.core.backlog import Backlog, JobsInFlight
 from aetheris.planner.core.behind import Behinds
 from aetheris.planner.core.creations import creation_group
@@ -13,13 +13,15 @@ from aetheris.planner.core.decisions import (
     Joined,
     Look,
     Output,
+    Place,
     RefusedSubmission,
     SubmissionConflict,
     fact,
 )
 from aetheris.planner.core.goals import answered, decided, reported_turns
 from aetheris.planner.core.index_lines import Indexed
-from aetheris.planner.core.progress import IndexLine, JobProgress, may_stop
+from aetheris.planner.core.placements import JobPlacements
+from aetheris.planner.core.progress import JobProgress, may_stop
 from aetheris.planner.core.submission_answers import SubmissionAnswers
 from aetheris.planner.core.taken_up import BeingBorn, HeldCancel
 from aetheris.planner.core.watch import StuckJob, StuckJobWatch, explained_s, may_rest, waits_for, waits_for_tries
@@ -30,15 +32,12 @@ from aetheris.protocol.fold.state import create_job
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import event_base
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, Pause, Resume, Submit
+from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, JobPlaced, Pause, Resume, Submit
 from aetheris.protocol.messages.envelope import Envelope
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import InvalidPlan
 from aetheris.protocol.planning.continuation import EndedJob, unfounded
 from aetheris.protocol.planning.invocation import Blobs
-
-_KEPT = 10_000
-"""Lines of sealed jobs that are held until the table shows them: one that was never written is not held for ever."""
 
 
 def _job_table() -> JobTable[JobProgress, None]:
@@ -79,6 +78,7 @@ class Partition:
     _planned: bool = False
     unjudged: Unjudged = field(default_factory=Unjudged)
     answers: SubmissionAnswers = field(default_factory=SubmissionAnswers)
+    placements: JobPlacements = field(default_factory=JobPlacements)
 
     def evolve(self, envelope: Envelope[Event]) -> None:
         """Fold one event of this partition."""
@@ -94,9 +94,7 @@ class Partition:
                 self._unread.pop(event.job_id)
                 self._repeated.pop(event.job_id, None)
             return
-        if (
-            progress.job.sealed
-        ):  # it is forgotten by the next `decide`, and whoever lacks its past took the repeat for it
+        if progress.job.sealed:  # forgotten by the next `decide`, and whoever lacks its past took the repeat for it
             self._note_repeat(progress, event)
         try:
             self._follow(progress, envelope)
@@ -140,7 +138,7 @@ class Partition:
 
     def _is_behind(self, job_id: str, offset: int) -> bool:
         stretches = index_lines.stretches(job_id, self._forgotten, self.indexed)
-        return bool(stretches) and offset >= stretches[-1][1]
+        return bool(stretches) and offset >= stretches[-1][1] and self.elsewhere(job_id) is None
 
     def needs_upgrade(self, job_id: str, offset: int) -> None:
         """Pause a job: its log holds, at `offset`, a record that this version can't read."""
@@ -153,8 +151,8 @@ class Partition:
 
     def submit(
         self, command: Submit, command_id: str, offset: int
-    ) -> Append | Look | SubmissionConflict | RefusedSubmission | None:
-        """The birth of a job, once: None for a repeat; of one that continues another, what to read first."""
+    ) -> Append | Look | Place | SubmissionConflict | RefusedSubmission | None:
+        """The birth of a job, once, or where else it will be; None for a repeat; if it continues one, what to read."""
         stands = self._request_hash(command.job_id)
         if stands is not None and stands != command.request_hash:
             self.answers.say(command, "refused")
@@ -165,6 +163,10 @@ class Partition:
             return self.answers.say(command, "same_as")
         if command.repeats:
             return self.answers.say(command, "refused")
+        placed = self.placements.of_new(command.job_id, offset)
+        if placed is not None:
+            self._created[command.job_id] = BeingBorn(command.request_hash, offset, is_written=True)
+            return Place(placed)
         if command.continues is not None:
             self._being_born(command, offset, is_written=False)
             return Look(command.continues.job_id)
@@ -231,6 +233,28 @@ class Partition:
 
     def _is_being_born(self, job_id: str) -> bool:
         return job_id in self._created or job_id in self._again
+
+    def elsewhere(self, job_id: str) -> int | None:
+        """The other partition in which a job lies, or is placed; None of one that is known here, or nowhere."""
+        is_here = job_id in self.jobs or job_id in self._forgotten
+        return None if is_here else self.placements.elsewhere(job_id, self.indexed)
+
+    def is_to_wait(self, job_id: str, offset: int) -> bool:
+        """Whether a command of a job that lies elsewhere is read again behind its submission, which is yet to be."""
+        waits = job_id in self._again
+        self.placements.words += [offset] * waits
+        return waits
+
+    def placed(self, barrier: JobPlaced, offset: int) -> None:
+        """Folded: a job is created elsewhere, unless it was here. What was asked of it is read again, and passed on."""
+        job_id = barrier.of_job
+        taken, cancel = self._created.pop(job_id, None), self._held.pop(job_id, None)
+        if self._request_hash(job_id) is None:
+            self.placements.take(barrier, offset)
+        words = (*self._words.pop(job_id, ()), *(() if cancel is None else (cancel,)))
+        self.placements.words += [word.offset for word in words]
+        if taken is not None:
+            self._again[job_id] = taken.offset
 
     def born_in_vain(self, job_id: str) -> None:
         """A birth was read that is void, as of a planner that others overtook: its submission is taken up again."""
@@ -307,9 +331,10 @@ class Partition:
         """The same, one job after the other."""
         self._joined.clear()
         self._changed.clear()
+        self._again.update(self.placements.submissions())
         yield self._decided((), now_s)
         for progress in self.jobs.each():
-            progress.sent.index = self._line_in_index(progress)
+            progress.sent.index = index_lines.written(progress, self.indexed)
             yield self._decided((progress,), now_s)
 
     def joined(self) -> list[Joined]:
@@ -331,6 +356,7 @@ class Partition:
         """The live jobs, each with its birth."""
         yield from self.jobs.births()
         yield from self._unread.items()
+        yield from self.placements.needed(self.indexed)
 
     def rest(self, quiet: int = QUIET) -> Resting:
         """Let jobs rest that nobody has asked for in a while; between rounds, once history was read."""
@@ -341,15 +367,16 @@ class Partition:
         """The offset of the oldest command that is held back, or of which nothing is folded yet; None if none is."""
         words = (action.offset for held in self._words.values() for action in held)
         waiting = (self.backlog.oldest, *(held.offset for held in self._held.values()), *words)
-        waiting = (*waiting, *(taken.offset for taken in self._created.values()), *self._again.values())
-        return min((at for at in waiting if at is not None), default=None)
+        waiting = (*waiting, *(one.offset for one in self._created.values()), *self._again.values())
+        return min((at for at in (*waiting, *self.placements.words) if at is not None), default=None)
 
     def must_wait(self, command: Submit) -> bool:
         """Whether a submission that comes now is left in the log: jobs that rest don't count, however many.
 
-        A repeat of one that is known takes up no room.
+        A repeat of one that is known takes up no room, nor does one that is created elsewhere.
         """
-        if command.repeats and self._request_hash(command.job_id) is not None:
+        is_repeat = command.repeats and self._request_hash(command.job_id) is not None
+        if is_repeat or self.placements.of_new(command.job_id, 0) is not None:
             return False
         return self.backlog.must_wait(command.tenant, self.in_flight)
 
@@ -358,7 +385,8 @@ class Partition:
         if not self.can_create:
             return []
         again, self._again = self._again, {}
-        return sorted((*self.backlog.take(self.in_flight), *again.values()))
+        words, self.placements.words = self.placements.words, []
+        return sorted((*self.backlog.take(self.in_flight), *again.values(), *words))
 
     def room_made(self) -> None:
         """They were taken up: when nobody waits any more, a cancel of a job that isn't known is of none."""
@@ -368,7 +396,7 @@ class Partition:
     def _take_in(self, event: ev.JobCreated, envelope: Envelope[Event]) -> None:
         """A job lives from its first job_created; a later one, of a writer that woke up late, is void."""
         known = self._forgotten.get(event.job_id) or self.indexed(event.job_id)
-        if known is not None and known.birth < envelope.record.offset:
+        if known is not None and (known.birth < envelope.record.offset or self.elsewhere(event.job_id) is not None):
             self._repeated[event.job_id] = known.birth
             return
         self.jobs[event.job_id] = JobProgress(create_job(event, envelope.record.offset), _time(envelope))
@@ -395,7 +423,7 @@ class Partition:
             return list(outputs)
         except Exception as error:  # noqa: BLE001 - it concerns this job alone
             self.unjudged.note(progress.job, error)
-            return list(_pause(progress))
+            return list(upgrades.waits(progress))
 
     def _decide(self, progress: JobProgress) -> Iterator[Output]:
         job = progress.job
@@ -407,7 +435,7 @@ class Partition:
         if is_planned and not job.needs_upgrade:
             yield from progress.children.words(job)
         if job.needs_upgrade:
-            yield from _pause(progress)
+            yield from upgrades.waits(progress)
         elif is_planned and job.terminal is None and not progress.sent.end:
             yield from self._go_on(progress)
         line = index_lines.update(progress)
@@ -432,7 +460,7 @@ class Partition:
     def _go_on(self, progress: JobProgress) -> Iterator[Output]:
         job = progress.job
         if progress.waits_for_upgrade:
-            yield from _unpause(progress)
+            yield from upgrades.goes_on(progress)
         if progress.settled:
             yield from ready_nodes.reports(progress)
         if job.paused is None:
@@ -452,12 +480,6 @@ class Partition:
         if progress.ready and ready_nodes.may_start(progress):
             yield from ready_nodes.requests(progress, runs=self.runs)
 
-    def _line_in_index(self, progress: JobProgress) -> IndexLine | None:
-        entry = self.indexed(progress.job.job_id)
-        if entry is None or entry.birth != progress.job.creation_offset:
-            return None
-        return entry.status, entry.paused, entry.frozen, entry.requests, bool(entry.stretches)
-
     def _count(self, progress: JobProgress, *, moves: bool) -> None:
         """It takes up room of the jobs in flight if it goes on by itself, and not only after a long pause."""
         if moves and not waits_for_tries(progress):
@@ -471,28 +493,8 @@ class Partition:
         del self.jobs[job_id]
         self._words.pop(job_id, None)
         self._forgotten[job_id] = index_lines.entry(progress)
-        while self._forgotten:
-            oldest, entry = next(iter(self._forgotten.items()))
-            shown = self.indexed(oldest)
-            if len(self._forgotten) <= _KEPT and (shown is None or len(shown.stretches) < len(entry.stretches)):
-                break
-            del self._forgotten[oldest]
+        index_lines.drop_shown(self._forgotten, self.indexed)
 
 
 def _time(envelope: Envelope[Event]) -> str:
     return (envelope.record.header("ce_time") or b"").decode(errors="replace")
-
-
-def _pause(progress: JobProgress) -> Iterator[Output]:
-    job, sent = progress.job, progress.sent
-    if job.terminal is None and not progress.waits_for_upgrade and not sent.upgrade:
-        sent.upgrade = True
-        yield fact(ev.JobWaiting(job_id=job.job_id, wait_type="upgrade"), "upgrade", str(job.last_offset))
-
-
-def _unpause(progress: JobProgress) -> Iterator[Output]:
-    """This version reads what an older one could not."""
-    job, sent = progress.job, progress.sent
-    if not sent.upgrade:
-        sent.upgrade = True
-        yield fact(ev.WaitCompleted(job_id=job.job_id, wait_type="upgrade"), "upgrade", str(job.last_offset))

@@ -193,7 +193,7 @@ class Partition:
             if event_type != JobCreated.event_type or job_id in self._forgotten or self._births.is_over(job_id):
                 return None
             created = _created(record)
-            if created is not None and self._rules.refuses(created.rules, record.offset):
+            if created is not None and self._rules.refuses(created.rules, record.offset, job_id):
                 return None
             if created is not None and created.installation and not self._births.lies_where_written(record, created):
                 return None

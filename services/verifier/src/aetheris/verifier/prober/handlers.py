@@ -112,7 +112,10 @@ class ProberPartition(PartitionHandler):
         with self._deps.runtime.telemetry.span(traced, name, parent=parent, always=True) as span:
             reported = await self._asked_external_system(question, span.traceparent)
         cause = f"{question.invocation_id} {question.ask}"
-        group = tuple(self._draft(one, f"{cause} {place}" if place else cause) for place, one in enumerate(reported))
+        group = tuple(
+            self._draft(one, f"{cause} {place}" if place else cause, record.partition)
+            for place, one in enumerate(reported)
+        )
         if group:
             await self._deps.runtime.withheld.append(self._deps.keys.signed([group], _AskedFor(question)))
         del self._open[record.offset]
@@ -122,7 +125,9 @@ class ProberPartition(PartitionHandler):
             return await self._deps.prober.confirm(question, traceparent)
         return [await self._deps.prober.ask(question, traceparent)]
 
-    def _draft(self, body: Event, cause: str) -> Draft:
+    def _draft(self, body: Event, cause: str, partition: int) -> Draft:
         identity = event_id(body.job_id, body.event_type, cause)
         time = self._deps.runtime.clock.now().isoformat()
-        return envelope.draft(Topic.JOBS_EVENTS, body, key=body.job_id, id=identity, source=SOURCE, time=time)
+        return envelope.draft(
+            Topic.JOBS_EVENTS, body, key=body.job_id, id=identity, source=SOURCE, time=time, partition=partition
+        )
