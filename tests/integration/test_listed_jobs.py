@@ -188,10 +188,10 @@ class Recording(Views):
 
     def __init__(self, redis: Redis) -> None:
         super().__init__(redis)
-        self.rows: list[Row] = []
+        self.kept: list[Row] = []
 
     async def put(self, rows: Sequence[Row]) -> None:
-        self.rows += rows
+        self.kept += rows
         await super().put(rows)
 
 
@@ -241,7 +241,7 @@ async def test_who_builds_the_views_anew_brings_no_old_job_back_not_even_for_a_m
         log, line_of_job(), line_of_job(job_id="live"), line_of_job("completed"), line_of_job("completed", sealed=True)
     )
     async with built(log, views, DAYS_S) as index:
-        assert {row.job_id for row in views.rows} == {"live"}
+        assert {row.job_id for row in views.kept} == {"live"}
         assert index.line("old") is not None
         assert index.line("live") is None
 
@@ -260,14 +260,14 @@ async def test_a_late_line_of_before_the_seal_lists_nothing_again(redis: Redis) 
     log, views = MemoryLog(partitions=1), Recording(redis)
     await write_lines(log, line_of_job("completed", sealed=True), line_of_job("running"))
     async with built(log, views, DAYS_S):
-        assert views.rows == []
+        assert views.kept == []
 
 
 async def test_of_lines_that_arrive_together_the_last_of_each_job_is_written(redis: Redis) -> None:
     log, views = MemoryLog(partitions=1), Recording(redis)
     await write_lines(log, line_of_job(), line_of_job(job_id="live"), line_of_job("waiting"), line_of_job("completed"))
     async with built(log, views, DAYS_S):
-        assert [(row.job_id, row.status, row.offset) for row in views.rows] == [
+        assert [(row.job_id, row.status, row.offset) for row in views.kept] == [
             ("old", "completed", 3),
             ("live", "running", 1),
         ]

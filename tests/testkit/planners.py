@@ -13,6 +13,7 @@ from aetheris.planner.core.decisions import (
     NewEvent,
     NodesRequest,
     Output,
+    Place,
     RefusedSubmission,
     SubmissionConflict,
 )
@@ -65,7 +66,7 @@ class Planner:
 
     def submit(
         self, command: Submit, command_id: str = "cmd-1"
-    ) -> Append | Look | SubmissionConflict | RefusedSubmission | None:
+    ) -> Append | Look | Place | SubmissionConflict | RefusedSubmission | None:
         decided = self.core.submit(command, command_id, SUBMITTED)
         if isinstance(decided, Append):
             self.write([decided])

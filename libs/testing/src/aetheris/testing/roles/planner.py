@@ -11,6 +11,7 @@ from aetheris.planner.core.decisions import (
     NewEvent,
     NodesRequest,
     Output,
+    Place,
     Tell,
     tell_id,
 )
@@ -72,8 +73,8 @@ class InMemoryPlanner:
                     self._write(following)
             case Tell():
                 self._topics.append(Topic.JOBS_COMMANDS, (tell_id(output), output.command))
-            case Behind():
-                pass  # of sealed jobs, and nothing is sealed here
+            case Behind() | Place():
+                pass  # of sealed jobs, and of partitions that were added: here is one, and nothing is sealed
 
 
 def _identified(one: NewEvent) -> tuple[str, Event]:
