@@ -161,6 +161,23 @@ def all_but_the_beginning_is_dropped(records: Records) -> None:
     del records[12:]
 
 
+@by_operator("run", "job_result_differs")
+def a_job_ends_with_another_result(records: Records) -> None:
+    given = body_at(records, at(records, "job_completed"))["result"]
+    edit(records, "job_completed", result=dict.fromkeys(given, "paid nothing"))
+
+
+@by_operator("run", "job_result_differs")
+def a_job_ends_with_a_result_of_no_step(records: Records) -> None:
+    given = body_at(records, at(records, "job_completed"))["result"]
+    edit(records, "job_completed", result=given | {"nowhere": {"paid": 1}})
+
+
+@by_operator("run", "job_result_differs")
+def a_job_ends_with_a_text_for_results(records: Records) -> None:
+    edit(records, "job_completed", result="all is well")
+
+
 @by_operator("run", "incomplete", "stray_commit")
 def a_job_ends_before_its_calls(records: Records) -> Records:
     end = drop(records, "job_completed")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from aetheris.proofs.canonical import hash_or_empty
 from aetheris.proofs.compensation import COMPENSATED, compensation_violations, succeeded
 from aetheris.proofs.history import PERMANENT, RETRYABLE, SUCCESSES, History
 from aetheris.proofs.phases import Settlement, is_number, token_of
@@ -61,6 +62,7 @@ def replay_proof(validity: Validity) -> ReplayProof:
         *_stray_commits(validity),
         *_nodes(validity),
         *_completion(validity),
+        *_results(validity),
         *compensation_violations(validity),
     ]
     return ReplayProof(tuple(sorted(found)))
@@ -294,6 +296,31 @@ def _completion(validity: Validity) -> Iterator[Violation]:
         if missing:
             yield violation("incomplete", end, f"the job is completed, but node {node} is not done")
             return
+
+
+def _results(validity: Validity) -> Iterator[Violation]:
+    """What the end of a completed job carries of its nodes' results is theirs; that it carries all, nobody says."""
+    history = validity.history
+    end = history.end
+    if end is None or end.type != "job_completed":
+        return
+    said = end.body.get("result")
+    given = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+    if said is not None and not isinstance(said, dict):
+        yield violation("job_result_differs", end, "what it carries as results names no node")
+    for node, value in given.items():
+        if hash_or_empty(value) != _given(validity, node, end):
+            yield violation("job_result_differs", end, f"it carries another result than node {node} gave")
+
+
+def _given(validity: Validity, node: str, end: Fact) -> str | None:
+    """The hash of what a node had given, by its call or as what it waited for; None where it is nothing, or large."""
+    settled = succeeded(validity, node, end.at)
+    if settled is not None:
+        is_here = settled.fact.body.get("result_ref") is None
+        return validity.history.hash_of(settled.fact, "result") if is_here else None
+    waited = validity.history.wait_end(node, end.at)
+    return validity.history.hash_of(waited, "payload") if waited is not None else None
 
 
 def _gone_without(validity: Validity, node: str, end: Fact) -> bool:

@@ -1752,6 +1752,18 @@ class Job:
             incomplete=end.type == "job_completed" and any(map(self.is_missing, self.planned().keys() - done)),
             compensated_differs=not isinstance(named, list) or set(map(str, named)) != self.undone_by().keys(),
         )
+        said = end.body.get("result") if end.type == "job_completed" else None
+        others = [name for name, value in mapping(said).items() if json_hash(value) != self.given(name)]
+        for _ in others or ([] if said is None or isinstance(said, dict) else [said]):
+            self.replay += broken(end, job_result_differs=True)
+
+    def given(self, node: str) -> str | None:
+        """The hash of what a node has given, by its call or as what it waited for; None: nothing, or a large result."""
+        settled, waited = self.success(node), self.waited.get(node)
+        if settled:
+            return json_hash(settled.body.get("result")) if settled.body.get("result_ref") is None else None
+        ended = waited is not None and waited.type == "wait_completed"
+        return json_hash(waited.body.get("payload")) if waited is not None and ended else None
 
     def is_missing(self, node: str) -> bool:
         """But for a call that a model asked for, and went on without: it surely took no effect, nothing needs it."""
