@@ -61,12 +61,16 @@ RIGS = ("demo", "chaos", "bench")
 TOKENS = ["token add", "token ls", "token revoke"]
 ROOTS = ["root new", "root certify", "root show"]
 COMMANDS = [
-    *PLACES.keys() - {"dlq", "seals", "token", "policy", "rules", "upgrade", "root", "passkey", "witness", "archive"},
+    *PLACES.keys()
+    - {"dlq", "seals", "token", "policy", "rules", "upgrade", "root", "passkey", "witness", "archive"}
+    - {"topics"},
     *RIGS,
     "policy test",
     "rules show",
     "upgrade check",
     "rules order",
+    "topics show",
+    "topics grow",
     "passkey add",
     "witness init",
     "archive delete",
