@@ -23,6 +23,8 @@ from tests.testkit.external_server import until
 from tests.testkit.services import running_service
 from tests.testkit.tokens import token_of
 
+_NO_TROUBLE = ("status of 4", "status of 5", "pubKeyCredParams")
+"""What a browser says of answers that a test asks for, and of keys by RSA, which no reader of ours takes."""
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 JOB = "job-1"
 TIME = "2026-03-01T09:30:00.000000Z"
@@ -438,7 +440,7 @@ class RunningConsole:
         return page
 
     def _heard(self, kind: str, text: str) -> None:
-        if kind in ("error", "warning") and "status of 4" not in text and "status of 5" not in text:
+        if kind in ("error", "warning") and not any(one in text for one in _NO_TROUBLE):
             self.trouble.append(text)
 
 
@@ -460,7 +462,8 @@ def running_console(folder: Path, gateway: str) -> Generator[RunningConsole]:
 
 
 def serious(page: Page) -> list[str]:
-    """What axe finds on a page that keeps people from using it: serious, or critical."""
+    """What axe finds on a page that keeps people from using it, when its colours stand still: serious, or critical."""
+    page.evaluate("Promise.all(document.getAnimations().map(one => one.finished.catch(() => null)))")
     found = cast("dict[str, Any]", page.evaluate(f"async () => {{ {AXE.read_text()}; return await axe.run(); }}"))
     return [
         f"{one['id']}: {node['html'][:160]}"
