@@ -20,6 +20,7 @@ from aetheris.cli.app import app
 from aetheris.cli.console import Exit
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.receipts import keep
+from aetheris.protocol.base.ids import derived
 from aetheris.protocol.base.records import Draft, Group
 from aetheris.protocol.base.sealed import REACH
 from aetheris.protocol.base.topics import Topic, dead_letters
@@ -48,7 +49,7 @@ from tests.testkit.external_flows import flow_node
 from tests.testkit.external_server import until
 from tests.testkit.rig import Rig
 from tests.testkit.services import SERVICES, running_service
-from tests.testkit.system import REPOSITORY
+from tests.testkit.system import REPOSITORY, records_at
 from tests.testkit.tokens import token_of
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(900), kubectl_needed]
@@ -59,6 +60,7 @@ FOR_OTHERS = {
 }
 """Public topics, which nobody of ours subscribes to; the groups of topics that start jobs: none does here."""
 DELETION = "aetheris-archive-deletion"
+EARLIER = "an earlier version"
 AT_ONCE = 1000
 EVENTS = str(Topic.JOBS_EVENTS)
 LATER = """
@@ -218,6 +220,27 @@ async def test_what_no_service_can_read_is_put_aside(secured: Secured) -> None:
             await producer.send_and_wait(topic, b"nonsense", key=b"garbage", headers=headers)
     wanted = {Right(f"aetheris-{reader}", "WRITE", "TOPIC", dead_letters(str(topic))) for topic, _, reader, _ in whose}
     await asyncio.to_thread(until, lambda: not wanted - secured.said("Allowed"), PATIENCE_S)
+
+
+def test_what_was_put_aside_is_read_and_a_command_is_taken_again(rig: AclRig) -> None:
+    job = rig.system.completed(poke("a", fresh("redriven")))
+    found = asyncio.run(records_at(rig.secured.plain, Topic.JOBS_COMMANDS))
+    own = next(one for one in found if one.key == job.encode())
+    for topic in Topic:
+        partition, offset = (own.partition, own.offset) if topic is Topic.JOBS_COMMANDS else (0, 0)
+        dlq_id = derived("dlq", topic, str(partition), str(offset))
+        at = (("dlq_offset", str(offset).encode()), ("dlq_id", dlq_id.encode()), ("dlq_reason", EARLIER.encode()))
+        rig.write([(Draft(dead_letters(topic), own.key or b"", own.value, (*at, *own.headers), partition),)])
+
+    def theirs() -> list[dict[str, Any]]:
+        listed = rig.system.api.get("/dead-letters", headers=rig.system.approver).raise_for_status().json()
+        return [letter for letter in listed["dead_letters"] if letter["reason"] == EARLIER]
+
+    until(lambda: len(theirs()) == len(Topic), PATIENCE_S)
+    letter = next(one for one in theirs() if one["topic"] == Topic.JOBS_COMMANDS)
+    path = f"/dead-letters/{letter['topic']}/{letter['partition']}/{letter['offset']}/redrive"
+    answer = rig.say(path, {"reason": "upgraded"})
+    assert answer.status_code == 200, answer.text
 
 
 def test_a_job_begins_another_and_is_told_how_it_ended(rig: AclRig) -> None:

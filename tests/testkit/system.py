@@ -43,6 +43,21 @@ ANSWER_S = "20"
 """Before a command is answered with 202: a busy machine must not show as an answer that came too late."""
 
 
+async def records_at(brokers: str, topic: str) -> list[Record]:
+    """All that a topic holds now."""
+    log, found = KafkaLog(brokers), list[Record]()
+    await log.start()
+    try:
+        for number in range(await log.partitions(topic)):
+            place = (str(topic), number)
+            begin, end = (await log.beginning_offsets([place]))[place], (await log.end_offsets([place]))[place]
+            async for records in replay(log, place, begin, end):
+                found += records
+    finally:
+        await log.stop()
+    return found
+
+
 @dataclass(frozen=True)
 class System:
     """What runs on a data folder."""
@@ -203,20 +218,7 @@ class System:
     def records(self, topic: str) -> list[Record]:
         """All that a topic holds now."""
 
-        async def read() -> list[Record]:
-            log, found = KafkaLog(self.state().kafka), list[Record]()
-            await log.start()
-            try:
-                for number in range(await log.partitions(topic)):
-                    place = (str(topic), number)
-                    begin, end = (await log.beginning_offsets([place]))[place], (await log.end_offsets([place]))[place]
-                    async for records in replay(log, place, begin, end):
-                        found += records
-            finally:
-                await log.stop()
-            return found
-
-        return asyncio.run(read())
+        return asyncio.run(records_at(self.state().kafka, topic))
 
     def submit(self, *nodes: dict[str, Any], **more: Any) -> str:
         """Submit a plan, and what else the request says; the job's id."""

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from aetheris.gateway.attendance import GROUP, Attendance
+from aetheris.runtime.kafka.topics import BrokerRefused
 from aetheris.runtime.log.interface import LogUnreachable, MembershipLost
 from aetheris.testkit.memory import MemoryLog, MemoryMembership
 from tests.testkit.archives import HastyClock
@@ -70,7 +71,7 @@ async def test_it_is_seen_while_it_runs_and_gone_when_it_ends() -> None:
 
 
 async def test_it_joins_again_and_is_not_ready_meanwhile() -> None:
-    log = LossyLog([LogUnreachable("no broker"), LogUnreachable("no broker")])
+    log = LossyLog([BrokerRefused("no Read on the group"), LogUnreachable("no broker")])
     states: list[str | None] = []
     attendance = Attendance(cast("Any", log), "gateway-0", HastyClock())
     joined = attendance._joined
@@ -83,7 +84,7 @@ async def test_it_joins_again_and_is_not_ready_meanwhile() -> None:
     running = asyncio.create_task(attendance.run())
     await turns(log, 3)
     assert (states, attendance.unready(), list(await log.seen())) == (
-        [f"is not seen in {GROUP}: no broker"],
+        [f"is not seen in {GROUP}: no Read on the group"],
         None,
         ["gateway-0"],
     )

@@ -9,6 +9,7 @@ import structlog
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.kafka.topics import BrokerRefused
 from aetheris.runtime.log.interface import Log, LogUnreachable, MembershipLost
 
 GROUP = "aetheris.gateway"
@@ -37,7 +38,7 @@ class Attendance:
             try:
                 await membership.start(self._joined, _nothing)
                 await membership.keep()
-            except (LogUnreachable, MembershipLost) as error:
+            except (LogUnreachable, MembershipLost, BrokerRefused) as error:  # who may not be seen serves all the same
                 self._absent = f"is not seen in {GROUP}: {error}"
                 _log.warning("a gateway is not seen by who orders rules", group=GROUP, error=str(error))
             finally:
