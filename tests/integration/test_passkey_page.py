@@ -10,6 +10,7 @@ from aetheris.cli import passkey_signatures
 from aetheris.cli.page import passkey_page
 from aetheris.cli.page_server import PersonalPage, served
 from aetheris.cli.passkey_signatures import KnownPasskey
+from aetheris.console.core.passkey_answers import OwnPasskey
 from aetheris.protocol.base.sshsig import read_key
 from tests.testkit.passkeys import Passkey
 
@@ -30,7 +31,7 @@ def opened(browser: Browser, arguments: Any, asked: list[str]) -> Page:
         asks.append(page)
         return "" if opens else "by nobody"
 
-    own = [KnownPasskey("bob", read_key(KEY.key), "AA")]
+    own = [KnownPasskey("bob", OwnPasskey(read_key(KEY.key), "AA"))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(passkey_signatures, "answer", page_of)
         passkey_signatures.signed(b'aetheris approval 1\nrule: "\xe2\x80\xaex"\n', arguments, own, opens=False)
