@@ -4,29 +4,20 @@ import asyncio
 from collections.abc import Generator
 from pathlib import Path
 
-import httpx
 import pytest
 
-from aetheris.cli import token_files
-from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.probes import why_redis_is_unready
-from aetheris.runtime.kafka.admin import ensure_topics
 from aetheris.runtime.redis.client import Redis, RedisUnavailable
 from aetheris.runtime.redis.leases import Lease, Leases
 from tests.testkit import tls_redis
 from tests.testkit.attempts import fresh
 from tests.testkit.authority import Authority
-from tests.testkit.external_server import running_outside, until
-from tests.testkit.guarded_valkey import USERS
+from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, poke
-from tests.testkit.services import SERVICES, asked, processes
-from tests.testkit.system import System
+from tests.testkit.services_by_user import PATIENCE_S, services_by_user
 from tests.testkit.tls_redis import TlsRedis
-from tests.testkit.tokens import headers_of, write_tokens
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400), tls_redis.needed]
-
-PATIENCE_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -37,28 +28,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[TlsRedis]:
 
 @pytest.fixture(scope="module")
 def rig(server: TlsRedis, kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
-    folder = tmp_path_factory.mktemp("services")
-    asyncio.run(ensure_topics(kafka, 4))
-    write_tokens(folder, {"n": "default", token_files.APPROVER: "default"})
-    ports = Ports(folder)
-    with running_outside(folder / "outside") as external:
-        settings = external.env | {
-            "AETHERIS_KAFKA": kafka,
-            "AETHERIS_DATA": str(folder),
-            "AETHERIS_DEV": "1",
-            "AETHERIS_TOOLS": "tests.testkit.external_tools",
-            "AETHERIS_VERIFIER_URL": f"http://127.0.0.1:{ports.get('verifier-http')}",
-            "AETHERIS_LEASE_TTL_S": "2",
-        }
-        named = {service: service.replace("_", "-") for service in SERVICES}
-        own = {
-            service: {"AETHERIS_REDIS": server.url(user)} for service, user in named.items() if user in USERS["RULES"]
-        }
-        with processes(folder, settings, own) as running:
-            until(lambda: all(asked(port, "/readyz")[0] == 200 for _, port in running.values()), PATIENCE_S)
-            url = f"http://127.0.0.1:{Ports(folder).get('gateway-http')}/api"
-            with httpx.Client(base_url=url, headers=headers_of("n"), timeout=20, trust_env=False) as api:
-                yield Rig(System(folder, api), external)
+    with services_by_user(tmp_path_factory.mktemp("services"), kafka, server.url) as rig:
+        yield rig
 
 
 def test_every_service_works_over_tls_with_the_rights_that_it_has(server: TlsRedis, rig: Rig) -> None:

@@ -1,29 +1,21 @@
 """Who may do what at Valkey: with the rules that are deployed each service does its work, and no more."""
 
-import asyncio
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import redis
 from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
 
-from aetheris.cli import token_files
-from aetheris.cli.embedded.ports import Ports
-from aetheris.runtime.kafka.admin import ensure_topics
 from tests.testkit.attempts import fresh
-from tests.testkit.external_server import running_outside, until
+from tests.testkit.external_server import until
 from tests.testkit.guarded_valkey import USERS, Users, guarded_valkey
 from tests.testkit.rig import Rig
-from tests.testkit.services import SERVICES, asked, processes
-from tests.testkit.system import System
-from tests.testkit.tokens import headers_of, write_tokens
+from tests.testkit.services_by_user import PATIENCE_S, services_by_user
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
-PATIENCE_S = 90.0
 KEYS = (*(f"aetheris:{kind}" for kind in ("gateway:x", "lease:x", "effect:x", "epoch", "quarantine:x")), "other")
 NOT_FOR_SERVICES = (("FLUSHALL",), ("KEYS", "*"), ("CONFIG", "GET", "*"), ("ACL", "LIST"), ("SHUTDOWN",), ("MONITOR",))
 DELETE = "return redis.call('DEL', KEYS[1])"
@@ -37,28 +29,8 @@ def users(tmp_path_factory: pytest.TempPathFactory) -> Generator[Users]:
 
 @pytest.fixture(scope="module")
 def rig(users: Users, kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
-    folder = tmp_path_factory.mktemp("services")
-    asyncio.run(ensure_topics(kafka, 4))
-    write_tokens(folder, {"n": "default", token_files.APPROVER: "default"})
-    ports = Ports(folder)
-    with running_outside(folder / "outside") as external:
-        settings = external.env | {
-            "AETHERIS_KAFKA": kafka,
-            "AETHERIS_DATA": str(folder),
-            "AETHERIS_DEV": "1",
-            "AETHERIS_TOOLS": "tests.testkit.external_tools",
-            "AETHERIS_VERIFIER_URL": f"http://127.0.0.1:{ports.get('verifier-http')}",
-            "AETHERIS_LEASE_TTL_S": "2",
-        }
-        named = {service: service.replace("_", "-") for service in SERVICES}
-        own = {
-            service: {"AETHERIS_REDIS": users.url(user)} for service, user in named.items() if user in USERS["RULES"]
-        }
-        with processes(folder, settings, own) as running:
-            until(lambda: all(asked(port, "/readyz")[0] == 200 for _, port in running.values()), PATIENCE_S)
-            url = f"http://127.0.0.1:{Ports(folder).get('gateway-http')}/api"
-            with httpx.Client(base_url=url, headers=headers_of("n"), timeout=20, trust_env=False) as api:
-                yield Rig(System(folder, api), external)
+    with services_by_user(tmp_path_factory.mktemp("services"), kafka, users.url) as rig:
+        yield rig
 
 
 def poke(node: str, tag: str, *after: str, tool: str = "poke_probeable") -> dict[str, Any]:
