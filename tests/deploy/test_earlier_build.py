@@ -10,7 +10,7 @@ from tests.deploy.fleet import THIS, Build, Fleet, running_fleet
 from tests.testkit.cluster_rig import ClusterLoad, loading
 from tests.testkit.services import SERVICES
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900), earlier_needed]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(900), earlier_needed]
 
 INSTANCES = (0, 1)
 IN_FLIGHT = 6

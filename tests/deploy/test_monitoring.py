@@ -17,6 +17,7 @@ from aetheris.runtime.telemetry.metrics import Metric
 from tests.deploy.manifests import DEPLOY, kubectl_needed, name, of_kind
 
 pytestmark = [
+    pytest.mark.nightly,
     kubectl_needed,
     pytest.mark.skipif(
         shutil.which("promtool") is None and "CI" not in os.environ, reason="promtool comes with `make system-deps`"

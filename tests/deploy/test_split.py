@@ -18,7 +18,7 @@ from tests.testkit.services import SERVICES, asked, processes, valkey_on_a_port
 from tests.testkit.system import System
 from tests.testkit.tokens import headers_of, write_tokens
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600), namespaces_needed]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(600), namespaces_needed]
 
 PATIENCE_S = 180.0
 LEASE_S = 3.0

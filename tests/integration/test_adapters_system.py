@@ -16,7 +16,7 @@ from tests.testkit.framework_agents import (
 )
 from tests.testkit.refund_agent_tools import UNSURE
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(900)]
 
 IN_THE_GATE = ("langchain", "openai_agents")
 FRAMEWORKS = (*IN_THE_GATE, "google_adk", "strands", "agent_framework", "smolagents", "crewai")

@@ -18,7 +18,7 @@ from tests.testkit.external_server import until
 from tests.testkit.pages import readme_agent
 from tests.testkit.rig import Rig, running_rig
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(400)]
 
 PATIENCE_S = 150.0
 """An agent's libraries alone take seconds to load."""

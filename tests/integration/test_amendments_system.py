@@ -21,7 +21,7 @@ from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, poke, running_rig
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(400)]
 
 PATIENCE_S = 120.0
 AUDITOR, EXECUTOR = "verifier-0", "executor-0"

@@ -15,7 +15,7 @@ from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, poke, running_rig
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(600)]
 
 JOBS = 200
 AT_ONCE = 1000

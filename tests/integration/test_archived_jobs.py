@@ -28,7 +28,7 @@ from tests.testkit.policies import ASK_IRREVERSIBLE, ruled_by
 from tests.testkit.rig import Rig, poke, running_rig
 from tests.testkit.system import System
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(500)]
 
 
 _ANEW = re.compile(r'"(as_of|command_id)": ?[^,}]*|"leaves": \d+,\s*"root": "\w+"|"bytes": \d+')

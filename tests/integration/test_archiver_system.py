@@ -30,7 +30,7 @@ from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, poke, running_rig, wait
 from tests.testkit.services import asked
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(900)]
 
 PATIENCE_S = 120.0
 JOBS = 10

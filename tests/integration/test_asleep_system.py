@@ -16,7 +16,7 @@ from tests.testkit.external_server import until
 from tests.testkit.resting_jobs import PACKING, resting, wait_resting
 from tests.testkit.rig import Rig, running_rig
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(1800)]
 
 MODULES = "tests.testkit.external_tools,tests.testkit.external_flows"
 LOOKED_S = 30.0

@@ -22,7 +22,7 @@ from aetheris.runtime.kafka.topics import BrokerRefused
 from aetheris.runtime.log.interface import LogUnreachable, Place
 from aetheris.runtime.log.replay import replay
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.nightly, pytest.mark.real]
 
 PARTITIONS = 2
 EVENTS: Place = (str(Topic.JOBS_EVENTS), 1)

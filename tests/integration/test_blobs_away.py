@@ -10,7 +10,7 @@ from tests.testkit.external_server import until
 from tests.testkit.rig import TOOLS, Rig, running_rig
 from tests.testkit.system import System
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.nightly, pytest.mark.real]
 
 LARGE = 200_000
 

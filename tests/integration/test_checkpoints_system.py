@@ -14,7 +14,7 @@ from aetheris.runtime.log.partitioning import partition_of
 from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, running_rig
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(400)]
 
 EVERY = 300
 PATIENCE_S = 120.0

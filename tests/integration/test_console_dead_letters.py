@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.testkit.consoles import DEAD_LETTERS, RunningConsole, StandInGateway, serious, stand_in_gateway
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(120)]
 
 expect.set_options(timeout=30_000)
 

@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.testkit.consoles import JOB, RunningConsole, StandInGateway, serious
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(120)]
 
 STATES = ("completed", "failed", "rejected", "cancelled", "waiting", "running", "pending")
 HOSTILE = "</text><script>window.pwned=1</script>\u202e\u0430dmin"

@@ -15,7 +15,7 @@ from tests.testkit.rig import TOOLS, Rig, running_rig
 from tests.testkit.system import System
 from tests.testkit.tokens import write_tokens
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(900)]
 
 PAGE = 1_000
 ROW = 28

@@ -10,7 +10,7 @@ from aetheris.protocol.base.allowed_signers import parse_signers
 from tests.testkit.browser import page_with_authenticator
 from tests.testkit.consoles import RunningConsole, StandInGateway, serious
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(120)]
 
 expect.set_options(timeout=30_000)
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, expect
 from tests.operations_pictures import OTHER_POLICY, say_policies
 from tests.testkit.consoles import TIME, RunningConsole, StandInGateway, serious, stand_in_gateway
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(120)]
 
 expect.set_options(timeout=30_000)
 

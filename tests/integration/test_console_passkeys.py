@@ -15,7 +15,7 @@ from tests.testkit.consoles import RunningConsole, running_console, serious, sta
 from tests.testkit.signing_rig import running_signing_rig
 from tests.testkit.tokens import write_tokens
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(240)]
 
 expect.set_options(timeout=60_000)
 

@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.testkit.consoles import JOB, TIME, RunningConsole, StandInGateway, serious
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(120)]
 
 expect.set_options(timeout=30_000)
 

@@ -19,6 +19,7 @@ from tests.testkit.rig import Rig, poke, running_rig
 from tests.testkit.system import REPOSITORY
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.real,
     pytest.mark.skipif(
         shutil.which("prometheus") is None and "CI" not in os.environ, reason="Prometheus comes with `make system-deps`"

@@ -21,7 +21,7 @@ from aetheris.sdk.tools import AnyTool
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.nightly, pytest.mark.real]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tests.testkit.forged_bundles import statement_in
 from tests.testkit.standalone import SCRIPT
 from tests.testkit.system import System, running_system
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(600)]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tests.testkit.rig import Rig, poke, running_rig
 from tests.testkit.services import SERVICES, asked, processes
 from tests.testkit.tokens import headers_of, write_tokens
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(300)]
 
 PATIENCE_S = 90.0
 

@@ -33,7 +33,7 @@ from tests.testkit.evidence import KEY, OTHER_KEY, SEALED_AT, TRUSTED
 from tests.testkit.proof_histories import TENANT
 from tests.testkit.stored_jobs import StoredJob, stored_job
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.nightly, pytest.mark.real]
 
 DEADLINE_S = 60.0
 

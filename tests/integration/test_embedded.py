@@ -34,7 +34,7 @@ from aetheris.cli.embedded.valkey import Valkey, running_valkey
 from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.process.installation import named
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.nightly, pytest.mark.real]
 
 STAND_IN = """
 import http.server, os, sys

@@ -22,7 +22,7 @@ from aetheris.runtime.kafka.connection import Disconnected, connect
 from aetheris.runtime.kafka.log import KafkaLog
 from aetheris.runtime.log.interface import LogUnreachable
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.nightly, pytest.mark.real]
 
 NOBODY = 65534
 LOOK = """

@@ -9,7 +9,7 @@ import pytest
 from tests.testkit import pages
 from tests.testkit.system import REPOSITORY
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ from tests.testkit.broker_rights import (
 from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, poke, running_rig, wait
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(600)]
 
 EVERY = 300
 TOPICS = (Topic.PLANNER_CHECKPOINTS, Topic.LEDGER_CHECKPOINTS, Topic.AUDIT_CHECKPOINTS)

@@ -16,6 +16,7 @@ from tests.testkit.external_server import until
 from tests.testkit.system import running_system
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.real,
     pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root may mount a small disk"),
 ]

@@ -13,7 +13,7 @@ from aetheris.sdk.client import AsyncClient, Forbidden, ResourceNotFound, Unauth
 from tests.testkit.gateways import DEADLINE_S, PLAN, GatewaySurroundings, eventually, running, settings_of
 from tests.testkit.tokens import entry_of, token_of, write_tokens
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(2 * DEADLINE_S)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(2 * DEADLINE_S)]
 
 
 @pytest.fixture

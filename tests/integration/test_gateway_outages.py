@@ -35,7 +35,7 @@ from tests.testkit.gateways import (
     settings_of,
 )
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.nightly, pytest.mark.real]
 
 
 @pytest.fixture

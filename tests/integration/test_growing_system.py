@@ -26,7 +26,7 @@ from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, poke, running_rig, wait
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(600)]
 
 SEED = 20
 FIRST = 4

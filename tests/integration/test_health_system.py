@@ -15,7 +15,7 @@ from tests.testkit.rig import Rig, poke
 from tests.testkit.system import System
 from tests.testkit.tokens import entry_of, headers_of, write_tokens
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")

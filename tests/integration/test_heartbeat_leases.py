@@ -24,7 +24,7 @@ from tests.integration.test_streams_outages import Fragile
 from tests.testkit.executors import CALLS, RELEASE, ExecutorSurroundings, executing
 from tests.testkit.external_server import until
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(300)]
 
 TTL_S = 0.6
 PATIENCE_S = 60.0

@@ -31,7 +31,7 @@ from tests.testkit.hidden_rig import HiddenRig, call, fresh, leaks, running_hidd
 from tests.testkit.services import ServiceProcess, running_service
 from tests.testkit.tokens import entry_of, token_of
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(400)]
 
 PATIENCE_S = 90.0
 KEY = "a key that signs deliveries"

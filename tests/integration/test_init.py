@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from aetheris.cli.app import app
 from tests.testkit import pages
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(300)]
 
 
 def test_the_commands_of_its_readme_run_in_a_fresh_folder(tmp_path: Path) -> None:

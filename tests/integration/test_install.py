@@ -16,7 +16,7 @@ import pytest
 from tests.testkit import pages
 from tests.testkit.system import REPOSITORY
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(1200)]
 
 PACKAGES = {
     path.parent.name: tomllib.loads(path.read_text())["project"] for path in REPOSITORY.glob("*/*/pyproject.toml")

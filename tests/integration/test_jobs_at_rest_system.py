@@ -19,7 +19,7 @@ from tests.testkit.policies import ALLOW_REST
 from tests.testkit.resting_jobs import PACKING, resting, wait_resting
 from tests.testkit.rig import Rig, running_rig
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(400)]
 
 MODULES = "tests.testkit.external_tools,tests.testkit.external_flows"
 PATIENCE_S = 90.0

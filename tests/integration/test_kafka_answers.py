@@ -25,9 +25,11 @@ from tests.testkit.altered_answers import (
     API_VERSIONS,
     DESCRIBE_CONFIGS,
     DESCRIBE_QUORUM,
+    LIST_OFFSETS,
     AlteringProxy,
     ahead,
     altering_proxy,
+    being_born,
     broker_elsewhere,
     spoken,
     told,
@@ -106,6 +108,22 @@ async def test_orders_that_were_deleted_are_missed(proxy: AlteringProxy, address
         await appender.stop()
         await log.stop()
     assert proxy.seen == {}
+
+
+async def test_a_topic_that_is_born_for_longer_than_a_request_may_take_ends_nobody(
+    proxy: AlteringProxy, address: str
+) -> None:
+    log = KafkaLog(address)
+    await log.start()
+    refusals = 60  # aiokafka asks again after 0.1 s, and gives up after 4 s
+    proxy.altered[LIST_OFFSETS] = being_born(refusals)
+    try:
+        table = Table(log, Topic.WORKERS)
+        await table.load()
+        assert table.loaded
+    finally:
+        await log.stop()
+    assert proxy.seen[LIST_OFFSETS] > refusals
 
 
 async def test_requests_that_a_broker_does_not_take_are_named(proxy: AlteringProxy, address: str) -> None:

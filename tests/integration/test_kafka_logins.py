@@ -28,7 +28,7 @@ from tests.testkit.asking_brokers import (
 )
 from tests.testkit.attempts import fresh
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(300)]
 
 
 class NoTokens(AbstractTokenProvider):

@@ -42,7 +42,7 @@ from tests.testkit.proof_histories import TENANT
 from tests.testkit.rig import Rig, poke, running_rig
 from tests.testkit.stored_jobs import StoredJob, stored_job
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(240)]
 
 LISTED_S = 2.0
 DAYS_S = 30 * 86400.0

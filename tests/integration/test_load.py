@@ -18,6 +18,8 @@ from aetheris.rigs.bench.workloads import chain
 from tests.testkit.external_server import until
 from tests.testkit.system import System, running_system
 
+pytestmark = pytest.mark.nightly
+
 LONG = 5000
 IN_FLIGHT = 50
 PARTITIONS = 4

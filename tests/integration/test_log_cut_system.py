@@ -32,7 +32,7 @@ from tests.testkit.external_server import running_outside, until
 from tests.testkit.rig import TOOLS
 from tests.testkit.system import System, running_system
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(600)]
 
 JOBS, BEHIND = 6, 2
 PATIENCE_S = 120.0

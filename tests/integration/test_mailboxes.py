@@ -23,7 +23,7 @@ from aetheris.sdk.toolkits import smtp
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.nightly, pytest.mark.real]
 
 WORD = "of ada"
 

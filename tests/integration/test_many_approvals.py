@@ -19,7 +19,7 @@ from tests.testkit.rig import Rig
 from tests.testkit.system import System
 from tests.testkit.tokens import token_of
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.nightly, pytest.mark.real]
 
 MANY, CALLERS = 1000, 64
 LEAST_PER_S = 20

@@ -21,7 +21,7 @@ from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.log.job_lines import JobLine, JobLines, read_line
 from aetheris.runtime.log.table import Table
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.nightly, pytest.mark.real]
 
 JOBS = int(os.environ.get("AETHERIS_INDEX_LINES", "100000"))
 PARTITIONS = 4

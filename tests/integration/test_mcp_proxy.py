@@ -28,7 +28,7 @@ from tests.testkit.mcp_server import effects
 from tests.testkit.system import REPOSITORY
 from tests.testkit.tokens import entry_of, headers_of
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(300)]
 
 TASKS = "io.modelcontextprotocol/tasks"
 AGENT = (Role.SUBMIT, Role.READ, Role.READ_PAYLOADS)

@@ -24,7 +24,7 @@ from tests.testkit.external_server import ExternalServer, running_outside
 from tests.testkit.rig import TOOLS, poke, wait
 from tests.testkit.system import running_system
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(900)]
 
 PATIENCE_S = 180.0
 FOLD = ("planner-0", "ledger-0", "executor-0", "verifier-0", "gateway-0")

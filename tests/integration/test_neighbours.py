@@ -15,7 +15,7 @@ from tests.testkit.external_server import until
 from tests.testkit.system import System, running_system
 from tests.testkit.tokens import headers_of, write_tokens
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.nightly, pytest.mark.real]
 
 STUCK = 4600
 SLOW = 300

@@ -34,7 +34,7 @@ from tests.testkit.gateways import DEADLINE_S, PARTITIONS, GatewaySurroundings, 
 from tests.testkit.proof_histories import TENANT
 from tests.testkit.stored_jobs import StoredJob, stored_job
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(300)]
 
 MIB = 1024 * 1024
 WITHIN, BEHIND = 20, 50

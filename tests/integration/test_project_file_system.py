@@ -11,7 +11,7 @@ import pytest
 
 from tests.testkit import pages
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(400)]
 
 TOOLS = """
 from pathlib import Path

@@ -16,7 +16,7 @@ from aetheris.runtime.kafka.connection import connect
 from tests.testkit.cluster import Cluster, running_cluster
 from tests.testkit.cluster_rig import tuning
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(300)]
 
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 ANSWER_BYTES, CORRELATION_BYTES = 1024 * 1024, 4

@@ -13,7 +13,7 @@ from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, poke, running_rig
 from tests.testkit.valkeys import Replicated, ValkeyCluster, cluster, replicated
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(600)]
 
 JOBS, STEPS = 30, 3
 PATIENCE_S = 180.0

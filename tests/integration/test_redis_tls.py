@@ -17,7 +17,7 @@ from tests.testkit.rig import Rig, poke
 from tests.testkit.services_by_user import PATIENCE_S, services_by_user
 from tests.testkit.tls_redis import TlsRedis
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(400), tls_redis.needed]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(400), tls_redis.needed]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tests.testkit.attempts import fresh
 from tests.testkit.guarded_valkey import USERS
 from tests.testkit.valkeys import PATIENCE_S, Replicated, Server, ValkeyCluster, cluster, replicated
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(300)]
 
 T = TypeVar("T")
 KEYS = 60

@@ -12,7 +12,7 @@ from tests.testkit.external_server import until
 from tests.testkit.policies import ALLOW_REST, ruled_by
 from tests.testkit.system import System, running_system
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.nightly, pytest.mark.real]
 
 LIMIT = 20_000
 WIDE = 40_000

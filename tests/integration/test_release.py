@@ -15,7 +15,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 VERSION = "0.1.0"
 RELEASE = runpy.run_path(str(REPOSITORY / "deploy" / "release.py"))
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(600)]
 NAMED = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org", "-c", "commit.gpgsign=false"]
 
 

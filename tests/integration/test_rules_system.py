@@ -28,7 +28,7 @@ from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, poke, running_rig
 from tests.testkit.system import REPOSITORY
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(400)]
 
 PARTITIONS = 2
 EVENTS = str(Topic.JOBS_EVENTS)

@@ -18,7 +18,7 @@ from tests.testkit.rig import wait
 from tests.testkit.s3 import BUCKET, S3, running_s3
 from tests.testkit.system import System, running_system
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(240)]
 
 PREFIX = "aetheris/blobs"
 TIMES = 30_000

@@ -26,7 +26,7 @@ from tests.testkit.system import running_system
 AGE = cast("Any", pyrage)
 """It ships no types."""
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(600)]
 
 PATIENCE_S = 120.0
 KEPT = f"s3://{BUCKET}/kept/one"

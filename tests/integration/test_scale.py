@@ -11,6 +11,8 @@ import pytest
 from tests.testkit.external_server import running_outside, until
 from tests.testkit.system import System, running_system
 
+pytestmark = pytest.mark.nightly
+
 PARKED, LIVE = 1000, 1000
 OF_A_CORE = 0.1
 """What the whole idle system may use. On a quiet machine 0.045, most of it the broker's own; polling would show."""

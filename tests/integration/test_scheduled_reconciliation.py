@@ -11,7 +11,7 @@ from tests.testkit.collector import Collector, running_collector
 from tests.testkit.external_server import until
 from tests.testkit.system import System, running_system
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(300)]
 
 PATIENCE_S = 60.0
 FAILED = "aetheris.confirmations.failed"

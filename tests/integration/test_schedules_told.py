@@ -16,7 +16,7 @@ from tests.testkit.external_server import until
 from tests.testkit.rig import Rig
 from tests.testkit.tokens import entry_of, headers_of
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(400)]
 
 PATIENCE_S = 120.0
 OFTEN = '[[schedules]]\nname = "{}"\ncron = "* * * * *"\nplan = "plan.json"\n'

@@ -13,7 +13,7 @@ from tests.testkit.policies import ALLOW_REST, ruled_by
 from tests.testkit.rig import Rig, poke, running_rig
 from tests.testkit.tokens import entry_of, headers_of
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(240)]
 
 POLICY = f"""
 [[rules]]

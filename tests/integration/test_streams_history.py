@@ -16,7 +16,7 @@ from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.partitioning import partition_of
 from aetheris.testkit.clock import VirtualClock
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.nightly, pytest.mark.real]
 
 PARTITIONS = 4
 

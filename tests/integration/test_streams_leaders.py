@@ -13,7 +13,7 @@ from aetheris.runtime.log.interface import LogUnreachable, Reader
 from aetheris.runtime.log.pump import Pump
 from tests.testkit.cluster import Cluster, running_cluster
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(300)]
 
 DEADLINE_S = 240.0
 ANSWERED_WITHIN_S = 60.0

@@ -23,7 +23,7 @@ from aetheris.runtime.log.interface import Appender, LogUnreachable
 from aetheris.runtime.log.pump import Pump
 from aetheris.runtime.log.replay import replay
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.nightly, pytest.mark.real]
 
 DEADLINE_S = 60.0
 WRITERS = 8

@@ -10,7 +10,7 @@ from tests.testkit.external_server import until
 from tests.testkit.system import running_system
 from tests.testkit.vault import TOKEN, running_vault
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(600)]
 
 
 def test_a_vault_wraps_the_keys_of_persons(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.integration.test_subscribe import write
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(180)]
 
 PATIENCE_S = 60.0
 SESSION_S = 6.0

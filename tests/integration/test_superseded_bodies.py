@@ -12,7 +12,7 @@ from tests.testkit.external_flows import flow_node
 from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, running_rig
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(300)]
 
 MODULES = "tests.testkit.external_tools,tests.testkit.external_flows,deployed_flow"
 CODE = """

@@ -13,7 +13,7 @@ from tests.testkit.system import running_system
 
 NODE = {"id": "a", "tool": "report", "args": {"size": 3}}
 
-pytestmark = [pytest.mark.real, softhsm_needed, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, softhsm_needed, pytest.mark.timeout(240)]
 
 
 def test_a_token_seals_and_jobs_wait_while_it_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, running_rig
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(240)]
 
 PARTITIONS = 2
 QUARANTINE = {"AFTER": "4", "JOBS": "2", "S": "3600", "MAX_S": "3600"}

@@ -9,7 +9,7 @@ from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
 from tests.testkit.rig import TOOLS, TracedRig, poke, running_traced_rig
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(300)]
 
 JOBS, NODES = 20, ("a", "b")
 OWN = ("GET", "POST")

@@ -15,7 +15,7 @@ from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
 from tests.testkit.system import System, running_system
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(180)]
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from aetheris.cli.embedded import lifecycle
 from tests.testkit.external_server import until
 from tests.testkit.notice_receivers import WebReceiver, web_receiver
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(300)]
 
 WITHIN_S = 120
 TOOLS = """

@@ -14,7 +14,7 @@ from tests.testkit.guarded_valkey import USERS, Users, guarded_valkey
 from tests.testkit.rig import Rig
 from tests.testkit.services_by_user import PATIENCE_S, services_by_user
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(400)]
 
 KEYS = (*(f"aetheris:{kind}" for kind in ("gateway:x", "lease:x", "effect:x", "epoch", "quarantine:x")), "other")
 NOT_FOR_SERVICES = (("FLUSHALL",), ("KEYS", "*"), ("CONFIG", "GET", "*"), ("ACL", "LIST"), ("SHUTDOWN",), ("MONITOR",))

@@ -12,7 +12,7 @@ from tests.testkit.vault import TOKEN, running_vault
 
 NODE = {"id": "a", "tool": "report", "args": {"size": 3}}
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(240)]
 
 
 def test_a_vault_seals_and_only_seals_wait_while_it_hangs(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.testkit.external_server import until
 from tests.testkit.rig import poke
 from tests.testkit.system import System
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(180)]
 
 
 async def lies(system: System, job_id: str) -> tuple[JobLine, list[int]]:

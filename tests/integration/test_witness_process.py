@@ -15,7 +15,7 @@ from aetheris.proofs.notes import ConsistencyProof, sign_checkpoint, verifier_ke
 from aetheris.proofs.witnesses import open_witnessed, read_log_policy
 from tests.testkit.evidence import KEY, ORIGIN
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(120)]
 
 NAME = "witness.example/w"
 LOG = verifier_key(ORIGIN, KEY.public_key())

@@ -18,7 +18,7 @@ from tests.testkit.external_server import running_outside, until
 from tests.testkit.standalone import SCRIPT
 from tests.testkit.system import REPOSITORY
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(300)]
 
 WITHIN_S = 120
 CHECK_BUNDLE = REPOSITORY / "libs/bundle_check/src/aetheris_check/check_bundle.py"

@@ -15,7 +15,7 @@ from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
 from tests.testkit.system import System, running_system
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(300)]
 
 WITHIN_S = 60
 TOOL = """

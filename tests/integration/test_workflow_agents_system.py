@@ -16,7 +16,7 @@ from tests.testkit.external_server import until
 from tests.testkit.rig import running_rig
 from tests.testkit.system import ENDED
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(3600)]
 
 MODULES = "tests.testkit.external_tools,tests.testkit.agent_flows"
 AGENTS, TURNS = 3, 8

@@ -10,7 +10,7 @@ from tests.testkit.external_server import until
 from tests.testkit.policies import ALLOW_REST
 from tests.testkit.rig import Rig, running_rig
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(240)]
 
 MODULES = "tests.testkit.external_tools,tests.testkit.waiting_flows"
 PATIENCE_S = 60.0

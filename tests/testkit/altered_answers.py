@@ -9,13 +9,14 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from aiokafka.protocol import admin
+from aiokafka.errors import UnknownTopicOrPartitionError
+from aiokafka.protocol import admin, offset
 
 from aetheris.cli.embedded.kafka import SMALL, Tuning, broker_in, install, running_broker
 from aetheris.cli.embedded.ports import Ports
 from aetheris.runtime.kafka.clock_skew import leaders_time_ms
 
-DESCRIBE_CONFIGS, API_VERSIONS, DESCRIBE_QUORUM = 32, 18, 55
+LIST_OFFSETS, DESCRIBE_CONFIGS, API_VERSIONS, DESCRIBE_QUORUM = 2, 32, 18, 55
 
 Alter = Callable[[int, bytes], bytes]
 """(the request's version, the answer without its correlation id) → the answer that is passed on."""
@@ -69,6 +70,23 @@ def ahead(by_s: float) -> Alter:
         now_ms = leaders_time_ms(answer)
         assert now_ms is not None
         return answer.replace(struct.pack(">q", now_ms), struct.pack(">q", now_ms + round(by_s * 1000)))
+
+    return alter
+
+
+def being_born(times: int) -> Alter:
+    """The next so many answers about offsets say that the leader does not know the topic yet."""
+    left = times
+
+    def alter(version: int, answer: bytes) -> bytes:
+        nonlocal left
+        if left == 0:
+            return answer
+        left -= 1
+        read: Any = getattr(offset, f"OffsetResponse_v{version}").decode(io.BytesIO(answer))
+        unknown = UnknownTopicOrPartitionError.errno
+        read.topics = [(topic, [(one[0], unknown, *one[2:]) for one in places]) for topic, places in read.topics]
+        return read.encode()
 
     return alter
 

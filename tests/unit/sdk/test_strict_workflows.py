@@ -4,6 +4,7 @@
 
 import asyncio
 import datetime as dt
+import gc
 import logging
 import os
 import random
@@ -115,6 +116,28 @@ def test_what_is_the_same_in_each_run_goes_on_and_so_do_log_lines_and_imports() 
     job = ran(body, strict=True, crash="everywhere")
     assert job.status == "completed", job.why
     assert job.result(NODE)[:4] == [True, 3, "2026", True]
+
+
+def test_what_others_have_python_do_when_it_collects_is_not_the_bodys() -> None:
+    def timed(_phase: str, _info: dict[str, int]) -> None:
+        time.perf_counter()
+
+    class Timer:
+        def __call__(self, _phase: str, _info: dict[str, int]) -> None:
+            time.perf_counter()
+
+    async def body(ctx: WorkflowContext) -> str:
+        gc.collect()
+        return await ctx.call(put, text="behind")
+
+    others = [timed, Timer(), Timer().__call__]
+    gc.callbacks.extend(others)
+    try:
+        job = ran(body, strict=True)
+    finally:
+        for one in others:
+            gc.callbacks.remove(one)
+    assert (job.status, job.calls("put")) == ("completed", 1), job.why
 
 
 def test_only_the_strict_body_is_watched() -> None:

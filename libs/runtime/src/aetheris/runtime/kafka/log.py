@@ -7,7 +7,7 @@ from contextlib import suppress
 from ssl import SSLContext
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, KafkaTimeoutError
 
 from aetheris.protocol.tables.attendants import Attendant
 from aetheris.runtime.kafka.admin import cluster_id
@@ -223,11 +223,19 @@ class KafkaLog:
         asked = {TopicPartition(self._brokers.prefix + place[0], place[1]): place for place in places}
         try:
             async with asyncio.timeout(deadline_s):
-                found = await self._insist(ask(list(asked)))
+                while (found := await self._within_request(ask(list(asked)))) is None:
+                    pass
         except (KafkaError, TimeoutError) as error:
             topics = sorted({place.topic for place in asked})
             raise LogUnreachable(f"no offsets of {', '.join(topics)}: {type(error).__name__}") from None
         return {asked[place]: offset for place, offset in found.items()}
+
+    async def _within_request(self, answer: Awaitable[dict[TopicPartition, int]]) -> dict[TopicPartition, int] | None:
+        """None where aiokafka gives up, after the time of one request: a topic may take longer to be born."""
+        try:
+            return await self._insist(answer)
+        except KafkaTimeoutError:
+            return None
 
     async def _insist(self, answer: Awaitable[dict[TopicPartition, int]]) -> dict[TopicPartition, int]:
         """aiokafka asks the leader that it knows, until it learns of another: it is told to."""

@@ -58,16 +58,16 @@ class Table:
         """Read to the end that the topic has now, however long that takes.
 
         Raises:
-            LogUnreachable: no answer from the brokers.
+            LogUnreachable: no answer from the brokers for `stalled_s`.
             OrdersGone: it is of orders, and has lost some.
             TimeoutError: nothing was read for `stalled_s`.
         """
         self.partitions = await self._log.partitions(self.topic)
         places = [(self.topic, number) for number in range(self.partitions)]
-        begins = await self._log.beginning_offsets(places)
+        begins = await self._log.beginning_offsets(places, stalled_s)
         if self.topic in _ORDERS and any(begins.values()):
             raise OrdersGone(f"{self.topic}: the brokers have deleted orders, which are to be kept for ever")
-        ends = await self._log.end_offsets(places)
+        ends = await self._log.end_offsets(places, stalled_s)
         self._left = {place: ends[place] - begins[place] for place in places}
         self._whole = sum(self._left.values())
         loading = asyncio.gather(*(self._load(place, begins[place], ends[place]) for place in places))

@@ -6,6 +6,7 @@ code of the process, and what the body has called by name before, is as it was.
 
 import _thread
 import datetime
+import gc
 import os
 import random
 import sys
@@ -15,7 +16,7 @@ import uuid
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from aetheris.sdk.places import at_place, is_an_authors
@@ -164,15 +165,22 @@ def _bound(called: Any, frame: FrameType) -> tuple[Any, str, str] | None:
 def _place(frame: FrameType) -> tuple[str, int] | None:
     """The innermost line of the author's, else the innermost at all; None of what may be."""
     first, found = (frame.f_code.co_filename, frame.f_lineno), None
+    collectors = {_code(callback) for callback in gc.callbacks}
     here: FrameType | None = frame
     while here is not None:
         file = here.f_code.co_filename
-        if file.startswith((_FROZEN, *_LETS)):
+        if file.startswith((_FROZEN, *_LETS)) or here.f_code in collectors:
             return None
         if found is None and is_an_authors(file) and not file.startswith(_STANDARD):
             found = (file, here.f_lineno)
         here = here.f_back
     return found or first
+
+
+def _code(callback: Any) -> CodeType | None:
+    """The code of one of gc.callbacks: CPython calls it amid whatever code runs, which did not ask for it."""
+    function = getattr(callback, "__func__", callback)
+    return getattr(function, "__code__", None) or getattr(type(callback).__call__, "__code__", None)
 
 
 _STANDARD = str(Path(str(os.__file__)).parent)
