@@ -4,12 +4,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, FloatRect, Locator, Page, expect
 
 from tests.testkit.approvers import running_approvers
 from tests.testkit.attempts import fresh
@@ -29,6 +29,8 @@ tools = ["poke_irreversible"]
 effect = "approval"
 """
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+FINGER = 24
+"""CSS pixels that WCAG 2.2 asks for of what is pressed, at least (2.5.8)."""
 
 expect.set_options(timeout=60_000)
 
@@ -51,14 +53,61 @@ def ask(system: System, tag: str) -> tuple[str, str]:
     return job, system.wait_asked(job)["request_id"]
 
 
-def test_a_payout_is_approved_on_a_phone_by_keyboard_with_services_killed_in_between(
-    system: System, external: ExternalServer, console: RunningConsole, browser: Browser
+class Hand(NamedTuple):
+    """How somebody opens a request, and approves it."""
+
+    opens: Callable[[Page, RunningConsole, str], None]
+    approves: Callable[[Page], None]
+
+
+def by_keyboard(page: Page, console: RunningConsole, request: str) -> None:
+    """Open a request, as somebody with a keyboard before a small screen."""
+    page.goto(f"{console.url}/inbox/{request}")
+
+
+def by_touch(page: Page, console: RunningConsole, request: str) -> None:
+    """Find it in the list with a finger, for which each thing to press is large enough."""
+    one = page.locator(f'#list a[href="/inbox/{request}"]')
+    small = [part for part in (one, page.locator(".bar nav a").first) if box_of(part)["height"] < FINGER]
+    assert small == []
+    one.tap()
+    page.wait_for_url(f"{console.url}/inbox/{request}")
+    approve, reject = (page.get_by_role("button", name=name) for name in ("Approve", "Reject"))
+    assert min(box_of(one)["height"] for one in (approve, reject)) >= FINGER
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing lies beside the screen"
+
+
+def box_of(part: Locator) -> FloatRect:
+    box = part.bounding_box()
+    assert box is not None, "it is to be seen"
+    return box
+
+
+def press_keys(page: Page) -> None:
+    page.keyboard.press("a")
+    page.keyboard.press("Enter")
+
+
+def tap(page: Page) -> None:
+    page.get_by_role("button", name="Approve").tap()
+
+
+HANDS = {"keyboard": Hand(by_keyboard, press_keys), "touch": Hand(by_touch, tap)}
+
+
+@pytest.mark.parametrize("hand", HANDS.values(), ids=HANDS)
+def test_a_payout_is_approved_on_a_phone_with_services_killed_in_between(
+    system: System,
+    external: ExternalServer,
+    console: RunningConsole,
+    browser: Browser,
+    hand: Hand,
 ) -> None:
     tag = fresh("phone")
     job, request = ask(system, tag)
     page = console.signed_in(browser, "bob", **PHONE)
     assert serious(page) == []
-    page.goto(f"{console.url}/inbox/{request}")
+    hand.opens(page, console, request)
     assert json.loads(page.locator("#arguments").inner_text())["tag"] == tag
     assert "ask" in page.locator(".facts").inner_text()
     expect(page.locator(".context table")).to_contain_text("poke_irreversible")
@@ -66,8 +115,7 @@ def test_a_payout_is_approved_on_a_phone_by_keyboard_with_services_killed_in_bet
     for service in ("ledger-0", "executor-0", "gateway-0"):
         system.kill(service)
     system.wait_ready()
-    page.keyboard.press("a")
-    page.keyboard.press("Enter")
+    hand.approves(page)
     expect(page.locator(".outcome")).to_contain_text("Approved by bob")
     for service in ("ledger-0", "executor-0"):
         system.kill(service)
