@@ -300,23 +300,37 @@ def test_a_persons_value_is_hidden_opened_and_erased_in_the_log_of_seals(rig: Ac
 def test_archived_jobs_are_deleted_and_shown_all_the_same(rig: AclRig) -> None:
     jobs = [rig.system.completed(poke("a", fresh("archived"))) for _ in range(3)]
     before = [rig.system.job(job) for job in jobs]
-    archive = rig.system.data / "blobs" / "archive"
-    until(lambda: {path.name.split(".")[0] for path in archive.glob("*/*/*.zip")} >= {*jobs}, PATIENCE_S)
-    headers = (("ce_type", b"io.example.filler.v1"),)
-    for number in range(PARTITIONS):
-        filler = Draft(EVENTS, b"filler:filler", b"{}", headers, number)
-        rig.write([(filler,) * AT_ONCE for _ in range(REACH // AT_ONCE + 1)])
-
-    def may_go() -> bool:
-        found = rig.deletion("--dry-run")
-        return all(found[partition_of(job, PARTITIONS)]["until"] > 0 for job in jobs)
-
-    until(may_go, PATIENCE_S)
-    assert all(one["until"] for one in rig.deletion().values())
-    assert all(one["begin"] for one in rig.deletion("--dry-run").values())
+    make_deletable(rig, jobs)
+    gone = rig.deletion()
+    assert all(gone[partition_of(job, PARTITIONS)]["until"] for job in jobs)
+    left = rig.deletion("--dry-run")
+    assert all(left[partition_of(job, PARTITIONS)]["begin"] for job in jobs)
     assert [rig.system.job(job) for job in jobs] == before
     assert all(rig.system.verified(job)["seal"]["ok"] for job in jobs)
     assert rig.system.api.get("/jobs/nobody").status_code == 404
+
+
+def make_deletable(rig: AclRig, jobs: Sequence[str]) -> None:
+    """Have jobs archived, and so much behind them that nobody needs what lies before."""
+    archive = rig.system.data / "blobs" / "archive"
+    until(lambda: {path.name.split(".")[0] for path in archive.glob("*/*/*.zip")} >= {*jobs}, PATIENCE_S)
+    numbers = {partition_of(job, PARTITIONS) for job in jobs}
+    before = rig.deletion("--dry-run")
+    headers = (("ce_type", b"io.example.filler.v1"),)
+    for number in numbers:
+        filler = Draft(EVENTS, b"filler:filler", b"{}", headers, number)
+        rig.write([(filler,) * AT_ONCE for _ in range(REACH // AT_ONCE + 1)])
+    held = {}
+
+    def may_go() -> bool:
+        found = rig.deletion("--dry-run")
+        held.update({at: found[at]["held_by"] for at in numbers})
+        return all(found[at]["until"] > before[at]["until"] for at in numbers)
+
+    try:
+        until(may_go, PATIENCE_S)
+    except TimeoutError:
+        raise AssertionError(held) from None
 
 
 def test_later_rules_are_ordered(rig: AclRig) -> None:
@@ -384,15 +398,11 @@ def test_who_deletes_needs_both_of_its_rights(secured: Secured, rig: AclRig) -> 
 
         until(is_held, PATIENCE_S)
     until(lambda: not is_held(), PATIENCE_S)
-    filler = Draft(EVENTS, b"filler:filler", b"{}", (("ce_type", b"io.example.filler.v1"),), 0)
-    rig.write([(filler,) * AT_ONCE])
-    begin = rig.deletion("--dry-run")[0]["begin"]
-    until(lambda: rig.deletion("--dry-run")[0]["until"] > begin, PATIENCE_S)
+    make_deletable(rig, [rig.system.completed(poke("a", fresh("deletable")))])
     with secured.without(taken_away("archive-deletion", "Delete", "topic", Topic.JOBS_EVENTS)):
+        begins = {number: one["begin"] for number, one in rig.deletion("--dry-run").items()}
         until(lambda: CliRunner().invoke(app, argv, env=env).exit_code == Exit.UNREACHABLE, PATIENCE_S)
-        begin = rig.deletion("--dry-run")[0]["begin"]
-        assert CliRunner().invoke(app, argv, env=env).exit_code == Exit.UNREACHABLE
-        assert rig.deletion("--dry-run")[0]["begin"] == begin
+        assert {number: one["begin"] for number, one in rig.deletion("--dry-run").items()} == begins
 
 
 def test_an_auditor_that_may_not_name_a_bundle_archives_nothing(secured: Secured, rig: AclRig) -> None:

@@ -12,7 +12,7 @@ CREATED = (("ce_type", b"io.aetheris.job_created.v1"),)
 JOBS = 3 * LOOKED_AT
 
 
-def line(job: int, birth: int) -> Record:
+def line(job: int, birth: int, lies_in: int | None = None) -> Record:
     said = JobIndexEntry(
         job_id=f"j{job}",
         birth=birth,
@@ -21,12 +21,13 @@ def line(job: int, birth: int) -> Record:
         tenant="t",
         submitted_by="ann",
         created_at="2026-01-01T00:00:00Z",
+        partition=lies_in,
     )
     return Record(Topic.JOBS_INDEX, 0, job, 0, said.job_id.encode(), (), said.model_dump_json().encode())
 
 
-def birth(job: int, offset: int) -> Record:
-    return Record(Topic.JOBS_EVENTS, 0, offset, 0, f"j{job}".encode(), CREATED, b"{}")
+def birth(job: int, offset: int, lies_in: int = 0) -> Record:
+    return Record(Topic.JOBS_EVENTS, lies_in, offset, 0, f"j{job}".encode(), CREATED, b"{}")
 
 
 def judged(lines: list[Record], births: list[Record]) -> None:
@@ -78,3 +79,21 @@ def test_of_a_partition_that_was_cut_the_index_forgets_jobs_that_are_not_there()
     assert [one.offset for one in found] == [one.offset for one in (*lines, strange)], "each in its place"
     kept = {one.key for one in found if one.value}
     assert kept == {f"j{job}".encode() for job in range(20)} | {b"j25:behind"}
+
+
+def test_a_job_of_a_log_that_grew_is_looked_for_where_it_lies() -> None:
+    lines = [line(job, 10 * job, 5) for job in range(JOBS)]
+    judged(lines, [birth(job, 10 * job, 5) for job in range(JOBS)])
+    with pytest.raises(CommandError):
+        judged(lines, [birth(job, 10 * job + 1, 5) for job in range(JOBS)])
+
+
+@pytest.mark.parametrize(("cut", "gone"), [(5, {b"j2"}), (0, set[bytes]()), (7, set[bytes]())])
+def test_of_a_log_that_grew_the_index_forgets_what_is_not_where_it_lay(cut: int, gone: set[bytes]) -> None:
+    places = BirthPlaces({cut: 0})
+    lines = [line(0, 10), line(1, 10, 5), line(2, 30, 5)]
+    for one in lines:
+        places.index_says(one)
+    for one in (birth(0, 10), birth(1, 10, 5)):
+        places.lies(one)
+    assert {one.key for one in places.known(lines) if not one.value} == gone

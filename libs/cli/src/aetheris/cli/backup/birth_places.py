@@ -33,7 +33,7 @@ class BirthPlaces:
         line = _line(record)
         if line is None:
             return
-        said = self._said.setdefault(record.partition, OrderedDict())
+        said = self._said.setdefault(_lies_in(line, record), OrderedDict())
         said[line.job_id.encode()] = line.birth
         said.move_to_end(line.job_id.encode())
         if len(said) > KEPT:
@@ -51,12 +51,15 @@ class BirthPlaces:
             (self._right if record.offset == birth else self._elsewhere).add(key)
 
     def known(self, lines: Iterable[Record]) -> Iterator[Record]:
-        """The lines of jobs.index of a partition that was cut, without what they say of jobs that are not there."""
+        """Lines of jobs.index, without what they say of jobs that are not in the partition that was cut."""
         for line in lines:
-            said, gone = _line(line), False
-            if said is not None and said.birth >= self._begins[line.partition]:
-                gone = said.job_id.encode() not in self._born[line.partition]
-            yield replace(line, value=b"") if gone else line
+            said = _line(line)
+            yield replace(line, value=b"") if said is not None and self._is_gone(said, line) else line
+
+    def _is_gone(self, said: JobIndexEntry, line: Record) -> bool:
+        where = _lies_in(said, line)
+        begin = self._begins.get(where)
+        return begin is not None and said.birth >= begin and said.job_id.encode() not in self._born[where]
 
     def check(self) -> None:
         """All is read.
@@ -75,6 +78,11 @@ class BirthPlaces:
                     "not: all that names an offset leads astray, and nothing is restored of it"
                 )
                 raise CommandError(Exit.FAILED, "other_offsets", message)
+
+
+def _lies_in(line: JobIndexEntry, record: Record) -> int:
+    """The partition of jobs.events: that of its line, but where the log has grown."""
+    return record.partition if line.partition is None else line.partition
 
 
 def _line(record: Record) -> JobIndexEntry | None:

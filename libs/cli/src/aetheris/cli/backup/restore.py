@@ -220,7 +220,7 @@ class Restorer:
         for of in found.manifest.topics[topic]:
             place, last_ms = (topic, of.partition), 0
             records = files.records_of(found.folder, topic, of)
-            if topic == Topic.JOBS_INDEX and of.partition in found.manifest.cut:
+            if topic == Topic.JOBS_INDEX and found.manifest.cut:
                 records = found.births.known(records)
             for portion in _portions(records):
                 await writer.write(place, portion, nulls=nulls)
