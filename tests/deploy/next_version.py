@@ -11,7 +11,6 @@ import json
 import runpy
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -47,13 +46,13 @@ def _with_field(draft: Draft) -> Draft:
     added: dict[str, Any] = {FIELD: {"of": "any kind"}}
     if dict(draft.headers).get("ce_type") == _BIRTH:
         added["rules"] = max(event_base.KNOWN_RULES)
-    return replace(draft, value=json.dumps(json.loads(draft.value) | added).encode())
+    return draft.replaced(value=json.dumps(json.loads(draft.value) | added).encode())
 
 
 def _unknown(draft: Draft) -> Draft:
     own = {"ce_type": f"io.aetheris.{TYPE}.v1".encode(), "ce_id": str(uuid4()).encode(), "ce_subject": draft.key}
     headers = tuple((name, own.get(name, value)) for name, value in draft.headers)
-    return replace(draft, headers=headers, value=json.dumps({"job_id": draft.key.decode()}).encode())
+    return draft.replaced(headers=headers, value=json.dumps({"job_id": draft.key.decode()}).encode())
 
 
 if __name__ == "__main__":

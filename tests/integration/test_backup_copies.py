@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +179,7 @@ async def test_a_restore_that_ended_in_the_middle_is_never_served(
 def created(job: str, offset: int) -> Record:
     """The birth of a job, and where it lies."""
     headers = (("ce_type", b"io.aetheris.job_created.v1"),)
-    return replace(record(EVENTS, offset), key=job.encode(), headers=headers)
+    return record(EVENTS, offset).replaced(key=job.encode(), headers=headers)
 
 
 def listed(job: str, at: int, birth: int) -> Record:
@@ -195,7 +194,7 @@ def listed(job: str, at: int, birth: int) -> Record:
         created_at="2026-01-01T00:00:00Z",
     )
     place = (INDEX[0], EVENTS[1])
-    return replace(record(place, at, said.model_dump_json().encode()), key=job.encode())
+    return record(place, at, said.model_dump_json().encode()).replaced(key=job.encode())
 
 
 async def test_a_partition_of_which_more_was_read_is_read_whole_again_and_jobs_that_it_lost_are_known_no_more(

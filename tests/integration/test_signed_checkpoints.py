@@ -138,23 +138,23 @@ def laid(piece: Piece) -> Draft:
 
 def elsewhere(keys: RecordKeys) -> Sign:
     """A piece that was signed for another partition, and lies in this one."""
-    return lambda draft: replace(keys.piece(replace(draft, partition=NUMBER + 1)), partition=NUMBER)
+    return lambda draft: keys.piece(draft.replaced(partition=NUMBER + 1)).replaced(partition=NUMBER)
 
 
 def of_another_job(keys: RecordKeys) -> Sign:
     def sign(draft: Draft) -> Draft:
         span = replace(CheckpointSpan.of(draft.key), job_id="another")
-        return replace(keys.piece(replace(draft, key=span.key)), key=draft.key)
+        return keys.piece(draft.replaced(key=span.key)).replaced(key=draft.key)
 
     return sign
 
 
 def of_other_bytes(keys: RecordKeys) -> Sign:
-    return lambda draft: replace(keys.piece(replace(draft, value=draft.value + b"-")), value=draft.value)
+    return lambda draft: keys.piece(draft.replaced(value=draft.value + b"-")).replaced(value=draft.value)
 
 
 def of_another_topic(keys: RecordKeys) -> Sign:
-    return lambda draft: replace(keys.piece(replace(draft, topic=str(Topic.PLANNER_CHECKPOINTS))), topic=draft.topic)
+    return lambda draft: keys.piece(draft.replaced(topic=str(Topic.PLANNER_CHECKPOINTS))).replaced(topic=draft.topic)
 
 
 FORGERS: dict[str, Callable[[SigningInstallation, SigningInstallation], Sign]] = {

@@ -8,6 +8,8 @@ from aetheris.testkit.simulation.brokers.ablations import ABLATIONS
 from aetheris.testkit.simulation.brokers.run import simulate_brokers
 from tests.testkit.ablated_seeds import told_seed
 
+pytestmark = pytest.mark.timeout(600)  # pure CPU: a busy machine has little
+
 SEEDS = 100
 
 

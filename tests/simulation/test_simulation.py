@@ -37,6 +37,8 @@ from aetheris.testkit.simulation.versions import ReadableRecords
 from tests.testkit.ablated_seeds import told_seed
 from tests.testkit.standalone import assert_agrees
 
+pytestmark = pytest.mark.timeout(600)  # pure CPU: a busy machine has little
+
 SEEDS = 500
 PART = 100
 WORKFLOWS = range(SEEDS, SEEDS + 800)

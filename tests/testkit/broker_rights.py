@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import TopicPartition
@@ -107,7 +107,7 @@ def comes_to_pass(rig: Rig, beside: Beside) -> None:
 def fill(rig: Rig, number: int, records: int) -> None:
     """With records that say nothing of any job that is known."""
     said = StateCheckpointed(job_id="nobody", state_hash="s", as_of=0)
-    one = replace(draft(Topic.JOBS_EVENTS, said, key="nobody", id="i", source="/rogue", time="t"), partition=number)
+    one = draft(Topic.JOBS_EVENTS, said, key="nobody", id="i", source="/rogue", time="t", partition=number)
     sizes = [_AT_ONCE] * (records // _AT_ONCE) + ([records % _AT_ONCE] if records % _AT_ONCE else [])
     rig.system.write([(one,) * size for size in sizes])
 
@@ -143,7 +143,7 @@ def ask_for(rig: Rig, records: Sequence[RawRecord], birth: int, number: int) -> 
 def say(rig: Rig, topic: Topic, key: str, message: Message, number: int) -> None:
     """A message that nobody has signed, in a partition of his choice."""
     made = draft(topic, message, key=key, id=fresh("forged"), source="/rogue", time="t")
-    rig.system.write([(replace(made, partition=number),)])
+    rig.system.write([(made.replaced(partition=number),)])
 
 
 def marks(rig: Rig, number: int, topic: str = EVENTS) -> Mapping[str, int]:

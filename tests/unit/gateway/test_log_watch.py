@@ -1,7 +1,6 @@
 """What services had read of jobs.events is held against the log; an old leader is not believed."""
 
 from collections.abc import Collection
-from dataclasses import replace
 
 import pytest
 
@@ -54,7 +53,7 @@ async def written(log: MemoryLog, *values: bytes) -> None:
 async def read_by(log: MemoryLog, service: str, at: int, *, as_it_was: bytes | None = None) -> None:
     """A service of that name says that it has read so far; `as_it_was`: and that this stood there."""
     (records,) = [records async for records in replay(log, PLACE, at, at + 1)]
-    record = records[0] if as_it_was is None else replace(records[0], value=as_it_was)
+    record = records[0] if as_it_was is None else records[0].replaced(value=as_it_was)
     group = f"aetheris.{service}"
     member = log.membership(group, f"{service}-{at}", (Topic.JOBS_EVENTS,))
     await member.start(_nothing, _nothing)

@@ -51,7 +51,7 @@ class LetterDesk:
         said = Cancel(job_id="job-1", by="ann", tenant=tenant, reason="enough")
         record = draft(COMMANDS, said, key="job-1", id="command-1", source="s", time="now", partition=PARTITION)
         headers = tuple((name, value.replace(b".v1", f".{version}".encode())) for name, value in record.headers)
-        await self.appender.append([(replace(record, headers=headers),)])
+        await self.appender.append([(record.replaced(headers=headers),)])
         return self.log.records(COMMANDS)[-1]
 
     async def put_aside(self, record: Record, *, offset: int | None = None, dlq_id: str | None = None) -> int:
@@ -109,7 +109,7 @@ async def test_its_bytes_and_headers_are_those_that_it_came_with(desk: LetterDes
 
 async def test_a_command_is_appended_again_as_its_topic_has_it_and_once(desk: LetterDesk) -> None:
     record = await desk.commanded()
-    offset = await desk.put_aside(replace(record, value=b"what a forger would have said"))
+    offset = await desk.put_aside(record.replaced(value=b"what a forger would have said"))
     answers = await asyncio.gather(*(desk.redriven(offset) for _ in range(5)))
     first, again = desk.log.records(COMMANDS)
     assert (again.key, again.value, again.headers, again.partition) == (

@@ -71,7 +71,7 @@ def forged(job: SignedJob, event: Event, event_id: str | None = None, version: s
     made = drafted(event)
     named = {"ce_type": f"io.aetheris.{event.event_type}.v{version}".encode(), "ce_id": (event_id or "").encode()}
     headers = tuple((name, named.get(name) or value) for name, value in made.headers)
-    job.judge(replace(made, headers=headers), event)
+    job.judge(made.replaced(headers=headers), event)
 
 
 class ReadLog:
@@ -294,11 +294,11 @@ async def test_a_false_end_is_not_believed_as_it_is_heard(job: SignedJob, tmp_pa
     if who == "nobody":
         forged(job, COMPLETED)
     elif who == "a ledger":
-        job.judge(replace(drafted(COMPLETED), value=by_hand(job, Party.LEDGER, COMPLETED)), COMPLETED)
+        job.judge(drafted(COMPLETED).replaced(value=by_hand(job, Party.LEDGER, COMPLETED)), COMPLETED)
     elif who == "a revoked planner":
         late = by_hand(job, Party.PLANNER, COMPLETED)
         job.judge(drafted(revocation(job.installation, Party.PLANNER)))
-        job.judge(replace(drafted(COMPLETED), value=late), COMPLETED)
+        job.judge(drafted(COMPLETED).replaced(value=late), COMPLETED)
     elif who == "under no root":
         records = [placed(drafted(one), at) for at, one in enumerate((created(), COMPLETED))]
     else:

@@ -1,7 +1,6 @@
 """What the ledger asks before a job goes on, and what it makes of the answers."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -202,6 +201,6 @@ def test_the_first_change_after_a_settlement_is_the_calls_own() -> None:
     history = (created(), planned(graph(*NODES)), change("early"), started("a", "n1"), finished("a", "n1"))
     history += (change("own"), change("void"))
     record = Record("t", 0, 0, 0, JOB.encode(), (), b"")
-    reported = [LoggedEvent(place, replace(record, offset=place), event) for place, event in enumerate(history)]
+    reported = [LoggedEvent(place, record.replaced(offset=place), event) for place, event in enumerate(history)]
     _, (effect,) = recorded_effects(reported)
     assert [one.resource_id for one in effect.changes] == ["own"]

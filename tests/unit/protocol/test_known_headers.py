@@ -1,7 +1,5 @@
 """What a record is known by it has once, or it says nothing to anybody."""
 
-from dataclasses import replace
-
 import pytest
 
 from aetheris.protocol.base.records import KNOWN_BY, Record
@@ -22,11 +20,11 @@ def test_a_header_that_comes_twice_makes_a_record_void(name: str, where: str) ->
     again = (name, given.header(name) or b"")
     headers = (again, *given.headers) if where == "before" else (*given.headers, again)
     with pytest.raises(Undecodable):
-        decode_event(replace(given, headers=headers))
+        decode_event(given.replaced(headers=headers))
 
 
 @pytest.mark.parametrize("name", ["traceparent", "content-type", "x"])
 def test_any_other_may(name: str) -> None:
     given = record()
     headers = (*given.headers, (name, b"1"), (name, b"2"))
-    assert isinstance(decode_event(replace(given, headers=headers)), Envelope)
+    assert isinstance(decode_event(given.replaced(headers=headers)), Envelope)

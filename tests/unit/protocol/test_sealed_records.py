@@ -1,7 +1,6 @@
 """Records are all of a sealed job where the seal's tree is that of what it covers, and nothing less will do."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -46,7 +45,7 @@ def test_one_that_is_missing_or_another_is_seen(missing: int) -> None:
     other = stored(ev.CancelRequested(job_id=h.JOB, by="bob"))[0]
     assert not holds_what_was_sealed(records[:missing] + records[missing + 1 :])
     assert not holds_what_was_sealed([*records[:missing], other, *records[missing + 1 :]])
-    redated = replace(records[missing], headers=(*records[missing].headers[:-2], ("ce_time", b"2019"), JSON))
+    redated = records[missing].replaced(headers=(*records[missing].headers[:-2], ("ce_time", b"2019"), JSON))
     assert not holds_what_was_sealed([*records[:missing], redated, *records[missing + 1 :]])
 
 

@@ -1,6 +1,5 @@
 """Where a signed birth counts: in its partition, within reach of what its planner had read, and to whom."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,7 +55,7 @@ def test_a_signed_birth_that_does_not_say_where_it_was_written_is_void(ours: Ins
     value = value[:-1] + b',"certificate":' + canonical(held.certificate.to_json()) + b"}"
     place = place_of(ours.id, "job_created", "job-1", None)
     (value,) = Signer(held.private_key, held.certificate).sign([(place, value)], NOW)
-    assert lies(ours, replace(drafted(created()), value=value), 0, 0) == [VOID, VOID]
+    assert lies(ours, drafted(created()).replaced(value=value), 0, 0) == [VOID, VOID]
 
 
 def test_a_partition_s_births_say_the_last_offset_that_is_known_to_be_taken(ours: Installation) -> None:

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -194,7 +194,7 @@ def test_only_a_certificate_of_the_record_itself_is_its_own(
     payload = one.value[:-1] + member % signer.certificate_json + b"}"
     place = place_of(ours.id, "policy_allowed", job.job_id, born_of(job.records[0].value))
     (value,) = signer.sign([(place, payload)], NOW)
-    assert job.judge(replace(one, value=value), allowed()) is standing
+    assert job.judge(one.replaced(value=value), allowed()) is standing
 
 
 def test_a_service_need_not_verify_what_it_signed_itself(ours: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ def test_without_a_signature_it_is_void(ours: Installation, event_type: str) -> 
     job = SignedJob(ours)
     event = example(event_type)
     assert job.judge(drafted(event), event) is VOID
-    assert job.judge(replace(drafted(event), value=drafted(event).value[:-1] + b',"sig":{"key":"x"}}'), event) is VOID
+    assert job.judge(drafted(event).replaced(value=drafted(event).value[:-1] + b',"sig":{"key":"x"}}'), event) is VOID
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ def test_only_its_writers_signature_counts(ours: Installation, event_type: str, 
     value = by_hand(job, party, event)
     rule = writer_of(event)
     expected = COUNTS if rule is not None and rule.writer is party else VOID
-    assert job.judge(replace(drafted(event), value=value), event) is expected
+    assert job.judge(drafted(event).replaced(value=value), event) is expected
 
 
 def example(event_type: str) -> Event:
@@ -302,7 +302,7 @@ def revocation(installation: Installation, party: Party, root: Installation | No
 def test_behind_a_revocation_its_key_signs_nothing_and_what_has_counted_counts(ours: Installation) -> None:
     job = SignedJob(ours)
     assert job.write(Party.LEDGER, allowed()) == [COUNTS]
-    late = replace(drafted(allowed(version="2")), value=by_hand(job, Party.LEDGER, allowed(version="2")))
+    late = drafted(allowed(version="2")).replaced(value=by_hand(job, Party.LEDGER, allowed(version="2")))
     assert job.judge(drafted(revocation(ours, Party.LEDGER))) is COUNTS
     assert job.judge(late) is VOID
     assert job.write(Party.PLANNER, ev.JobCompleted(job_id="job-1")) == [COUNTS], "other keys go on"
@@ -312,7 +312,7 @@ def test_behind_a_revocation_its_key_signs_nothing_and_what_has_counted_counts(o
 
 def test_a_revocation_comes_before_the_keys_first_word_in_the_job_as_well(ours: Installation) -> None:
     job = SignedJob(ours)
-    late = replace(drafted(allowed()), value=by_hand(job, Party.LEDGER, allowed()))
+    late = drafted(allowed()).replaced(value=by_hand(job, Party.LEDGER, allowed()))
     assert [job.judge(drafted(revocation(ours, Party.LEDGER))) for _ in range(2)] == [COUNTS, COUNTS]
     assert job.judge(late) is VOID
 
@@ -370,7 +370,7 @@ def test_another_roots_certificates_are_worth_nothing_in_our_jobs(ours: Installa
     value = value[:-1] + b',"certificate":' + canonical(held.certificate.to_json()) + b"}"
     place = place_of(ours.id, "policy_allowed", "job-1", signers.born)
     (signed,) = Signer(held.private_key, held.certificate).sign([(place, value)], NOW)
-    assert job.judge(replace(drafted(allowed()), value=signed)) is VOID
+    assert job.judge(drafted(allowed()).replaced(value=signed)) is VOID
 
 
 def test_a_birth_under_a_root_that_nobody_named_waits(ours: Installation, others: Installation) -> None:
@@ -394,7 +394,7 @@ def test_only_the_planner_brings_jobs_into_being(ours: Installation, party: Part
     body = body[:-1] + b',"certificate":' + canonical(held.certificate.to_json()) + b"}"
     place = place_of(ours.id, "job_created", "job-1", None)
     (value,) = Signer(held.private_key, held.certificate).sign([(place, body)], NOW)
-    record = placed(replace(drafted(created()), value=value), 0)
+    record = placed(drafted(created()).replaced(value=value), 0)
     assert Provenance({ours.id}).judge(record, event_in(record)) is VOID
 
 
@@ -416,7 +416,7 @@ def test_a_repeat_of_a_birth_is_said_by_a_planner_that_has_forgotten_the_job(our
 def test_behind_a_seal_forged_records_stay_void(ours: Installation) -> None:
     job = SignedJob(ours)
     seal = example("job_sealed")
-    assert job.judge(replace(drafted(seal), value=by_hand(job, Party.AUDITOR, seal)), seal) is COUNTS
+    assert job.judge(drafted(seal).replaced(value=by_hand(job, Party.AUDITOR, seal)), seal) is COUNTS
     assert job.judge(drafted(allowed())) is VOID
     for number in range(REMEMBERED + 1):
         other = ev.JobCreated(job_id=f"other-{number}", tenant="t", submitted_by="a", request_hash="h")
@@ -451,7 +451,7 @@ def test_reports_of_tries_are_not_this_tables_to_judge(ours: Installation) -> No
     assert job.judge(drafted(probed)) is VOID
     nobodys = key_event(ev.ToolInvocationFinished, via="probe", **(said | {"outcome": "retryable_failure"}))
     assert rule_of("tool_invocation_finished", via="probe", outcome="retryable_failure") is None
-    assert job.judge(replace(drafted(nobodys), value=by_hand(job, Party.LEDGER, nobodys)), nobodys) is VOID
+    assert job.judge(drafted(nobodys).replaced(value=by_hand(job, Party.LEDGER, nobodys)), nobodys) is VOID
 
 
 @given(data=st.data())
@@ -463,7 +463,7 @@ def test_a_changed_byte_is_found(ours: Installation, data: st.DataObject) -> Non
     value = bytearray(job.records[-1].value)
     at = data.draw(st.integers(0, len(value) - 1))
     value[at] ^= data.draw(st.integers(1, 255))
-    changed = replace(job.records[-1], value=bytes(value))
+    changed = job.records[-1].replaced(value=bytes(value))
     assert Provenance({ours.id}).judge(job.records[0], event_in(job.records[0])) is COUNTS
     assert job.provenance.judge(changed, allowed()) is VOID
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import time
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -200,7 +199,7 @@ def test_what_the_prober_is_asked_the_ledger_has_signed(ours: KeyFolder) -> None
     one = ours.keys(Party.LEDGER).message(plain)
     assert counts(one, ours.id, name="verification")
     assert not counts(plain, ours.id, name="verification")
-    assert not counts(replace(one, value=one.value.replace(b'"e"', b'"f"')), ours.id, name="verification")
+    assert not counts(one.replaced(value=one.value.replace(b'"e"', b'"f"')), ours.id, name="verification")
     assert not counts(one, ours.id, key=b"job-2", name="verification")
     assert not counts(ours.gateway.message(plain), ours.id, name="verification")
 
@@ -312,5 +311,5 @@ def test_messages_that_are_said_together_have_one_signature_and_each_counts_for_
     for at, one in enumerate(made):
         assert counts(one, ours.id)
         assert not counts(one, ours.id, key=said[at - 1].key), "about another job of the same batch"
-        moved = replace(one, value=one.value.replace(b'"index":%d' % at, b'"index":%d' % ((at + 1) % 5)))
+        moved = one.replaced(value=one.value.replace(b'"index":%d' % at, b'"index":%d' % ((at + 1) % 5)))
         assert not counts(moved, ours.id), "at another's place"

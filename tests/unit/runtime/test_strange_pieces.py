@@ -1,7 +1,6 @@
 """What is not the service's own piece says nothing by its key either: no copy of a birth counts, and no gap is made."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,11 +82,11 @@ async def test_a_stranger_s_key_makes_no_copy_of_a_birth_count(
 ) -> None:
     """Who reads it has read what it may be a copy of; where the log has that no more, it is none."""
     strange = piece_of(birth, STRANGE)
-    found, _ = await loaded(mark, KNOWN + 10, strange if whole else replace(strange, value=b"-"))
+    found, _ = await loaded(mark, KNOWN + 10, strange if whole else strange.replaced(value=b"-"))
     assert found.live == frozenset()
     assert (found.start, judged(ours, found, birth)) == (KNOWN + 10, [Standing.VOID])
     found, _ = await loaded(mark, 0, strange)
-    first = replace(birth, offset=KNOWN + 1)
+    first = birth.replaced(offset=KNOWN + 1)
     assert found.start <= KNOWN
     assert judged(ours, found, first, birth) == [Standing.COUNTS, Standing.COUNTS], "the second is a repeat"
 
@@ -105,8 +104,8 @@ async def test_what_the_service_s_own_pieces_say_of_lives(ours: Installation, bi
     found, _ = await loaded(COPY - 100, COPY - 200, piece_of(birth, OWN))
     assert (found.start, found.live) == (COPY - 100, {(JOB, COPY)})
     assert judged(ours, found, birth) == [Standing.COUNTS]
-    spoiled = replace(piece_of(birth, OWN), value=b"-")
-    found, _ = await loaded(END, COPY - 200, spoiled, piece_of(replace(birth, offset=COPY - 50), STRANGE))
+    spoiled = piece_of(birth, OWN).replaced(value=b"-")
+    found, _ = await loaded(END, COPY - 200, spoiled, piece_of(birth.replaced(offset=COPY - 50), STRANGE))
     assert found.live == {(JOB, COPY)}, "its own, though unreadable; not the stranger's"
 
 
@@ -122,7 +121,7 @@ async def test_a_stranger_s_key_below_the_log_s_beginning_asks_for_nothing(birth
 
 async def test_the_service_s_own_piece_below_the_log_s_beginning_is_asked_for(birth: Record) -> None:
     """It can't be read, and the birth is gone: nobody starts."""
-    found, _ = await loaded(COPY + 20, COPY + 5, replace(piece_of(birth, OWN), value=b"-"))
+    found, _ = await loaded(COPY + 20, COPY + 5, piece_of(birth, OWN).replaced(value=b"-"))
     assert found.start == COPY
 
 
@@ -131,13 +130,13 @@ async def test_only_what_can_be_used_is_kept_while_it_is_loaded(birth: Record) -
     longer, gone = piece_of(birth, OWN, COPY + 20), piece_of(birth, OWN, COPY + 30)
     pieces = [
         piece_of(birth, STRANGE, COPY + 40),
-        replace(piece_of(birth, OWN, COPY + 50), value=b"-"),
+        piece_of(birth, OWN, COPY + 50).replaced(value=b"-"),
         strange,
         own,
         longer,
         gone,
-        replace(gone, value=b""),
-        replace(longer, headers=STRANGE),
+        gone.replaced(value=b""),
+        longer.replaced(headers=STRANGE),
     ]
     found, known = await loaded(END, 0, *pieces)
     assert known.kept == [CheckpointSpan.of(own.key)]

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,7 +129,7 @@ async def test_what_lies_behind_a_record_that_nobody_here_can_read_is_not_called
     await bench.grant("act")
     await bench.declared()
     headers = dict(bench.records[0].headers) | {"ce_type": b"io.aetheris.policy_allowed.v2"}
-    bench.records.append(replace(bench.records[0], headers=tuple(headers.items()), offset=len(bench.records)))
+    bench.records.append(bench.records[0].replaced(headers=tuple(headers.items()), offset=len(bench.records)))
     await bench.settle()
     last = bench.events()[-1]
     assert isinstance(last, ev.ToolInvocationFinished)

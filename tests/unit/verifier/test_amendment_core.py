@@ -1,7 +1,6 @@
 """What came behind a seal: who is looked at, when an amendment may be made, and up to where the log is held."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -78,7 +77,7 @@ def test_an_amendment_is_looked_at_for_another_auditor_may_have_made_one_beside_
 def test_what_is_no_end_makes_nobody_look() -> None:
     partition = Partition()
     for offset, event in enumerate((JobCompleted(job_id=JOB), SEAL)):
-        partition.evolve(replace(record(event, offset), value=b"\xff"), event.event_type)
+        partition.evolve(record(event, offset).replaced(value=b"\xff"), event.event_type)
     assert [*partition.live()] == []
 
 

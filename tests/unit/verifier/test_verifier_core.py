@@ -3,7 +3,6 @@
 import gc
 import json
 import weakref
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,10 +67,10 @@ def test_what_says_nothing_neither_begins_an_audit_nor_ends_it(event: Event, how
         at = 1
     void = record(event, at)
     if how == "garbage":
-        void = replace(void, value=b"\xff")
+        void = void.replaced(value=b"\xff")
     else:
         name = "ce_type" if how == "two types" else "ce_time"
-        void = replace(void, headers=(*void.headers, (name, b"x")))
+        void = void.replaced(headers=(*void.headers, (name, b"x")))
     assert (partition.evolve(void, event.event_type) is None) == (event is not SEAL)
     assert [*partition.live()] == ([(JOB, 0)] if event is SEAL else [])
 
@@ -221,7 +220,7 @@ def test_a_job_that_goes_on_with_a_record_of_a_newer_version_is_not_sealed(said:
     take(partition, created(), 0)
     take(partition, planned(graph({"id": "a"})), 1)
     end = record(finished("a", "n1"), 2)
-    newer = replace(end, value=json.dumps(json.loads(end.value) | said).encode())
+    newer = end.replaced(value=json.dumps(json.loads(end.value) | said).encode())
     assert partition.evolve(newer, "tool_invocation_finished") is not None
     assert [failure.job_id for failure in partition.unjudged.take()] == [JOB]
     assert take(partition, JobCompleted(job_id=JOB), 3)
@@ -229,7 +228,7 @@ def test_a_job_that_goes_on_with_a_record_of_a_newer_version_is_not_sealed(said:
     after = Partition()
     for offset, event in enumerate((created(), planned(graph({"id": "a"})), JobCompleted(job_id=JOB))):
         take(after, event, offset)
-    job = after.evolve(replace(newer, offset=3), "tool_invocation_finished")
+    job = after.evolve(newer.replaced(offset=3), "tool_invocation_finished")
     assert [one.job_id for one in after.to_seal()] == [JOB]
     assert job is not None
     assert "unknown_version" in {one.rule for one in job.audit.broken_records}

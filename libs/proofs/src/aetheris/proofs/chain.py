@@ -1,10 +1,11 @@
 """A job's chain, over every record in log order: version 1, a hash, and version 2, a tree (docs/verification.md)."""
 
-from binascii import b2a_base64
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from struct import Struct
+
+from pybase64 import b64encode
 
 from aetheris.proofs.merkle import Tree, tree_root
 from aetheris.proofs.records import COVERED, LoggedRecord, RawRecord, by_name, event_type, repeated_in
@@ -34,7 +35,7 @@ class ChainHead:
         """Append a record; the new root, 32 bytes."""
         named = by_name(record.headers)
         name, event_id = _kept(named.get("ce_type"), named.get("ce_source"))[0], named.get("ce_id", b"")
-        linked = (self.root, b"\n", event_id, name, b2a_base64(record.value, newline=False))
+        linked = (self.root, b"\n", event_id, name, b64encode(record.value))
         self.root = sha256(b"".join(linked)).digest()
         self.count += 1
         return self.root
@@ -61,9 +62,9 @@ class EventChain:
         get = named.get
         event_id, time = get("ce_id"), get("ce_time")
         name, kept_kind, kept_source = _kept(get("ce_type"), get("ce_source"))
-        linked = sha256((roots[-1] if roots else b"") + b"\n" + (event_id or b"") + name)
-        linked.update(b2a_base64(value, newline=False))
-        roots.append(linked.digest())
+        before = roots[-1] if roots else b""
+        linked = (before, b"\n", event_id or b"", name, b64encode(value))
+        roots.append(sha256(b"".join(linked)).digest())
         is_plain = len(named) == len(record.headers)
         if not is_plain or event_id is None or time is None or len(event_id) > _SHORT or len(time) > _SHORT:
             self._leaves.append(record_leaf(record))

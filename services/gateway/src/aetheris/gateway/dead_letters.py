@@ -3,7 +3,7 @@
 import asyncio
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from aetheris.gateway.core import bodies
 from aetheris.gateway.core import dead_letters as core
@@ -148,7 +148,7 @@ class DeadLetters:
         """Without their values, which may be large."""
         found: list[Record] = []
         async for records in replay(self._log, place, begin, end):
-            found += [replace(record, value=b"") for record in records]
+            found += [record.replaced(value=b"") for record in records]
         return found
 
     async def _record_at(self, place: Place, offset: int) -> Record | None:

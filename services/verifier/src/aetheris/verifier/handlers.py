@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import structlog
@@ -384,7 +384,7 @@ class VerifierPartition(PartitionHandler):
         """Into the log of seals, then into their jobs' streams; those that are refused there."""
         groups = [(self._draft(seal, f"{seal.root} {seal.sealed_at}"),) for seal in seals]
         signed = self._signed(groups, signers)
-        lines = [(replace(seal, topic=Topic.JOBS_SEALS, partition=0),) for (seal,) in signed]
+        lines = [(seal.replaced(topic=Topic.JOBS_SEALS, partition=0),) for (seal,) in signed]
         refusals = await write_all(self._deps.runtime.appender, lines)
         refused = {refusal.group[0].key.decode() for refusal in refusals}
         await self._deps.runtime.withheld.append([group for group in signed if group[0].key.decode() not in refused])

@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 
 from pydantic import ValidationError
 
@@ -54,7 +53,7 @@ class BirthPlaces:
         """Lines of jobs.index, without what they say of jobs that are not in the partition that was cut."""
         for line in lines:
             said = _line(line)
-            yield replace(line, value=b"") if said is not None and self._is_gone(said, line) else line
+            yield line.replaced(value=b"") if said is not None and self._is_gone(said, line) else line
 
     def _is_gone(self, said: JobIndexEntry, line: Record) -> bool:
         where = _lies_in(said, line)

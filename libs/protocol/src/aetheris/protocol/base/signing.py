@@ -219,6 +219,11 @@ def read_signed(value: bytes) -> tuple[bytes, RecordSignature] | None:
     return value[:at] + b"}", signature
 
 
+def ends_signed(value: bytes, at: int) -> bool:
+    """Whether just a signature stands in a value from `at` on, as `signed_value` writes it."""
+    return value.startswith(_SIGNATURE, at) and _FORM.fullmatch(value, at + len(_SIGNATURE)) is not None
+
+
 def payload_said(value: bytes) -> bytes:
     """What a record says, without its signature and the certificate that it brings: the same in its repeats."""
     found = read_signed(value)

@@ -29,6 +29,7 @@ from aetheris.protocol.base.signing import (
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import EVENTS, SIGNING, KnownBy, Party, WriterRule, rule_of
 from aetheris.protocol.fold.births import BirthJudge
+from aetheris.protocol.fold.own_records import OwnRecords
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Outcome, Via
@@ -73,6 +74,7 @@ class Provenance:
     shows one job, read from where it lies, and looks at no partition.
     `revocations`: births are void that a key of these has signed behind its own.
     `refused`: whether a birth under a version of the rules, at an offset, of a job, lies behind a barrier that bars it.
+    `own`: what this process has signed.
     """
 
     def __init__(
@@ -80,10 +82,12 @@ class Provenance:
         roots: Collection[str] | None = None,
         revocations: Revocations = NONE_REVOKED,
         refused: IsRefused = lambda _rules, _offset, _job_id: False,
+        own: OwnRecords | None = None,
     ) -> None:
         self._roots = roots
         self._revocations = revocations
         self._is_barred = refused
+        self._own = OwnRecords() if own is None else own
         self._jobs: dict[str, JobSigners | None] = {}
         """None: a job whose records are not signed."""
         self._births = BirthJudge(of_any=roots is None)
@@ -129,7 +133,7 @@ class Provenance:
         if self._births.is_over(event.job_id) or not self._births.lies_where_written(record, event):
             return Standing.VOID
         job = JobSigners(event.installation, born_of(record.value))
-        if not _is_signed_by(job, Party.PLANNER, record, event) or self._is_refused(job, record):
+        if not self._is_signed_by(job, Party.PLANNER, record, event) or self._is_refused(job, record):
             return Standing.VOID
         if not self._births.takes(event.job_id, record.offset, event.as_of):
             return Standing.VOID
@@ -147,7 +151,15 @@ class Provenance:
         if isinstance(event, ev.KeyRevoked):
             return _revokes(job, event)
         is_signed = rule.known_by is KnownBy.SIGNATURE and rule.writer in SIGNING
-        return not is_signed or _is_signed_by(job, rule.writer, record, event)
+        return not is_signed or self._is_signed_by(job, rule.writer, record, event)
+
+    def _is_signed_by(self, job: JobSigners, writer: Party, record: Record, event: Event) -> bool:
+        place = place_of(job.installation, event.event_type, event.job_id, job.born)
+        own = self._own.take(record.value)
+        known = None if own is None or own[0] != place else job.keys.get(own[1])
+        if own is None or known is None:  # whose certificate is not known here, nobody else knows either
+            return _is_signed_by(job, writer, record, place)
+        return known.service == writer and own[1] not in job.revoked
 
     def _remember_for_a_while(self, job_id: str) -> None:
         if job_id in self._jobs:
@@ -189,7 +201,7 @@ def _revokes(job: JobSigners, event: ev.KeyRevoked) -> bool:
     return True
 
 
-def _is_signed_by(job: JobSigners, writer: Party, record: Record, event: Event) -> bool:
+def _is_signed_by(job: JobSigners, writer: Party, record: Record, place: SignedPlace) -> bool:
     found = read_signed(record.value)
     if found is None:
         return False
@@ -199,7 +211,6 @@ def _is_signed_by(job: JobSigners, writer: Party, record: Record, event: Event) 
     certificate = job.keys.get(signature.key_id) or _carried(job, payload, signature)
     if certificate is None or certificate.service != writer:
         return False
-    place = place_of(job.installation, event.event_type, event.job_id, job.born)
     if not is_signed(place, payload, signature, certificate.public_key, verify):
         return False
     job.keys[signature.key_id] = certificate

@@ -1,7 +1,6 @@
 """What of a job's records counts where it is sealed: what was sealed, and what came later and is proved."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import LoggedEvent, is_sealed_by, logged_events
@@ -34,7 +33,7 @@ def as_sealed(records: Sequence[Record]) -> Sequence[Record]:
 def _shown(one: LoggedEvent, kept: set[int]) -> Record:
     """As it is, or void under its own number: as if it said nothing but where it lies."""
     record = one.record
-    return record if record.offset in kept else replace(record, value=b"behind %d" % record.offset)
+    return record if record.offset in kept else record.replaced(value=b"behind %d" % record.offset)
 
 
 def _may_leave_out(records: Sequence[Record]) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Generic, TypeVar
 
+from msgspec import Struct
 from pydantic import ValidationError
 
 from aetheris.protocol.base.nesting import nests_deeper
@@ -35,8 +36,7 @@ _NO_NAMES: set[str] = set()
 stays empty."""
 
 
-@dataclass(slots=True)
-class Envelope(Generic[M]):
+class Envelope(Struct, Generic[M], gc=False):
     """A decoded record: `id` is its ce_id, `body` its payload."""
 
     id: str
@@ -44,8 +44,7 @@ class Envelope(Generic[M]):
     record: Record
 
 
-@dataclass(slots=True)
-class UnknownRecord:
+class UnknownRecord(Struct, gc=False):
     """A record of a type that this version doesn't know, or that nobody wants parsed: ignored, and chained."""
 
     record: Record

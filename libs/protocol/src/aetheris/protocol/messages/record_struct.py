@@ -37,6 +37,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema, to_json
 
 from aetheris.protocol.base.canonical import InvalidArgs, parse
+from aetheris.protocol.base.signing import ends_signed
 
 _MOST_DIGITS = 4300
 """Of a number: Pydantic refuses more."""
@@ -161,6 +162,12 @@ def is_strict(value: bytes) -> bool:
     return True
 
 
+def _is_signed_again(value: bytes) -> bool:
+    """Whether it is what was written last, and a signature behind it: that says nothing twice either."""
+    size = len(_AGAIN) - 1
+    return value.startswith(_AGAIN[:size]) and ends_signed(value, size)
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
 class FromModel(msgspec.StructMeta):
     """Makes, of a class statement as Pydantic takes it, that model and the struct of the same fields.
@@ -221,7 +228,7 @@ class RecordStruct(msgspec.Struct, metaclass=FromModel):
             if (len(value) <= _MOST_DIGITS and value.isascii()) or _is_plain(value):
                 found = cls._decode(value)
                 _write_again(found, _AGAIN)
-                if value == _AGAIN or is_strict(value):
+                if value == _AGAIN or _is_signed_again(value) or is_strict(value):
                     return found  # a writer's bytes are those that it is written to again: then nothing is parsed
         except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError):
             pass

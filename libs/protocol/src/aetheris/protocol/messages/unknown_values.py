@@ -4,8 +4,8 @@ What a rule decides on is closed: whoever does not know a value of it does not k
 What only tells something is open, and read as text.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
 
 from pydantic import ValidationError, WithJsonSchema
 
@@ -54,24 +54,47 @@ def unknown_part(event_type: str, body: object) -> str | None:
         event_type: one of those in CLOSED_PARTS.
         body: the event, as it is read.
     """
-    for path, known in CLOSED_PARTS[event_type].items():
-        for value in _at(getattr(body, path[0], None), path[1:]):
-            if isinstance(value, str) and value not in known:
-                return ".".join(path)
+    for name, below in _BELOW[event_type].items():
+        value = getattr(body, name, None)
+        found = None if value is None else _unknown(below, (value,), (name,))
+        if found is not None:
+            return found
     return None
 
 
-def _at(value: Any, path: Sequence[str]) -> Iterator[Any]:
-    """What stands at a path, wherever there is something."""
-    if not path:
-        yield value
-        return
-    step, rest = path[0], path[1:]
-    within: Sequence[Any] = ()
-    if step == "[]":
-        within = cast("list[Any]", value) if isinstance(value, list) else ()
-    elif isinstance(value, dict):
-        said = cast("dict[str, Any]", value)
-        within = tuple(said.values()) if step == "{}" else (said[step],) if step in said else ()
-    for one in within:
-        yield from _at(one, rest)
+def _grouped(places: Mapping[tuple[str, ...], frozenset[str]]) -> dict[str, Any]:
+    """By the steps of their paths, those that several begin with once; at a path's end stands what is known."""
+    found: dict[str, Any] = {}
+    for path, known in places.items():
+        at = found
+        for step in path[:-1]:
+            at = at.setdefault(step, {})
+        at[path[-1]] = known
+    return found
+
+
+_BELOW = {name: _grouped(places) for name, places in CLOSED_PARTS.items()}
+
+
+def _unknown(below: Mapping[str, Any], values: Sequence[Any], path: tuple[str, ...]) -> str | None:
+    """The same of all that stands at one place."""
+    for step, further in below.items():
+        within: list[Any] = []
+        for value in values:
+            if step == "[]":
+                within += value if type(value) is list else ()
+            elif type(value) is not dict:
+                continue
+            elif step == "{}":
+                within += value.values()
+            elif step in value:
+                within.append(value[step])
+        if not within:
+            continue
+        here = *path, step
+        if isinstance(further, frozenset):
+            if any(type(value) is str and value not in further for value in within):
+                return ".".join(here)
+        elif (found := _unknown(further, within, here)) is not None:
+            return found
+    return None

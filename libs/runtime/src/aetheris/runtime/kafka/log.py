@@ -231,7 +231,7 @@ class KafkaLog:
         return {asked[place]: offset for place, offset in found.items()}
 
     async def _within_request(self, answer: Awaitable[dict[TopicPartition, int]]) -> dict[TopicPartition, int] | None:
-        """None where aiokafka gives up, after the time of one request: a topic may take longer to be born."""
+        """None where aiokafka gives up, after the time of one request: a topic may take longer to be created."""
         try:
             return await self._insist(answer)
         except KafkaTimeoutError:

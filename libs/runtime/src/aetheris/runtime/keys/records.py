@@ -1,7 +1,7 @@
 """What a service writes, signed: into jobs.events a round at a time, all of it under one signature or two."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.signing import SignedPlace, born_of
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.base.writers import CHECKPOINTS, MESSAGES, SIGNED_MESSAGES, Party, signed_types
+from aetheris.protocol.fold.own_records import OwnRecords
 from aetheris.protocol.fold.provenance import CERTIFICATE, JobSigners, Provenance, Standing, place_of
 from aetheris.protocol.fold.revocations import NONE_REVOKED, Revocations, ToldRevocation
 from aetheris.protocol.messages import envelope
@@ -45,6 +46,8 @@ class RecordSigner:
     def __init__(self, signers: Mapping[Party, Signer], clock: Clock) -> None:
         self._clock = clock
         self._signers = signers
+        self.own = OwnRecords()
+        """What it has signed of jobs' events."""
         self._by_type = {name: signer for party, signer in signers.items() for name in signed_types(party)}
 
     def signed(
@@ -78,8 +81,7 @@ class RecordSigner:
         told = [one for signer in self._signers.values() for one in revocations.of(signer.certificate.installation)]
         begun = [tuple(_followed(group, born, told)) for group in groups]
         places = [self._places(group, provenance, born) for group in begun]
-        signed = self._signed([one for found in places for one in found.values()])
-        taken = iter(signed)
+        taken = iter(self._signed_events([one for found in places for one in found.values()]))
         return [
             tuple(next(taken) if at in found else one for at, one in enumerate(group))
             for group, found in zip(begun, places, strict=True)
@@ -114,7 +116,7 @@ class RecordSigner:
         said = _with_certificate(piece_said(draft.partition, draft.value), signer)
         place = message_place(signer.certificate.installation, draft.topic, PIECE, draft.key.decode())
         (value,) = signer.sign([(place, said)], self._clock.now())
-        return replace(draft, headers=(*draft.headers, (PIECE_SIGNATURE, value)))
+        return draft.replaced(headers=(*draft.headers, (PIECE_SIGNATURE, value)))
 
     def _message(self, draft: Draft) -> "_ToSign | None":
         named = (str(draft.topic), _type(draft))
@@ -129,7 +131,8 @@ class RecordSigner:
         found = [(draft, signer) for draft, signer in self._asked(groups) if _type(draft) == _BIRTH]
         if found and place is None:
             raise ValueError("who creates a job says where it is written")
-        return self._signed([_begun(draft, signer, place) for draft, signer in found] if place is not None else ())
+        begun = [_begun(draft, signer, place) for draft, signer in found] if place is not None else ()
+        return self._signed_events(begun)
 
     def _asked(self, groups: Sequence[Group]) -> Iterator[tuple[Draft, Signer]]:
         for group in groups:
@@ -164,6 +167,12 @@ class RecordSigner:
             found[at] = _ToSign(_saying(draft, value), place, signer)
         return found
 
+    def _signed_events(self, records: "Sequence[_ToSign]") -> list[Draft]:
+        signed = self._signed(records)
+        for one, draft in zip(records, signed, strict=True):
+            self.own.keep(draft.value, one.place, one.signer.key_id)
+        return signed
+
     def _signed(self, records: "Sequence[_ToSign]") -> list[Draft]:
         """In their order; one signature for all of a key."""
         signed: dict[int, Draft] = {}
@@ -189,7 +198,9 @@ class RecordKeys:
 
     def provenance(self, rules: PartitionRules | None = None) -> Provenance:
         """A judge of a partition's records, from here on, by its barriers of rules."""
-        return Provenance(self.roots, self.revocations, *(() if rules is None else (rules.refuses,)))
+        own = None if self.signer is None else self.signer.own
+        refused = {} if rules is None else {"refused": rules.refuses}
+        return Provenance(self.roots, self.revocations, own=own, **refused)
 
     def signed(
         self, groups: Sequence[Group], provenance: KnowsSigners, place: BirthPlace | None = None

@@ -95,7 +95,7 @@ def _copied(tape: Tape, event: Event, draft: Draft, entries: Sequence[Entry]) ->
     if not signed:
         return draft
     tail = tape.pick(same or signed).record.value.rpartition(_SIG)[2]
-    return replace(draft, value=draft.value[:-1] + _SIG + tail)
+    return draft.replaced(value=draft.value[:-1] + _SIG + tail)
 
 
 def _of_another_root(_tape: Tape, event: Event, draft: Draft, entries: Sequence[Entry]) -> Draft:
@@ -134,7 +134,7 @@ def _signed(draft: Draft, place: SignedPlace, party: Party, root: str | None = N
     key = signer(party) if root is None else signer(party, root)
     payload = draft.value[:-1] + b',"certificate":' + key.certificate_json + b"}"
     (value,) = key.sign([(place, payload)], CLOCK.now())
-    return replace(draft, value=value)
+    return draft.replaced(value=value)
 
 
 def _place(event: Event, entries: Sequence[Entry]) -> SignedPlace:

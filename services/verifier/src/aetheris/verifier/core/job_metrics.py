@@ -227,21 +227,21 @@ class JobMetrics:
         if isinstance(cost, int | float) and 0 < cost <= _MOST_DOLLARS:
             self._counts.microdollars.add(named, tenant, amount=round(cost * 1e6))
 
-    _TAKERS: ClassVar[Mapping[str, Callable[["JobMetrics", JobTimes, str, Fact], None]]] = {
-        ev.JobCreated.event_type: lambda one, times, tenant, fact: one._created(times, tenant, fact),
-        ev.ToolInvocationStarted.event_type: lambda one, times, tenant, fact: one._started(times, tenant, fact),
-        ev.ToolInvocationFinished.event_type: lambda one, times, tenant, fact: one._finished(times, tenant, fact),
-        ev.InvocationReopened.event_type: lambda one, times, tenant, fact: one._reopened(times, tenant, fact),
-        ev.InvocationInDoubt.event_type: lambda one, times, tenant, fact: one._in_doubt(times, tenant, fact),
-        ev.InvocationParked.event_type: lambda one, times, tenant, fact: one._parked(times, tenant, fact),
-        ev.WorkerEnded.event_type: lambda one, times, tenant, fact: one._worker_ended(times, tenant, fact),
-        ev.CommandCommitted.event_type: lambda one, times, tenant, fact: one._committed(times, tenant, fact),
-        ev.InvocationRejected.event_type: lambda one, times, tenant, fact: one._rejected(times, tenant, fact),
-        ev.ApprovalRequested.event_type: lambda one, times, tenant, fact: one._asked(times, tenant, fact),
-        ev.ApprovalDecided.event_type: lambda one, times, tenant, fact: one._decided(times, tenant, fact),
-        ev.NodeFinished.event_type: lambda one, times, tenant, fact: one._node_finished(times, tenant, fact),
-        ev.JobSealed.event_type: lambda one, times, tenant, fact: one._sealed(times, tenant, fact),
-        **dict.fromkeys(TERMINAL, lambda one, times, tenant, fact: one._ended(times, tenant, fact)),
+    _TAKERS: ClassVar[Mapping[str, Callable[..., None]]] = {
+        ev.JobCreated.event_type: _created,
+        ev.ToolInvocationStarted.event_type: _started,
+        ev.ToolInvocationFinished.event_type: _finished,
+        ev.InvocationReopened.event_type: _reopened,
+        ev.InvocationInDoubt.event_type: _in_doubt,
+        ev.InvocationParked.event_type: _parked,
+        ev.WorkerEnded.event_type: _worker_ended,
+        ev.CommandCommitted.event_type: _committed,
+        ev.InvocationRejected.event_type: _rejected,
+        ev.ApprovalRequested.event_type: _asked,
+        ev.ApprovalDecided.event_type: _decided,
+        ev.NodeFinished.event_type: _node_finished,
+        ev.JobSealed.event_type: _sealed,
+        **dict.fromkeys(TERMINAL, _ended),
     }
 
 
