@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 
 from tests.testkit.browser import running_chromium
 from tests.testkit.consoles import FIELDS, JOB, TIME, RunningConsole, StandInGateway, console_at, stand_in_gateway
@@ -13,7 +13,7 @@ from tests.testkit.system import REPOSITORY
 
 PICTURES = REPOSITORY / "docs" / "pictures"
 _WIDE = {"viewport": {"width": 1180, "height": 760}}
-_OF_A_JOB = ("plan", "effects", "compare")
+_OF_A_JOB = ("plan", "effects", "compare", "steps")
 _PHONE = {"viewport": {"width": 390, "height": 780}}
 
 
@@ -21,7 +21,7 @@ def main() -> None:
     """All of them."""
     PICTURES.mkdir(exist_ok=True)
     with running_chromium() as browser, stand_in_gateway() as gateway, tempfile.TemporaryDirectory() as folder:
-        payout, mail = _told(gateway)
+        payout, mail, form = _told(gateway)
         console = console_at(Path(folder), gateway.url)
         with console.up():
             for scheme in ("light", "dark"):
@@ -34,12 +34,19 @@ def main() -> None:
                 _shot(page, console, "/operations", f"console-operations-{scheme}")
                 for name in _OF_A_JOB:
                     _shot(page, console, _of_a_job(name), f"console-{name}-{scheme}")
-            _phone(browser, console, payout)
+                _shot(page, console, f"/inbox/{form}", f"console-form-{scheme}")
+                _shot(page, console, "/jobs/nobody", f"console-problem-{scheme}")
+                _edited(page, console, payout, f"console-edit-{scheme}")
+            phone = console.signed_in(browser, "bob", color_scheme="light", **_PHONE)
+            _phone(phone, console, payout)
+            _shot(phone, console, f"/inbox/{mail}", "console-phone-exact")
+            _shot(phone, console, f"/inbox/{form}", "console-phone-form")
+            _shot(phone, console, "/jobs/nobody", "console-phone-problem")
+            _edited(phone, console, payout, "console-phone-edit")
         gateway.away = True
 
 
-def _phone(browser: Browser, console: RunningConsole, payout: str) -> None:
-    page = console.signed_in(browser, "bob", color_scheme="light", **_PHONE)
+def _phone(page: Page, console: RunningConsole, payout: str) -> None:
     _shot(page, console, f"/inbox/{payout}", "console-phone-request")
     _shot(page, console, "/inbox", "console-phone-inbox")
     _shot(page, console, f"/jobs/{JOB}", "console-phone-job")
@@ -48,6 +55,16 @@ def _phone(browser: Browser, console: RunningConsole, payout: str) -> None:
     _shot(page, console, "/jobs", "console-phone-jobs")
     for name in _OF_A_JOB:
         _shot(page, console, _of_a_job(name), f"console-phone-{name}")
+
+
+def _edited(page: Page, console: RunningConsole, payout: str, name: str) -> None:
+    """What an edit changes, before it is sent."""
+    page.goto(f"{console.url}/inbox/{payout}")
+    page.get_by_text("Edit the arguments").click()
+    page.get_by_label("Amount").fill("125.05")
+    page.get_by_role("button", name="Show what changes").click()
+    page.get_by_role("button", name="Send this edit").wait_for()
+    page.screenshot(path=PICTURES / f"{name}.png")
 
 
 def _of_a_job(name: str) -> str:
@@ -61,7 +78,7 @@ def _shot(page: Page, console: RunningConsole, path: str, name: str) -> None:
     page.screenshot(path=PICTURES / f"{name}.png")
 
 
-def _told(gateway: StandInGateway) -> tuple[str, str]:
+def _told(gateway: StandInGateway) -> tuple[str, str, str]:
     """An agent's job that pays an invoice, and what waits."""
     payout = gateway.ask(args={"amount": 1250.5, "currency": "EUR", "to": "DE02120300000000202051"}, fields=FIELDS)
     hostile = {
@@ -71,7 +88,9 @@ def _told(gateway: StandInGateway) -> tuple[str, str]:
         "copies": 2,
     }
     mail = gateway.ask("tell", hostile, tool="mail.send")
-    gateway.ask_form({"name": "amount", "type": "number", "label": "Amount", "required": True, "min": 1, "max": 5000})
+    form = gateway.ask_form(
+        {"name": "amount", "type": "number", "label": "Amount", "required": True, "min": 1, "max": 5000}
+    )
     steps = [
         {"node_id": "find", "tool": "invoices.find", "state": "completed", "attempts": 1, "effect": "none"},
         {"node_id": "check", "tool": "limits.check", "state": "completed", "attempts": 1, "depends_on": ["find"]},
@@ -102,7 +121,7 @@ def _told(gateway: StandInGateway) -> tuple[str, str]:
         | {"labels": {"order": f"47{place + 10}", "env": "production"}}
         for place, state in enumerate(states, start=1)
     ]
-    return payout, mail
+    return payout, mail, form
 
 
 def _say_traces(gateway: StandInGateway, steps: list[dict[str, Any]]) -> None:

@@ -136,6 +136,13 @@ def say_policies(gateway: StandInGateway) -> None:
 def _controlled(gateway: StandInGateway, page: Page, console: RunningConsole, name: str) -> None:
     gateway.hold("running", *STEPS)
     gateway.say("/undo", {"jobs": UNDOABLE, "cursor": None})
+    gateway.story.clear()
+    gateway.tell("tool_invocation_started", node_id="pay-again", execution_id="x", worker_id="executor-0", token=1)
+    gateway.tell("invocation_in_doubt", node_id="pay-again", execution_id="x", error_class="lease_lost")
+    gateway.tell("invocation_parked", node_id="pay-again", execution_id="x", reason="no probe is declared")
+    page.goto(f"{console.url}/jobs/{JOB}")
+    page.get_by_label("How you know").scroll_into_view_if_needed()
+    _shot(page, f"console-parked-{name}")
     page.goto(f"{console.url}/jobs/{JOB}/control/cancel")
     _shot(page, f"console-cancel-{name}")
     page.get_by_label("Reason").fill("it pays twice")

@@ -51,6 +51,23 @@ def test_several_that_one_rule_asks_about_are_approved_by_keyboard_each_by_its_o
     assert serious(page) == []
 
 
+def test_on_a_phone_all_arguments_are_in_sight_and_a_finger_chooses(
+    gateway: StandInGateway, console: RunningConsole, browser: Browser
+) -> None:
+    gateway.ask("pay-0", {"amount": 1250.5, "to": "DE02120300000000202051" * 3})
+    second = gateway.ask("pay-1", {"amount": 7, "to": "DE02120300000000202051"})
+    page = opened(console, browser, viewport={"width": 390, "height": 780}, has_touch=True, is_mobile=True)
+    for shown in page.locator("pre.exact").all():
+        box = shown.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 390, "something of it lies beside the screen"
+    assert serious(page) == []
+    row(page, "pay-1").get_by_role("checkbox").tap()
+    page.get_by_role("button", name="Approve what is chosen").tap()
+    expect(page.locator("[role=status] li")).to_have_count(1)
+    assert [said["request_id"] for _, said, _ in gateway.said] == [second]
+
+
 def test_it_works_without_a_script_too(gateway: StandInGateway, console: RunningConsole, browser: Browser) -> None:
     asked(gateway)
     page = opened(console, browser, java_script_enabled=False)
