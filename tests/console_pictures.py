@@ -13,7 +13,7 @@ from tests.testkit.system import REPOSITORY
 
 PICTURES = REPOSITORY / "docs" / "pictures"
 _WIDE = {"viewport": {"width": 1180, "height": 760}}
-_OF_A_JOB = ("plan", "effects", "compare", "steps")
+_OF_A_JOB = ("plan", "effects", "compare", "steps", "contracts")
 _PHONE = {"viewport": {"width": 390, "height": 780}}
 
 
@@ -113,6 +113,11 @@ def _told(gateway: StandInGateway) -> tuple[str, str, str]:
     gateway.tell("approval_requested", node_id="pay", rule="payouts")
     gateway.tell("job_waiting", node_id="pay", wait_type="approval")
     _say_traces(gateway, steps)
+    start = {"from": "pending", "to": "running", "trigger": "start", "timestamp": TIME, "actor": "executor"}
+    ended = {"from": "running", "to": "completed", "trigger": "succeed", "timestamp": TIME, "actor": "executor"}
+    came = {"action_type": "tool_call", "status": "completed", "has_effect": "none", "transitions": [start, ended]}
+    contracts = [{**came, "execution_id": name, "node_id": name} for name in ("find", "check")]
+    gateway.say(f"/jobs/{JOB}/contracts", {"contracts": contracts})
     gateway.raw["/effects"] = b'{"effects": [], "cursor": null}'
     gateway.say_operations()
     states = ("waiting", "running", "completed", "completed", "failed", "paused", "cancelled", "completed", "running")

@@ -91,6 +91,7 @@ VISITS: Mapping[str, Visit] = {
     "GET /jobs": Visit("/jobs"),
     "GET /jobs/{job_id}": Visit(f"/jobs/{JOB}"),
     "GET /jobs/{job_id}/plan": Visit(f"/jobs/{JOB}/plan"),
+    "GET /jobs/{job_id}/contracts": Visit(f"/jobs/{JOB}/contracts"),
     "GET /jobs/{job_id}/compare": Visit(f"/jobs/{JOB}/compare?with={JOB}"),
     "GET /jobs/{job_id}/steps": Visit(f"/jobs/{JOB}/steps"),
     "GET /jobs/{job_id}/effects": Visit(f"/jobs/{JOB}/effects"),
@@ -178,6 +179,11 @@ def _hold(gateway: StandInGateway) -> None:
     root = {"what": "goal", "title": "pay", "facts": {}, "leads_to": []}
     trace = {"job": {"status": "running"}, "decisions": root, "graph": {"nodes": [], "edges": []}}
     gateway.say(f"/jobs/{JOB}/trace", {**trace, "steps": [], "step_count": 0})
+    moved = {"from": "pending", "to": "running", "trigger": "start", "timestamp": TIME, "actor": "executor"}
+    contract = {"execution_id": "x", "node_id": "pay", "action_type": "tool_call", "status": "running"}
+    gateway.say(
+        f"/jobs/{JOB}/contracts", {"contracts": [{**contract, "has_effect": "possible", "transitions": [moved]}]}
+    )
     gateway.say("/effects", {"effects": [], "cursor": None})
     gateway.say("/undo", {"jobs": UNDOABLE, "cursor": None})
     gateway.listed = [

@@ -22,6 +22,7 @@ from aetheris.console.pages import (
     dead_letter_page,
     group_page,
     inbox,
+    job_contracts,
     job_controls,
     job_list,
     job_page,
@@ -89,6 +90,7 @@ async def console(settings: ConsoleSettings) -> AsyncGenerator[HttpServer]:
             provider=LoginProvider.of(settings, time.monotonic),
             https=settings.console_url.startswith("https:") or settings.http_cert is not None,
             base_url=lambda: address[0],
+            trace_url=settings.trace_url,
         )
         app = pages(parts)
         http = HttpServer.of(settings, app)
@@ -164,6 +166,7 @@ ROUTES = [
     *job_list.ROUTES,
     *job_plan.ROUTES,
     *job_controls.ROUTES,
+    *job_contracts.ROUTES,
     *job_page.ROUTES,
     *policy_page.ROUTES,
     *dead_letter_page.ROUTES,

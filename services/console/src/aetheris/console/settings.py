@@ -21,6 +21,11 @@ class ConsoleSettings(HttpSettings):
     )
     login_scope: str = Field("openid", description="What is asked for at a login, separated by spaces")
     login_resource: str = Field("", description="Whom the access token is for (RFC 8707); unset: not said")
+    trace_url: str = Field(
+        "",
+        pattern=r"^(https?://\S*\{trace_id\}\S*)?$",
+        description="Where a browser finds a trace, with {trace_id} in it; unset: its id is shown",
+    )
     session_idle_s: float = Field(1800.0, gt=0, description="Silence after which a session ends")
     session_s: float = Field(43200.0, gt=0, description="How long a session lasts at most")
 

@@ -26,13 +26,14 @@ Form = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleParts:
-    """What answers requests. `https`: whether browsers come by https."""
+    """What answers requests. `https`: whether browsers come by https; `trace_url`: where they find a trace, or ``."""
 
     gateway: GatewayClient
     sessions: Sessions
     provider: LoginProvider | None
     https: bool
     base_url: Callable[[], str]
+    trace_url: str = ""
 
     @property
     def cookie(self) -> str:
@@ -50,12 +51,14 @@ def page(
 ) -> HTMLResponse:
     """A whole page."""
     known = {"nonce": request.state.nonce, "session": session, "at": request.url.path, "pages": _PAGES}
+    known["trace_url"] = parts_of(request).trace_url
     return HTMLResponse(rendered(template, **{**known, **data}), status)
 
 
 def part(request: Request, template: str, session: PersonSession | None, **data: Any) -> HTMLResponse:
     """A part of a page, which htmx puts where it belongs."""
-    return HTMLResponse(rendered(template, session=session, nonce=request.state.nonce, **data))
+    known = {"session": session, "nonce": request.state.nonce, "trace_url": parts_of(request).trace_url}
+    return HTMLResponse(rendered(template, **known, **data))
 
 
 def problem(request: Request, session: PersonSession | None, status: int, title: str, says: str) -> HTMLResponse:

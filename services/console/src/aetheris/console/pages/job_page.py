@@ -30,6 +30,7 @@ from aetheris.console.pages.edge import (
 )
 from aetheris.console.sessions import PersonSession
 from aetheris.protocol.api import Job, JobRecord
+from aetheris.protocol.base.keys import job_key, trace_id
 from aetheris.sdk.client import ApiError, Unauthorized
 
 _ROWS = 1_000
@@ -263,7 +264,8 @@ def shown_job(job: Job) -> dict[str, Any]:
     """What pages show of a job: itself, rows of its steps, how many there are, and its plan, drawn."""
     rows = step_rows(job.steps)
     drawn = drawn_plan(job.steps)
-    return {"job": job, "job_id": job.job_id, "rows": shown_rows(rows), "count": len(rows), "drawn": drawn}
+    shown: dict[str, Any] = {"job": job, "job_id": job.job_id, "rows": shown_rows(rows), "count": len(rows)}
+    return {**shown, "drawn": drawn, "job_trace": trace_id(job_key(job.job_id))}
 
 
 def _forget(reading: "asyncio.Task[Job]") -> None:

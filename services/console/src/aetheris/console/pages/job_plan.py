@@ -24,6 +24,7 @@ async def _plan(request: Request, session: PersonSession) -> Response:
     answer = parts_of(request).gateway.get(session.token, f"/jobs/{quoted(job_id)}")
     job, trace = await asyncio.gather(answer, _trace(request, session, job_id, at, _ON_A_PAGE))
     shown = shown_job(Job.model_validate_json(job))
+    shown["keys"] = {step.get("node_id"): step.get("keys") for step in trace.get("steps") or ()}
     shown |= {"trace": trace, "place": at, **places(at, _ON_A_PAGE, shown["count"])}
     return page(request, "job_plan.html", session, **shown)
 
