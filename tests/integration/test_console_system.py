@@ -53,7 +53,7 @@ def ask(system: System, tag: str) -> tuple[str, str]:
     return job, system.wait_asked(job)["request_id"]
 
 
-class Hand(NamedTuple):
+class PhoneHand(NamedTuple):
     """How somebody opens a request, and approves it."""
 
     opens: Callable[[Page, RunningConsole, str], None]
@@ -92,7 +92,7 @@ def tap(page: Page) -> None:
     page.get_by_role("button", name="Approve").tap()
 
 
-HANDS = {"keyboard": Hand(by_keyboard, press_keys), "touch": Hand(by_touch, tap)}
+HANDS = {"keyboard": PhoneHand(by_keyboard, press_keys), "touch": PhoneHand(by_touch, tap)}
 
 
 @pytest.mark.parametrize("hand", HANDS.values(), ids=HANDS)
@@ -101,7 +101,7 @@ def test_a_payout_is_approved_on_a_phone_with_services_killed_in_between(
     external: ExternalServer,
     console: RunningConsole,
     browser: Browser,
-    hand: Hand,
+    hand: PhoneHand,
 ) -> None:
     tag = fresh("phone")
     job, request = ask(system, tag)
