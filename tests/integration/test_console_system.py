@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from playwright.sync_api import Browser, FloatRect, Locator, Page, expect
 
+from aetheris.protocol.base.keys import trace_id
 from tests.testkit.approvers import running_approvers
 from tests.testkit.attempts import fresh
 from tests.testkit.consoles import RunningConsole, running_console, serious
@@ -127,6 +128,14 @@ def test_a_payout_is_approved_on_a_phone_with_services_killed_in_between(
     page.reload()
     expect(page.locator(".outcome")).to_contain_text("The step is completed")
     system.verified(job)
+    page.goto(f"{console.url}/jobs/{job}/contracts")
+    page.locator("tbody summary").click()
+    told = page.locator("tbody li").all_inner_texts()
+    moves = ("start, pending to running", "suspend, running to waiting", "succeed, running to completed")
+    assert [move for move in moves if not any(move in one for one in told)] == [], told
+    page.goto(f"{console.url}/jobs/{job}/plan")
+    traces = [trace_id(one["idempotency_key"]) for one in system.data_of(job, "tool_invocation_started")]
+    expect(page.locator("tr#step-pay")).to_contain_text(traces[-1])
 
 
 def test_who_submitted_it_is_refused_and_another_s_edit_asks_anew(
