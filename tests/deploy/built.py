@@ -1,6 +1,7 @@
 """Programs that are built from Go modules, locked by a go.sum, and kept in the user's cache."""
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -13,6 +14,22 @@ from tests.deploy.manifests import CACHE
 GO = shutil.which("go")
 
 go_needed = pytest.mark.skipif(GO is None, reason="built with go, of the version that the go.mod names")
+
+
+def fetched(module: str, checksum: str, to: Path) -> Path:
+    """The folder of a Go module `PATH@VERSION`; its zip has this checksum, as a go.sum has it.
+
+    Args:
+        module: which one.
+        checksum: of its zip.
+        to: a folder from which it is asked for, with no module around it.
+    """
+    argv = [GO or "go", "mod", "download", "-json", module]
+    done = subprocess.run(argv, cwd=to, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert found["Sum"] == checksum
+    return Path(found["Dir"])
 
 
 def built(module: Path, package: str, name: str) -> Path:
