@@ -10,7 +10,9 @@ from aetheris.protocol.fold.state import JobState, KeyState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Outcome, Via
 from aetheris.protocol.plan.graph import EffectKind, Kind
+from aetheris.protocol.plan.prompts import answer_of
 from aetheris.protocol.planning.confirmation import unanswered
+from aetheris.protocol.planning.turns import is_goals
 
 
 @dataclass(slots=True)
@@ -18,11 +20,9 @@ class EffectLog:
     """Takes a job's events, each after it was folded."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
-    decisions: dict[int, LoggedEvent] = field(default_factory=dict)
-    """Plan revision → the decision_snapshot that it came from."""
-    _decided: LoggedEvent | None = None
+    decisions: dict[str, LoggedEvent] = field(default_factory=dict)
+    """Node of a model's answer → the decision_snapshot that says what it asks for."""
     _of_key: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    _of_llm: dict[str, dict[str, Any]] = field(default_factory=dict)
     _asked: dict[str, str] = field(default_factory=dict)
     """Key of a human's node → the hash of the form that was shown."""
     _unanswered: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
@@ -40,11 +40,7 @@ class EffectLog:
             case ev.WaitCompleted() as event if counts:
                 self._answered(job, logged, event)
             case ev.DecisionSnapshot() as event:
-                self._snapshot(logged, event)
-            case ev.PlanGenerated() as event:
-                decided, self._decided = self._decided, None
-                if counts:
-                    self._planned(event, decided)
+                self._snapshot(job, logged, event)
             case _:
                 pass
         self._mark_unanswered(job)
@@ -133,13 +129,12 @@ class EffectLog:
             row["external_id"] = event.external_id
         if row["kind"] == EffectKind.LLM:
             row |= {"prompt_hash": row["input_hash"], "response_hash": row["output_hash"], **_model(event)}
-            self._of_llm[event.node_id] = row
             return
         self._decided_by(row, job)
 
     def _decided_by(self, row: dict[str, Any], job: JobState) -> None:
-        entry = job.entry(row["command_id"])
-        decided = self.decisions.get(entry.revision) if entry is not None else None
+        answer = answered_by(job, row["command_id"])
+        decided = self.decisions.get(answer) if answer is not None else None
         if decided is not None:
             row["decision_snapshot_id"] = decided.id
 
@@ -147,15 +142,18 @@ class EffectLog:
         for row in self._of_key.get(event.idempotency_key, ()):
             row["committed"] = row["committed"] or row["output_hash"] == event.output_hash
 
-    def _snapshot(self, logged: LoggedEvent, event: ev.DecisionSnapshot) -> None:
-        self._decided = logged
-        row = self._of_llm.get(event.command_id)
-        if row is not None:
-            row.setdefault("decision_snapshot_id", logged.id)
+    def _snapshot(self, job: JobState, logged: LoggedEvent, event: ev.DecisionSnapshot) -> None:
+        self.decisions.setdefault(event.command_id, logged)
+        for row in self.rows:
+            own = row["command_id"] == event.command_id
+            if own or answered_by(job, row["command_id"]) == event.command_id:
+                row.setdefault("decision_snapshot_id", logged.id)
 
-    def _planned(self, event: ev.PlanGenerated, decided: LoggedEvent | None) -> None:
-        if decided is not None:
-            self.decisions[event.revision] = decided
+
+def answered_by(job: JobState, node_id: str) -> str | None:
+    """The model's answer in which a goal's call was wanted; None of any other."""
+    entry = job.entry(node_id)
+    return answer_of(node_id) if entry is not None and is_goals(entry) else None
 
 
 def _called(state: KeyState) -> dict[str, Any]:

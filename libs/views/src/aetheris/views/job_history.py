@@ -16,9 +16,9 @@ from aetheris.protocol.fold.state import JobState, KeyState, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.event_values import Outcome
 from aetheris.protocol.messages.events import Event
-from aetheris.protocol.plan.graph import EffectClass, dependencies
+from aetheris.protocol.plan.graph import EffectClass
 from aetheris.protocol.planning.invocation import Invocation, NotReady, invocation
-from aetheris.protocol.planning.turns import may_go_without
+from aetheris.protocol.planning.turns import gone_without
 from aetheris.views.effect_log import EffectLog
 
 DONE = frozenset({"success", "side_effect_committed", "compensated"})
@@ -181,15 +181,8 @@ def _may_lack(job: JobState, node_id: str) -> bool:
     """A call that a model, or code, goes on without; what became of code's own is told if it has begun."""
     entry = job.entry(node_id)
     if entry is None or entry.call is None:
-        return _gone_without(job, node_id)
+        return gone_without(job, node_id)
     return node_id in job.finished or not any(job.keys[key].invocations for key in job.node_keys.get(node_id, ()))
-
-
-def _gone_without(job: JobState, node_id: str) -> bool:
-    """A model's call that failed surely, and that nothing of the last plan needs."""
-    if not may_go_without(job, node_id) or node_id not in job.finished:
-        return False
-    return not any(node_id in dependencies(entries[-1].node) for entries in job.entries.values())
 
 
 def _result_type(state: KeyState, effect_class: EffectClass) -> str:

@@ -16,6 +16,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import EffectKind, Node, dependencies
 from aetheris.protocol.planning.confirmation import unanswered
 from aetheris.protocol.planning.invocation import uses
+from aetheris.views.effect_log import answered_by
 from aetheris.views.job_history import HistoryEntry, JobHistory
 
 _MOST_CONDITIONS = 10
@@ -90,15 +91,20 @@ def _holds(condition: Condition, args: Any) -> bool:
 
 
 def planned_by(history: JobHistory, revision: int) -> Tree:
-    """A plan revision, the decision that it came from, and what was asked for."""
+    """A plan revision, and what was asked for."""
     logged = history.plans.get(revision)
     event = logged.event if logged is not None else None
     facts: dict[str, Any] = {"revision": revision}
     if isinstance(event, ev.PlanGenerated):
         facts |= {"plan_hash": event.plan_hash, "planner": event.planner, "planner_version": event.planner_version}
-    decided = history.effects.decisions.get(revision)
-    above = [_decision(history, decided)] if decided is not None else [asked_for(history)]
-    return _tree("plan", f"revision {revision}", logged, facts, above)
+    return _tree("plan", f"revision {revision}", logged, facts, [asked_for(history)])
+
+
+def decided_by(history: JobHistory, node_id: str) -> Tree | None:
+    """What a model's answer asked for, the answer, and the plan; None of a call that no model wanted."""
+    answer = answered_by(history.job, node_id) if history.job is not None else None
+    logged = history.effects.decisions.get(answer) if answer is not None else None
+    return None if logged is None else decision(history, logged)
 
 
 def asked_for(history: JobHistory) -> Tree:
@@ -117,14 +123,15 @@ def asked_for(history: JobHistory) -> Tree:
     return _tree("goal", title, history.created, {"job_id": event.job_id, **known}, [])
 
 
-def _decision(history: JobHistory, logged: LoggedEvent) -> Tree:
+def decision(history: JobHistory, logged: LoggedEvent) -> Tree:
+    """A decision_snapshot, the answer that it is about, and the plan."""
     event = logged.event
     if not isinstance(event, ev.DecisionSnapshot):
-        return _tree("decision", "unknown", logged, {}, [asked_for(history)])
+        return _tree("decision", "unknown", logged, {}, [planned_by(history, 0)])
     summaries = {"memory_summary": event.memory_summary, "reasoning_summary": event.reasoning_summary}
     facts = {"command_id": event.command_id} | {name: text for name, text in summaries.items() if text is not None}
     made_by = [_used(row) for row in history.effects.rows if row["command_id"] == event.command_id and row["stands"]]
-    return _tree("decision", event.goal, logged, facts, [*made_by, asked_for(history)])
+    return _tree("decision", event.goal, logged, facts, [*made_by, planned_by(history, 0)])
 
 
 def _step(history: JobHistory, row: dict[str, Any]) -> Tree:
@@ -140,7 +147,8 @@ def _step(history: JobHistory, row: dict[str, Any]) -> Tree:
     facts["depends_on"] = list(dependencies(entry.node))
     before = [_used(one) for one in history.effects.rows if one["command_id"] in used and one["stands"]]
     adopted = _adopted(history, job, entry.node)
-    return _tree("step", node_id, None, facts, [*before, *adopted, planned_by(history, _revision(job, node_id))])
+    above = decided_by(history, node_id) or planned_by(history, _revision(job, node_id))
+    return _tree("step", node_id, None, facts, [*before, *adopted, above])
 
 
 def _adopted(history: JobHistory, job: JobState, node: Node) -> Iterator[Tree]:

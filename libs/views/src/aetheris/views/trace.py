@@ -9,9 +9,10 @@ from aetheris.protocol.fold.state import JobState, KeyState, PlanEntry
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import dependencies
 from aetheris.protocol.planning.invocation import uses
+from aetheris.views.effect_log import answered_by
 from aetheris.views.execution_trace import execution_trace
 from aetheris.views.job_history import HistoryEntry, JobHistory, about
-from aetheris.views.provenance import asked_for, planned_by
+from aetheris.views.provenance import asked_for, decision, planned_by
 from aetheris.views.standing import job_view, step_view
 
 
@@ -54,25 +55,30 @@ def trace_page(history: JobHistory, after: int, limit: int) -> dict[str, Any]:
 
 
 def _decisions(history: JobHistory, job: JobState, shown: Collection[str]) -> dict[str, Any]:
-    """Downwards: what was asked for, what was decided for it, which plan came of that, with which nodes."""
+    """Downwards: what was asked for, the plans that came of it, with their nodes; and what a model's answers wanted."""
     root = _without_reasons(asked_for(history))
+    wanted = {name: answered_by(job, name) for name in shown}
     for revision in sorted(history.plans):
-        plan = planned_by(history, revision)
-        above = root
-        for reason in plan["because"]:
-            if reason["what"] == "decision":
-                decided = _without_reasons(reason)
-                decided["from"] = [one for one in reason["because"] if one["what"] == "used"]
-                root["leads_to"].append(decided)
-                above = decided
-        planned = _without_reasons(plan)
-        planned["nodes"] = [
-            {"node_id": node_id, "tool": entries[-1].node.tool_name, "state": step_view(job, entries[-1])["state"]}
-            for node_id, entries in job.entries.items()
-            if node_id in shown and any(entry.revision == revision for entry in entries)
-        ]
-        above["leads_to"].append(planned)
+        planned = _without_reasons(planned_by(history, revision))
+        entries = (found for name, found in job.entries.items() if wanted.get(name) not in history.effects.decisions)
+        named = (found[-1] for found in entries if any(entry.revision == revision for entry in found))
+        planned["nodes"] = [_named(job, entry) for entry in named if entry.node.id in shown]
+        root["leads_to"].append(planned)
+    for answer, logged in history.effects.decisions.items():
+        tree = decision(history, logged)
+        decided = _without_reasons(tree)
+        decided["from"] = [one for one in tree["because"] if one["what"] == "used"]
+        decided["nodes"] = [_named(job, job.entries[name][-1]) for name in job.entries if wanted.get(name) == answer]
+        root["leads_to"].append(decided)
     return root
+
+
+def _named(job: JobState, entry: PlanEntry) -> dict[str, Any]:
+    return {
+        "node_id": entry.node.id,
+        "tool": entry.node.tool_name,
+        "state": step_view(job, entry)["state"],
+    }
 
 
 def _without_reasons(tree: dict[str, Any]) -> dict[str, Any]:

@@ -230,8 +230,8 @@ class PlannerHandler(PartitionHandler):
         if ends and self._partition.watch.moving <= _FEW:
             self._wake_up()  # a client waits for this; with more jobs it is read together with others soon enough
         await self._append_with_lines(groups)
-        if ends or Topic.JOBS_COMMANDS in batch or self._partition.has_planned():
-            self._catch_up()  # a birth, a plan, an end go on when they are folded like any other event: that is awaited
+        if ends or Topic.JOBS_COMMANDS in batch:
+            self._catch_up()  # a birth, an end go on when they are folded like any other event: that is awaited
         await self._take_up_backlog(self._partition.make_room())
         self._watch()
 

@@ -18,8 +18,7 @@ from aetheris.runtime.blobs.store import BlobError
 from aetheris.runtime.log.interface import Writer
 from aetheris.runtime.process.withheld import write_all
 from aetheris.sdk.outcomes import Permanent, Succeeded
-from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, BodyStart, CallSettled, Idle, Lost, Returned
-from aetheris.sdk.workflows.body_replay import settled_call
+from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, CallSettled, Idle, Lost, Returned
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.body_runs import USED_UP, BodyOutcome, EndStep, RunningBody, Stop
 from aetheris.tool_executor.core.partition import CallNotPlanned, Partition
@@ -144,7 +143,7 @@ class _HostedBody:
         if self._hosting.closing:
             run.ends(BodyOutcome(stop=Stop.REVOKED))
         if run.over is None:
-            await self._begin(job, history)
+            await self._begin(run, job, history)
         is_over = False
         while not is_over:
             if run.over is None:
@@ -183,19 +182,12 @@ class _HostedBody:
     def _job(self) -> JobState | None:
         return self._core.jobs.get(self._invocation.started.job_id)
 
-    async def _begin(self, job: JobState, history: Sequence[str]) -> None:
+    async def _begin(self, run: RunningBody, job: JobState, history: Sequence[str]) -> None:
         started = self._invocation.started
-        start = BodyStart(
-            body=started.invocation_id,
-            workflow=f"{started.tool_name}@{started.tool_version}",
-            job_id=started.job_id,
-            node_id=started.node_id,
-            args=self._invocation.call.args,
-        )
+        start = self._core.bodies.start_of(job, self._invocation)
         first = self._before_large(job, history)
-        if self._run is not None:
-            self._run.news[:0] = history[len(first) :]
-        settled = [await self._settlement(job, node_id) for node_id in first]
+        run.news[:0] = history[len(first) :]
+        settled = [await self._settlement(run, job, node_id) for node_id in first]
         self._deps.workflows.listen(started.invocation_id, self._heard)
         try:
             await self._host.begin(start, settled)
@@ -211,10 +203,10 @@ class _HostedBody:
         if self._falling_asleep is not None:
             self._falling_asleep.cancel()
         match said:
-            case Asked(node=node, by_reference=by_reference):
+            case Asked(node=node, by_reference=by_reference, from_log=from_log):
                 if node.get("tool") in LOCAL_TOOLS:
                     self._deps.workflows.local_asked(job.job_id, node["id"], self._host, run.invocation_id)
-                run.asks(job, node, by_reference=by_reference)
+                run.asks(job, node, by_reference=by_reference, from_log=from_log)
             case Idle(waits_for=awaited):
                 self._is_at_rest = True
                 run.idles(awaited)
@@ -258,7 +250,7 @@ class _HostedBody:
             if not names:
                 return  # until it is at rest
             run.news = run.news[len(names) :]
-            settled = [await self._settlement(job, name) for name in names]
+            settled = [await self._settlement(run, job, name) for name in names]
             self._is_at_rest = False
             self._host.settled(run.invocation_id, settled)
 
@@ -267,17 +259,16 @@ class _HostedBody:
         bodies = self._core.bodies
         return list(takewhile(lambda name: bodies.state(job, name).result_ref is None, names))
 
-    async def _settlement(self, job: JobState, node_id: str) -> CallSettled:
+    async def _settlement(self, run: RunningBody, job: JobState, node_id: str) -> CallSettled:
         """As its body is told: of what that hands on unread, that it has succeeded."""
-        state = self._core.bodies.state(job, node_id)
-        if self._run is not None and not self._run.reads(node_id):
-            return settled_call(node_id, state, None)
-        if state.result_ref is None:
-            return settled_call(node_id, state, state.result)
+        bodies = self._core.bodies
+        state = bodies.state(job, node_id)
+        if state.result_ref is None or not run.reads(node_id):
+            return bodies.settlement(run, job, node_id, state.result)
         while True:
             found = await self._loaded(job.job_id, [state.result_ref])
             if found is not None:
-                return settled_call(node_id, state, found[state.result_ref.sha256])
+                return bodies.settlement(run, job, node_id, found[state.result_ref.sha256])
 
     async def _loaded(self, job_id: str, refs: Sequence[BlobRef]) -> Blobs | None:
         """Large results; None, after a pause, where their store is away."""

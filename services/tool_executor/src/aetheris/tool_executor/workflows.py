@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from aetheris.protocol.messages.commands import RegistryEntry
 from aetheris.protocol.messages.event_values import CodeVersion, Outcome
+from aetheris.protocol.planning.goals import GOAL_ENTRY
 from aetheris.protocol.planning.invocation import Invocation
 from aetheris.protocol.planning.sessions import SESSION_ENTRY
 from aetheris.runtime.base.refusal import ToolsRefused
@@ -22,9 +23,12 @@ from aetheris.sdk.workflows.hosts import BodyHost
 from aetheris.sdk.workflows.local_calls import local_tools
 from aetheris.tool_executor.core.reports import NOT_EXECUTED
 from aetheris.tool_executor.core.tries import CallRefusal
+from aetheris.tool_executor.goal_bodies import GoalBodies
 from aetheris.tool_executor.session_bodies import SessionBodies
 
 _MISSING = CallRefusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: workflow version missing", is_missing=True)
+
+BUILT_IN = frozenset({SESSION_ENTRY.key, GOAL_ENTRY.key})
 
 Heard = Callable[[BodySaid], None]
 _ASKED_WITHIN_S = 30.0
@@ -66,6 +70,7 @@ class Workflows:
         self._asked = asyncio.Event()
         """Set, and made anew, where one is asked for."""
         self.add(SessionBodies(self.heard), SESSION_ENTRY.model_dump(mode="json"))
+        self.add(GoalBodies(self.heard), GOAL_ENTRY.model_dump(mode="json"))
 
     def add(self, host: RunsBodies, described: Mapping[str, Any]) -> None:
         """A workflow as its module describes it: a registry entry, and `ref`.
@@ -83,8 +88,8 @@ class Workflows:
         )
 
     def registry(self) -> Sequence[RegistryEntry]:
-        """What is registered of each, but for the built-in one."""
-        return [one for one in self._entries.values() if one.key != SESSION_ENTRY.key]
+        """What is registered of each, but for those that are built in."""
+        return [one for one in self._entries.values() if one.key not in BUILT_IN]
 
     def tools(self) -> Toolbox:
         """What makes their own functions' calls, and has other jobs begin, where there are any."""

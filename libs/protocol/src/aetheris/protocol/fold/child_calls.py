@@ -11,7 +11,7 @@ from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.child_ids import child_id_of_canonical
 from aetheris.protocol.base.hidden_values import MARK, by_meaning
 from aetheris.protocol.base.keys import canonical_args, key_of_canonical
-from aetheris.protocol.base.references import references
+from aetheris.protocol.base.references import Reference, references
 from aetheris.protocol.base.words import is_next_word
 from aetheris.protocol.fold.bodies import body_in_charge, has_asked
 from aetheris.protocol.fold.start import after_fails, is_stopped
@@ -114,17 +114,20 @@ def _may_be_planned(job: JobState, bodies: Bodies, e: ev.CallPlanned, node: Node
         return False
     if node.id.endswith(".undo") or any(tool not in bodies.pins for tool in tools_of(node)):
         return False
-    used = frozenset(one.node_id for one in node.refs)
-    if used and not all(refers_well(job, e.parent, node, name) for name in used):
+    if not all(refers_well(job, e.parent, node, one) for one in node.references):
         return False
-    check_graph((node,), done=used)
+    check_graph((node,), job.created.adopted, done=frozenset(one.node_id for one in node.refs))
     return True
 
 
-def refers_well(job: JobState, parent: str, node: Node, used: str) -> bool:
-    """Whether a body's call may be given the result of another: a call of the same body, that has succeeded."""
-    entry, settled = job.entry(used), job.settled_key(used)
-    if node.kind not in _GIVEN_RESULTS or node.tool in OWN_TOOLS or entry is None or settled is None:
+def refers_well(job: JobState, parent: str, node: Node, used: Reference) -> bool:
+    """Whether a body's call may be given a result: of a call of the same body that has succeeded, or an adopted one."""
+    if node.kind not in _GIVEN_RESULTS or node.tool in OWN_TOOLS:
+        return False
+    if used.is_adopted:
+        return used.node_id in job.created.adopted
+    entry, settled = job.entry(used.node_id), job.settled_key(used.node_id)
+    if entry is None or settled is None:
         return False
     return entry.call is not None and entry.call.parent == parent and settled[1].outcome is Settled.SUCCESS
 
@@ -142,7 +145,7 @@ def _call(job: JobState, e: ev.CallPlanned, node: Node) -> PlannedCall:
         meant = canonical if MARK not in canonical else canonical_args(by_meaning(node.args))
         if node.id != child_id_of_canonical(e.parent, node.tool_name, meant, node.occurrence):
             raise InvalidPlan("id", "is not that of the call")
-    if node.refs:
+    if node.references:
         said, args_hash = _digest(e.call_key, "call_key"), _digest(e.args_hash, "args_hash")
         return PlannedCall(e.parent, e.invocation_id, node, said, args_hash)
     if e.call_key is not None or e.args_hash is not None:

@@ -106,6 +106,7 @@ def _succeed(state: KeyState, e: ev.ToolInvocationFinished) -> bool:
     _settle(state, Settled.SUCCESS, e, sure=False)
     state.partial = e.outcome is Outcome.COMPENSATABLE
     state.result, state.result_ref, state.result_hash = e.result, e.result_ref, e.output_hash
+    state.usage = e.usage
     state.external_id, state.reason = e.external_id, None  # an earlier try's failure is no reason any more
     return True
 

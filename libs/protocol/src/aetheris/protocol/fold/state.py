@@ -80,6 +80,8 @@ class KeyState(Struct):
     result: Any = None
     result_ref: BlobRef | None = None
     result_hash: str | None = None
+    usage: dict[str, Any] | None = None
+    """What a success has used: of a model's answer."""
     external_id: str | None = None
     started: ev.ToolInvocationStarted | None = None
     in_doubt: str | None = None

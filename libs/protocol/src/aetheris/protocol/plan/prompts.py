@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from aetheris.protocol.base.references import REF
-from aetheris.protocol.plan.graph import InvalidPlan, Kind, Name, Node, Retry, TaskGraph, ToolName, ToolPin
+from aetheris.protocol.plan.graph import InvalidPlan, Kind, Name, Node, Retry, ToolName, ToolPin
 
 ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:/@-]{1,128}$")]
 """What a job calls a model: a name that the executors' configuration gives it."""
@@ -131,23 +131,39 @@ class AskedByPlan(_Strict):
     seed: Seed | None = None
 
 
-TURN = "turn-"
+GOAL_NODE = "goal"
+"""The only node of a goal's job: its body asks the model, and makes the calls of its answers."""
+_TURN = f"{GOAL_NODE}.turn-"
+_STEP = f"{GOAL_NODE}.plan."
 
 
 def turn_id(turn: int) -> Name:
-    """The node of the model's answer number `turn`, from 1."""
-    return f"{TURN}{turn}"
+    """The call that asks for answer number `turn`, from 1."""
+    return f"{_TURN}{turn}"
 
 
 def call_id(turn: int, call: int) -> Name:
-    """The node of the call number `call` of an answer, from 1."""
+    """Call number `call` of an answer, from 1."""
     return f"{turn_id(turn)}.{call}"
 
 
-def first_graph(goal: str, brief: Brief, pins: Mapping[str, ToolPin]) -> TaskGraph:
-    """Revision 0 of a goal's plan: the model is asked, and the tools that it is offered are pinned."""
-    offered = {name: pins[name] for name in brief.tools}
-    return TaskGraph(tools=offered, nodes=(asking(goal, brief, offered, 1),))
+def step_id(name: str) -> Name:
+    """The call that a step of a whole plan becomes."""
+    return f"{_STEP}{name}"
+
+
+def turn_of(node_id: str) -> int | None:
+    """The number of the answer that a call asks for; None of any other call."""
+    number = node_id.removeprefix(_TURN)
+    return int(number) if number != node_id and number.isascii() and number.isdecimal() else None
+
+
+def answer_of(node_id: str) -> Name | None:
+    """The answer in which a model wanted a call; None of a call that no answer has."""
+    if node_id.startswith(_STEP):
+        return turn_id(1)
+    answer, _, place = node_id.rpartition(".")
+    return answer if place.isdecimal() and turn_of(answer) is not None else None
 
 
 def asking(
@@ -159,7 +175,7 @@ def asking(
     *,
     earlier: Sequence[Mapping[str, Any]] = (),
 ) -> Node:
-    """The node that asks the model for answer number `turn`; `turns` are those before it, as `told` makes them.
+    """The call that asks the model for answer number `turn`; `turns` are those before it, as `reported_turn` has them.
 
     `earlier`: the calls of a job that is continued, as Earlier.
     """

@@ -19,9 +19,10 @@ from aetheris.protocol.messages.adoption import Adopted, Continues, Given, SealO
 from aetheris.protocol.messages.commands import Submit
 from aetheris.protocol.messages.event_values import DuplicateOf, RejectReason, Via
 from aetheris.protocol.messages.events import JobCancelled, JobFailed, JobSealed, ToolInvocationFinished
-from aetheris.protocol.plan.graph import EffectClass, TaskGraph
+from aetheris.protocol.plan.graph import EffectClass, Kind, TaskGraph
 from aetheris.protocol.planning.approvals import may_not_resolve, resolvers
-from aetheris.protocol.planning.earlier_calls import first_question
+from aetheris.protocol.planning.earlier_calls import going_on
+from aetheris.protocol.planning.goals import GOAL_ENTRY
 from aetheris.protocol.planning.outcome import HasEffect, has_effect
 
 MAX_BIRTH_BYTES = 850_000
@@ -108,7 +109,7 @@ def continues(
         raise NotContinuable("not_continuable", "it never began: what it said of the job that it continues is not so")
     if job.needs_upgrade:
         raise NotContinuable("not_continuable", "it holds records of a newer version than this one")
-    if job.bodies is not None:
+    if job.bodies is not None and job.created.goal is None:
         raise NotContinuable("not_continuable", "it has a workflow, whose code says what is next: submit that again")
     if seal is None:
         raise NotContinuable("not_sealed", "the job is not sealed yet")
@@ -166,7 +167,7 @@ def unfounded(command: Submit, ended: EndedJob | None) -> str | None:
     except UnresolvedReference as error:
         return str(error)
     if command.goal is not None and not _is_asked_on(command, ended.job, continuation):
-        return "its question is not the one that goes on from that job"
+        return "its plan is not the one that goes on from that job"
     nodes = {node["id"]: node for node in (command.plan or {}).get("nodes", ())}
     if again := [one.node_id for one in known.adopted if one.node_id in nodes]:
         return f"{', '.join(again)}: settled there, and in its plan again"
@@ -176,8 +177,8 @@ def unfounded(command: Submit, ended: EndedJob | None) -> str | None:
 
 
 def asks_on(job: JobState) -> bool:
-    """Whether a job is continued by asking its model again: it planned turn by turn for a goal."""
-    return job.created.goal is not None and job.created.brief is not None and job.created.brief.planning == "agent"
+    """Whether a job is continued by asking its model again: it went turn by turn towards a goal."""
+    return job.bodies is not None and job.created.brief is not None and job.created.brief.planning == "agent"
 
 
 def _is_asked_on(command: Submit, job: JobState, continues: Continues) -> bool:
@@ -187,7 +188,7 @@ def _is_asked_on(command: Submit, job: JobState, continues: Continues) -> bool:
         return False
     graph = TaskGraph.model_validate(command.plan)
     try:
-        return graph == first_question(job, continues, brief, graph.tools)
+        return graph == going_on(job, continues, brief, graph.tools, graph.tools[GOAL_ENTRY.name])
     except KeyError:
         return False
 
@@ -331,12 +332,14 @@ def _adopted(job: JobState) -> Iterator[Adopted]:
 
 
 def _done(job: JobState) -> Iterator[str]:
-    """The steps that settled as a success and were not undone."""
+    """The steps that settled as a success and were not undone; a body's own end is none of it."""
     undone = job.terminal.compensated or () if isinstance(job.terminal, JobFailed | JobCancelled) else ()
     for node_id, entries in job.entries.items():
         settled = job.settled_key(node_id)
-        compensates = entries[-1].node.compensates is not None
-        if settled is not None and settled[1].outcome is Settled.SUCCESS and not compensates and node_id not in undone:
+        node = entries[-1].node
+        if settled is None or settled[1].outcome is not Settled.SUCCESS or node.kind is Kind.WORKFLOW:
+            continue
+        if node.compensates is None and node_id not in undone:
             yield node_id
 
 

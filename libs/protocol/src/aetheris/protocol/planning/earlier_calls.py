@@ -1,6 +1,6 @@
 """What a model is told of the job that its own continues: its calls, and what came of each (docs/continue.md); pure.
 
-The gateway makes the first question of the new job of it, and the planner makes it again: neither takes the other's
+The gateway makes the plan of the new job of it, and the planner makes it again: neither takes the other's
 word, nor that of who submitted it.
 """
 
@@ -11,24 +11,26 @@ from aetheris.protocol.base.references import HIDDEN, REF, SECRET
 from aetheris.protocol.fold.state import JobState, PlanEntry
 from aetheris.protocol.messages.adoption import Continues
 from aetheris.protocol.plan.graph import Kind, TaskGraph, ToolPin
-from aetheris.protocol.plan.prompts import Brief, asking, whole
+from aetheris.protocol.plan.prompts import GOAL_NODE, Brief, whole
 from aetheris.protocol.planning.contract import ContractStatus
+from aetheris.protocol.planning.goals import goal_graph
 from aetheris.protocol.planning.outcome import HasEffect, has_effect
-from aetheris.protocol.planning.turns import last_turn, status_told, told_before
+from aetheris.protocol.planning.turns import is_goals, last_turn, status_told
 
 
-def first_question(job: JobState, known: Continues, brief: Brief, pins: Mapping[str, ToolPin]) -> TaskGraph:
-    """Revision 0 of the job that continues one whose goal a model planned turn by turn: the model is asked to go on.
+def going_on(job: JobState, known: Continues, brief: Brief, pins: Mapping[str, ToolPin], own: ToolPin) -> TaskGraph:
+    """The plan of the job that continues one whose goal a model planned turn by turn: the model is asked to go on.
 
     Its turns are numbered on, so that no step of it is called as one of the earlier job is.
 
     Raises:
         KeyError: a tool of the brief is not pinned.
     """
-    offered = {name: pins[name] for name in brief.tools}
-    calls = (*told_before(job), *earlier_calls(job, known))
-    node = asking(job.created.goal or "", brief, offered, last_turn(job) + 1, earlier=calls)
-    return TaskGraph(tools=offered, nodes=(node,))
+    entry, last = job.entry(GOAL_NODE), last_turn(job)
+    said: Mapping[str, Any] = entry.node.args if entry is not None else {}
+    calls = (*said.get("earlier", ()), *earlier_calls(job, known))
+    first = said.get("first", 1) if last is None else last + 1
+    return goal_graph(job.created.goal or "", brief, pins, own, first=first, earlier=calls)
 
 
 def earlier_calls(job: JobState, known: Continues) -> Iterator[dict[str, Any]]:
@@ -37,7 +39,7 @@ def earlier_calls(job: JobState, known: Continues) -> Iterator[dict[str, Any]]:
     denied = {action.node_id for action in known.settled if action.verdict == "not_executed"}
     for node_id, entries in job.entries.items():
         entry = entries[-1]
-        if entry.node.kind is not Kind.TOOL or entry.node.compensates is not None:
+        if not is_goals(entry) or entry.node.kind is not Kind.TOOL:
             continue
         call = {"tool": entry.node.tool_name, "args": _told_args(entry.node.args, own)}
         if node_id in own:

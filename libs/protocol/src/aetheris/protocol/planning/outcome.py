@@ -17,6 +17,22 @@ class HasEffect(StrEnum):
     POSSIBLE = "possible"
 
 
+MAX_TEXT_CHARS = 1024 * 1024
+SHOWN_CHARS = 1_000
+"""Of what was refused, or of why a call failed, so much is told."""
+
+
+def text_of(text: str) -> str:
+    """What any log can hold: no lone surrogates, not without end."""
+    return text[:MAX_TEXT_CHARS].encode("utf-8", "replace").decode()
+
+
+def error_told(reason: str | None, detail: str | None) -> str:
+    """Why a call has no result, as a model is told."""
+    why = f"{reason}: {detail}" if detail else reason or "failed"
+    return text_of(why[:SHOWN_CHARS])
+
+
 def structured(entry: PlanEntry, state: KeyState, status: ContractStatus, error: str | None) -> dict[str, Any]:
     """What a model is told of a call, and guesses nothing of: {outcome, has_effect, duplicate_of, error_message}."""
     return {
@@ -40,7 +56,7 @@ def has_effect(entry: PlanEntry, state: KeyState) -> HasEffect:
 def step_status(state: KeyState, *, over: bool = False) -> ContractStatus:
     """Where the execution contract of a key stands (docs/execution-contract.md); `over`: its job has ended."""
     if state.status is KeyStatus.SETTLED:
-        return _ended(state)
+        return ended_status(state.outcome, state.reason)
     if over and state.status is KeyStatus.NONE and _was_asked_for(state):
         return ContractStatus.CANCELLED
     if state.status is KeyStatus.PARKED or state.is_asking:
@@ -54,10 +70,11 @@ def _was_asked_for(state: KeyState) -> bool:
     return state.requested is not None or state.is_waiting
 
 
-def _ended(state: KeyState) -> ContractStatus:
-    if state.outcome is Settled.SUCCESS:
+def ended_status(outcome: Settled | None, reason: str | None) -> ContractStatus:
+    """Where the contract of a call stands that has settled so."""
+    if outcome is Settled.SUCCESS:
         return ContractStatus.COMPLETED
-    if state.outcome is Settled.FAILED:
-        return ContractStatus.CANCELLED if state.reason == RejectReason.CANCELLED else ContractStatus.FAILED
+    if outcome is Settled.FAILED:
+        return ContractStatus.CANCELLED if reason == RejectReason.CANCELLED else ContractStatus.FAILED
     gone = (RejectReason.CANCELLED.value, RejectReason.EXPIRED.value)
-    return ContractStatus.CANCELLED if state.reason in gone else ContractStatus.REJECTED
+    return ContractStatus.CANCELLED if reason in gone else ContractStatus.REJECTED

@@ -1,64 +1,34 @@
-"""The turns of a job that a model plans: their questions, and what came of the calls in them (docs/models.md); pure."""
+"""How a goal's turns stand in a job: what its model was asked, and what it is told of a call; pure."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aetheris.protocol.base.ids import execution_id
-from aetheris.protocol.fold.state import JobState, Settled
-from aetheris.protocol.plan.graph import Kind, Name
-from aetheris.protocol.plan.prompts import TURN, turn_id
-from aetheris.protocol.planning.outcome import HasEffect, has_effect, step_status, structured
-
-MAX_TEXT_CHARS = 1024 * 1024
-SHOWN_CHARS = 1_000
-"""Of what was refused, so much is kept."""
+from aetheris.protocol.fold.state import JobState, PlanEntry, Settled
+from aetheris.protocol.plan.graph import Kind, Name, dependencies
+from aetheris.protocol.plan.prompts import GOAL_NODE, turn_of
+from aetheris.protocol.planning.outcome import HasEffect, error_told, has_effect, step_status, structured
 
 
-def text_of(text: str) -> str:
-    """What any log can hold: no lone surrogates, not without end."""
-    return text[:MAX_TEXT_CHARS].encode("utf-8", "replace").decode()
+def is_goals(entry: PlanEntry) -> bool:
+    """Whether a call is one of a goal's body."""
+    return entry.call is not None and entry.call.parent == GOAL_NODE
 
 
-def turn_of(node_id: str) -> int:
-    """The number of the answer that a node gives."""
-    return int(node_id.removeprefix(TURN))
+def last_turn(job: JobState) -> int | None:
+    """The number of its newest question; None where it has asked nothing."""
+    return max((turn for name in job.entries if (turn := turn_of(name)) is not None), default=None)
 
 
-def told_before(job: JobState) -> Sequence[Mapping[str, Any]]:
-    """What the job's questions say of the calls of the job that it continues."""
-    entry = job.entry(turn_id(first_turn(job)))
-    return [] if entry is None else entry.node.args.get("earlier", [])
-
-
-def first_turn(job: JobState) -> int:
-    """The number of its first question: one that continues another counts on."""
-    return min((turn_of(name) for name in job.entries if is_turn(name)), default=1)
-
-
-def last_turn(job: JobState) -> int:
-    """The number of its newest question."""
-    return max((turn_of(name) for name in job.entries if is_turn(name)), default=1)
-
-
-def turns_told(job: JobState, turn: int) -> Sequence[Mapping[str, Any]]:
-    """The turns that a question told of."""
-    entry = job.entry(turn_id(turn))
-    return [] if entry is None else entry.node.args.get("turns", [])
-
-
-def took_nothing(job: JobState, node_id: Name) -> bool:
-    """Whether a call ended without a result, and surely without an effect."""
-    settled, entry = job.settled_key(node_id), job.entry(node_id)
-    if settled is None or entry is None or settled[1].outcome is Settled.SUCCESS:
-        return False
-    return has_effect(entry, settled[1]) is HasEffect.NONE
-
-
-def may_go_without(job: JobState, node_id: Name) -> bool:
-    """Whether a model asked for the call turn by turn, and may go on without it: it surely took no effect."""
-    brief, entry = job.created.brief, job.entry(node_id)
-    by_turns = brief is not None and brief.planning == "agent"
-    return by_turns and entry is not None and entry.node.kind is Kind.TOOL and took_nothing(job, node_id)
+def memory_summary(job: JobState, node_id: Name) -> str | None:
+    """What the model had before it when it answered: how much of which, as its question says it word by word."""
+    entry = job.entry(node_id)
+    args = entry.node.args if entry is not None else {}
+    turns, earlier = args.get("turns", ()), args.get("earlier", ())
+    results = sum(len(one.get("results", ())) for one in turns)
+    said = [f"{len(turns)} earlier answers and {results} results of their calls"] if turns else []
+    if earlier and job.created.continues is not None:
+        said.append(f"{len(earlier)} calls of job {job.created.continues.job_id}")
+    return "; ".join(said) or None
 
 
 def status_told(job: JobState, node_id: Name) -> dict[str, Any]:
@@ -67,12 +37,18 @@ def status_told(job: JobState, node_id: Name) -> dict[str, Any]:
     if settled is None or entry is None:
         raise KeyError(node_id)
     key, state = settled
-    why = f"{state.reason}: {state.detail}" if state.detail else state.reason or "failed"
-    body = structured(entry, state, step_status(state), text_of(why[:SHOWN_CHARS]))
+    body = structured(entry, state, step_status(state), error_told(state.reason, state.detail))
     known = {name: value for name, value in body.items() if value is not None}
     return known | {"execution_id": execution_id(job.job_id, node_id, key)}
 
 
-def is_turn(name: Name) -> bool:
-    """Whether a node asks the model."""
-    return name.startswith(TURN) and name.removeprefix(TURN).isdecimal()
+def gone_without(job: JobState, node_id: Name) -> bool:
+    """Of a plan that a model's revisions made: a call that surely took no effect, and that nothing of it needs."""
+    brief, entry = job.created.brief, job.entry(node_id)
+    if brief is None or brief.planning != "agent" or entry is None or entry.node.kind is not Kind.TOOL:
+        return False
+    settled = job.settled_key(node_id)
+    if node_id not in job.finished or settled is None or settled[1].outcome is Settled.SUCCESS:
+        return False
+    needed = any(node_id in dependencies(entries[-1].node) for entries in job.entries.values())
+    return has_effect(entry, settled[1]) is HasEffect.NONE and not needed

@@ -29,8 +29,8 @@ ExecutorPoint = Literal[
 next lie in the log."""
 
 PlannerPoint = Literal["after_wait", "before_plan", "before_compensated", "before_told"]
-"""A wait is over and nothing has followed; a later revision is decided (`before_plan:model`: of a model's answer), or a
-compensation done, and not recorded; another job is to be told what stands in a log (`before_told:job_ended`)."""
+"""A wait is over and nothing has followed; a later revision is decided, or a compensation
+done, and not recorded; another job is to be told what stands in a log (`before_told:job_ended`)."""
 
 LedgerPoint = Literal["after_approval"]
 """An approval is recorded, and nothing granted."""

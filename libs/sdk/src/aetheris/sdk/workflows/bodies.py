@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from aetheris.protocol.plan.graph import ToolPin
+
 
 @dataclass(frozen=True, slots=True)
 class BodyStart:
@@ -18,6 +20,10 @@ class BodyStart:
     job_id: str
     node_id: str
     args: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    planned: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Its arguments as its plan has them, where they may refer to what the job has adopted; for what is built in."""
+    pins: Mapping[str, ToolPin] = field(default_factory=dict[str, ToolPin])
+    """The tools of its job's first plan; for what is built in."""
 
 
 class CallSettled(BaseModel):
@@ -35,7 +41,12 @@ class CallSettled(BaseModel):
     rejected_by: str | None = None
     via: str | None = None
     """Who has settled it: executor, probe, human, …."""
+    detail: str | None = None
+    """Beside a rejection's reason."""
     duplicate_of: dict[str, Any] | None = None
+    usage: dict[str, Any] | None = None
+    """What a model's answer has used."""
+    execution_id: str | None = None
     external_id: str | None = None
     partial: bool = False
 
@@ -49,6 +60,8 @@ class Asked:
     """As in a plan; its arguments may refer to results of calls that have succeeded."""
     by_reference: bool = False
     """The body is told that it has succeeded, and not with what: it hands that on unread."""
+    from_log: bool = False
+    """It is told nothing of it before the log has it: it reads the result, and refers to it besides."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class _History:
             self._settled.setdefault(node_id)
 
 
-def settled_call(node_id: str, state: KeyState, result: Any) -> CallSettled:
+def settled_call(node_id: str, state: KeyState, result: Any, execution_id: str | None = None) -> CallSettled:
     """How a call has settled, as its body is told; `result`: loaded, where it is large."""
     return CallSettled(
         node_id=node_id,
@@ -118,6 +118,9 @@ def settled_call(node_id: str, state: KeyState, result: Any) -> CallSettled:
         reason=state.reason,
         rejected_by=state.rejected_by,
         via=None if state.via is None else state.via.value,
+        detail=state.detail,
+        usage=state.usage,
+        execution_id=execution_id,
         duplicate_of=None if state.duplicate_of is None else state.duplicate_of.model_dump(mode="json"),
         external_id=state.external_id,
         partial=state.partial,

@@ -7,10 +7,10 @@ from aetheris.protocol.base import recordable
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages.events import Event
+from aetheris.protocol.planning.goals import GOAL_ENTRY
 from aetheris.protocol.planning.sessions import SESSION_ENTRY
 from aetheris.sdk.outcomes import Permanent, Succeeded
-from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, BodyStart, CallSettled, Idle, Lost, Returned
-from aetheris.sdk.workflows.body_replay import settled_call
+from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, CallSettled, Idle, Lost, Returned
 from aetheris.sdk.workflows.declaration import AnyWorkflow
 from aetheris.sdk.workflows.local_bodies import LocalBodies
 from aetheris.sdk.workflows.local_calls import LocalFunction
@@ -19,6 +19,7 @@ from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.body_runs import USED_UP, BodyOutcome, EndStep, RunningBody, Stop
 from aetheris.tool_executor.core.partition import CallNotPlanned, Partition
 from aetheris.tool_executor.core.tries import DeclaredInvocation
+from aetheris.tool_executor.goal_bodies import GoalBodies
 from aetheris.tool_executor.session_bodies import SessionBodies
 
 Append = Callable[[Sequence[Event]], None]
@@ -32,7 +33,10 @@ class InMemoryBodies:
         self._core = core
         self._append = append
         self._local = LocalBodies(workflows, self._heard)
-        self._sessions = SessionBodies(self._heard)
+        self._built_in = {
+            SESSION_ENTRY.key: SessionBodies(self._heard),
+            GOAL_ENTRY.key: GoalBodies(self._heard),
+        }
         self._runs: dict[str, RunningBody] = {}
 
     def begin(self, invocation: DeclaredInvocation) -> None:
@@ -41,11 +45,11 @@ class InMemoryBodies:
         job = self._core.jobs[started.job_id]
         run, history = self._core.bodies.begin(job, invocation)
         self._runs[run.invocation_id] = run
-        workflow = f"{started.tool_name}@{started.tool_version}"
-        start = BodyStart(run.invocation_id, workflow, started.job_id, started.node_id, invocation.call.args)
+        start = self._core.bodies.start_of(job, invocation)
         settled = [self._settlement(run, job, one) for one in history]
-        if workflow == SESSION_ENTRY.key:
-            self._sessions.run(start, settled)
+        built_in = self._built_in.get(start.workflow)
+        if built_in is not None:
+            built_in.run(start, settled)
         else:
             self._local.begin(start, settled)
 
@@ -60,7 +64,8 @@ class InMemoryBodies:
                 names, run.news = run.news, []
                 settled = [self._settlement(run, job, one) for one in names]
                 self._local.settled(body, settled)
-                self._sessions.settled(body, settled)
+                for built_in in self._built_in.values():
+                    built_in.settled(body, settled)
             for node in run.due():
                 try:
                     blobs, secret = self._topics.blobs, self._topics.fresh_secret()
@@ -113,7 +118,8 @@ class InMemoryBodies:
 
     def _drop(self, body: str) -> None:
         self._local.drop(body)
-        self._sessions.stop(body, "revoked")
+        for built_in in self._built_in.values():
+            built_in.stop(body, "revoked")
 
     def _forget(self, run: RunningBody) -> None:
         self._drop(run.invocation_id)
@@ -122,16 +128,17 @@ class InMemoryBodies:
 
     def _settlement(self, run: RunningBody, job: JobState, node_id: str) -> CallSettled:
         state = self._core.bodies.state(job, node_id)
-        if not run.reads(node_id):
-            return settled_call(node_id, state, None)
-        large = state.result_ref
-        return settled_call(node_id, state, state.result if large is None else self._topics.blobs[large.sha256])
+        large = state.result_ref if run.reads(node_id) else None
+        result = state.result if large is None else self._topics.blobs[large.sha256]
+        return self._core.bodies.settlement(run, job, node_id, result)
 
     def _heard(self, said: BodySaid) -> None:
         run = self._runs[said.body]
         match said:
-            case Asked(node=node, by_reference=by_reference):
-                run.asks(self._core.jobs[run.invocation.started.job_id], node, by_reference=by_reference)
+            case Asked(node=node, by_reference=by_reference, from_log=from_log):
+                run.asks(
+                    self._core.jobs[run.invocation.started.job_id], node, by_reference=by_reference, from_log=from_log
+                )
             case Idle(waits_for=awaited):
                 run.idles(awaited)
             case Returned(result=result):

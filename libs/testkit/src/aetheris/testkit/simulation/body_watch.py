@@ -21,6 +21,7 @@ from aetheris.protocol.plan.graph import EffectClass
 from aetheris.sdk.workflows.body_replay import replay_body
 from aetheris.testkit.simulation.external_system import ExternalCall
 from aetheris.testkit.simulation.flows import AS_IT_WAS, FLOW
+from aetheris.testkit.simulation.goal_replay import replay_goal
 from aetheris.testkit.simulation.log import Entry
 from aetheris.testkit.simulation.scenario import FLOWS
 
@@ -103,6 +104,8 @@ class BodyWatch:
         """Whether code that has not changed makes a completed job's calls once more; what it does instead."""
         if not isinstance(job.terminal, JobCompleted) or set(self.deployed) != {AS_IT_WAS}:
             return None
+        if job.created.goal is not None:
+            return replay_goal(job, entries)
         logged = [LoggedEvent(0, entry.record, entry.body) for entry in entries]
         for node_id in [one for of, one in self._takeovers if of == job.job_id]:
             replayed = replay_body(FLOWS[AS_IT_WAS], logged, {}, node_id)

@@ -27,8 +27,7 @@ from aetheris.protocol.messages.events import (
     WorkerEnded,
 )
 from aetheris.protocol.plan.graph import DuplicateScope, EffectClass, Kind, undo_id
-from aetheris.protocol.plan.prompts import TURN
-from aetheris.protocol.planning.turns import took_nothing
+from aetheris.protocol.plan.prompts import GOAL_NODE
 from aetheris.testkit.simulation.activated import ActivationWatch
 from aetheris.testkit.simulation.ballots import Ballots
 from aetheris.testkit.simulation.body_watch import BodyWatch
@@ -238,7 +237,7 @@ def check_effect(
         raise Broken("at_most_once", f"{node} ({call.effect_class}) took effect {len(effects)} times: {_keys(effects)}")
     if call.irreversible and scope != "job":
         _check_elsewhere(call, external, sum(retries.values()) + observer.believed(external.effects, lies))
-    if call.irreversible or (call.node_id.startswith(TURN) and call.effect_class is not EffectClass.PURE):
+    if call.irreversible or (call.node_id.startswith(f"{GOAL_NODE}.") and call.effect_class is not EffectClass.PURE):
         _check_same(call, external, sum(count for (job_id, _), count in retries.items() if job_id == call.job_id))
 
 
@@ -413,13 +412,17 @@ def _check_nothing_lost(job: JobState, external: SimulatedExternalSystem) -> Non
     for node_id in job.entries:
         entry = job.entry(node_id)
         pure = entry is None or entry.effect_class is EffectClass.PURE
-        if job.created.goal is not None and took_nothing(job, node_id):
-            if external.of_node(job.job_id, node_id):
-                raise Broken("a_model_is_told_what_is_so", f"{job.job_id}: {node_id} took effect after all")
-        elif entry is not None and entry.call is not None and not _succeeded(job, node_id):
+        if entry is not None and entry.call is not None and not _succeeded(job, node_id):
+            _check_told(job, node_id, external)
             continue  # its body has gone on without it
-        elif not pure and not external.of_node(job.job_id, node_id):
+        if not pure and not external.of_node(job.job_id, node_id):
             raise Broken("no_call_lost", f"{job.job_id} is completed, but {node_id} never took effect")
+
+
+def _check_told(job: JobState, node_id: str, external: SimulatedExternalSystem) -> None:
+    """A model goes on without what surely took no effect, and without nothing else."""
+    if job.created.goal is not None and external.of_node(job.job_id, node_id):
+        raise Broken("a_model_is_told_what_is_so", f"{job.job_id}: {node_id} took effect after all")
 
 
 def _check_undone(job: JobState) -> None:

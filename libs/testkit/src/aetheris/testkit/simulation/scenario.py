@@ -8,10 +8,11 @@ from aetheris.ledger.core.limits import LedgerLimits, QuarantineLimits
 from aetheris.protocol.fold.state import PlanEntry
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
 from aetheris.protocol.plan.graph import Confirmation, DuplicateScope, JobOptions, TaskGraph, ToolPin
-from aetheris.protocol.plan.prompts import Brief, first_graph
+from aetheris.protocol.plan.prompts import Brief
 from aetheris.protocol.plan.prompts import Limits as AgentLimits
+from aetheris.protocol.planning.goals import GOAL_ENTRY, goal_graph
 from aetheris.protocol.planning.policy import Policy, parse
-from aetheris.protocol.planning.schemas import graph_json
+from aetheris.protocol.planning.schemas import graph_json, pin_of
 from aetheris.testkit.simulation.external_system import SETTLES_S
 from aetheris.testkit.simulation.flows import FLOW, code, draw_script, flows
 from aetheris.testkit.simulation.tape import Tape
@@ -70,6 +71,7 @@ FLOW_PIN: dict[str, Any] = {"version": "1", "schema_hash": "s", "effect_class": 
 _FLOW = RegistryEntry.model_validate(
     {"name": FLOW, "schema": _ARGS, "kind": "workflow", "calls": tuple(TOOLS), "code_hash": "0" * 64, **FLOW_PIN}
 )
+_WORKFLOWS = {FLOW: _FLOW, GOAL_ENTRY.name: GOAL_ENTRY}
 FLOWS = flows(tuple(TOOLS))
 """The workflows' code, by its edit."""
 CODES = {edit: code(edit) for edit in FLOWS}
@@ -180,11 +182,13 @@ class Scenario:
     def called(self) -> tuple[str, ...]:
         """The tools that the plans name."""
         plans = (one.plan for one in self.submissions if one.plan is not None)
-        return tuple(dict.fromkeys(tool for plan in plans for tool in plan["tools"] if tool != FLOW))
+        return tuple(
+            dict.fromkeys(tool for plan in plans for tool in plan["tools"] if tool not in (FLOW, GOAL_ENTRY.name))
+        )
 
     def registered(self, name: str, version: str) -> RegistryEntry | None:
         """The registry's entry of a tool."""
-        entry = _FLOW if name == FLOW else _REGISTRY[self.scope].get(name)
+        entry = _WORKFLOWS.get(name) or _REGISTRY[self.scope].get(name)
         return entry if entry is not None and entry.version == version else None
 
     def number_of(self, job_id: str) -> int:
@@ -242,7 +246,7 @@ def draw_answer(tape: Tape) -> dict[str, Any]:
 
 def _goal(job_id: str, scope: DuplicateScope) -> Submit:
     pins = {name: ToolPin.model_validate(pin) for name, pin in _PINS[scope].items()}
-    plan = graph_json(first_graph(GOAL, BRIEF, pins))
+    plan = graph_json(goal_graph(GOAL, BRIEF, pins, pin_of(GOAL_ENTRY)))
     return _submit(job_id, plan, goal=GOAL, brief=BRIEF)
 
 

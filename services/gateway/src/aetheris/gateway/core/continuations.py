@@ -4,7 +4,7 @@ What is adopted is not in the new job's plan at all: nothing can run it again. I
 what uses them, or are referred to (docs/continue.md).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -15,9 +15,11 @@ from aetheris.protocol.base.references import REF, UnresolvedReference, pointer_
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages.adoption import Adopted, Continues, Given, Use
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry
-from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, Kind, Node, TaskGraph
+from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, Node, TaskGraph
+from aetheris.protocol.plan.prompts import turn_id
 from aetheris.protocol.planning.continuation import result_of
-from aetheris.protocol.planning.earlier_calls import first_question
+from aetheris.protocol.planning.earlier_calls import going_on
+from aetheris.protocol.planning.goals import GOAL_ENTRY, steps_of
 from aetheris.protocol.planning.schemas import graph_json, pin_of, with_defaults
 
 Registry = Mapping[str, RegistryEntry]
@@ -36,11 +38,12 @@ def planned(job: JobState) -> dict[str, Any]:
     """The plan of a job, as it would be submitted, without what undid it; of a goal, what its model planned.
 
     Raises:
-        Conflict: the model never gave a plan.
+        Conflict: the model never gave a plan, or one that is too large to be read here.
     """
-    nodes = [entries[-1].node for entries in job.entries.values() if entries[-1].node.compensates is None]
+    nodes: Iterable[Node] = (entries[-1].node for entries in job.entries.values())
+    nodes = [node for node in nodes if node.compensates is None]
     if job.created.goal is not None:
-        nodes = [node for node in nodes if node.kind is not Kind.LLM]
+        nodes = list(_planned_by_model(job))
         if not nodes:
             raise ConflictProblem(
                 "not_continuable", "its model gave no plan: submit its goal again, or give a plan (--plan)"
@@ -48,10 +51,18 @@ def planned(job: JobState) -> dict[str, Any]:
     return {"nodes": [node.model_dump(mode="json", exclude_defaults=True) for node in nodes]}
 
 
+def _planned_by_model(job: JobState) -> Iterator[Node]:
+    """The steps of the whole plan that a model gave; of one that an approver has edited, his arguments."""
+    settled = job.settled_key(turn_id(1))
+    for step in steps_of(settled[1].result) if settled is not None else ():
+        entry = job.entry(step.id)
+        yield step if entry is None else step.model_copy(update={"args": entry.node.args})
+
+
 def asked_on(
     job: JobState, known: Continues, registry: Registry, models: Mapping[str, ModelEntry]
 ) -> tuple[dict[str, Any], tuple[Given, ...]]:
-    """The question that goes on towards the goal of a job that its model planned turn by turn, and what it refers to.
+    """The plan that goes on towards the goal of a job whose model went turn by turn, and the results it refers to.
 
     Raises:
         Conflict: the model, or a tool that it was offered, is registered no more, or too much was done to be told.
@@ -63,9 +74,10 @@ def asked_on(
     if gone:
         message = f"{', '.join(gone)}: registered no more; give a plan for what is left (--plan)"
         raise ConflictProblem("not_continuable", message)
-    graph = first_question(job, known, brief, {name: pin_of(registry[name]) for name in brief.tools})
-    (question,) = graph.nodes
-    used = [known.by_name[name] for name in dict.fromkeys(one.node_id for one in question.adopted)]
+    pins = {name: pin_of(registry[name]) for name in brief.tools}
+    graph = going_on(job, known, brief, pins, pin_of(GOAL_ENTRY))
+    (node,) = graph.nodes
+    used = [known.by_name[name] for name in dict.fromkeys(one.node_id for one in node.adopted)]
     small = [one.name for one in used if one.result_ref is None]
     given = tuple(Given(name=name, result=result_of(job, known, name)) for name in small)
     plan = graph_json(graph)

@@ -24,9 +24,10 @@ from aetheris.protocol.base.references import UnresolvedReference
 from aetheris.protocol.messages.adoption import Continues
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, Submit
 from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, InvalidPlan, JobOptions, Kind, TaskGraph
-from aetheris.protocol.plan.prompts import Brief, Limits, check_prompt, first_graph
+from aetheris.protocol.plan.prompts import Brief, Limits, check_prompt
 from aetheris.protocol.planning import continuation
 from aetheris.protocol.planning.continuation import EndedJob, StepVerdict
+from aetheris.protocol.planning.goals import GOAL_ENTRY, goal_graph
 from aetheris.protocol.planning.schemas import graph_json, pin_of, pinned
 
 
@@ -68,7 +69,7 @@ def submit_command(
     brief = None if wanted.goal is None else _brief(wanted, registry, models)
     if wanted.goal is not None and brief is not None:
         pins = {name: pin_of(registry[name]) for name in brief.tools}
-        plan = _within(graph_json(first_graph(wanted.goal, brief, pins)))
+        plan = _within(graph_json(goal_graph(wanted.goal, brief, pins, pin_of(GOAL_ENTRY))))
     else:
         _only_with_a_goal(wanted)
         plan = _pinned_plan(wanted.plan or {}, registry, models)
@@ -205,8 +206,9 @@ def offered_tools(wanted: Iterable[str], registry: Mapping[str, RegistryEntry]) 
         BadRequest: one that fits no tool, or a tool with personal arguments.
     """
     found: dict[str, None] = {}
+    known = [name for name, one in registry.items() if one.kind == "tool" and name != GOAL_ENTRY.name]
     for place, pattern in enumerate(wanted):
-        matching = [name for name, one in registry.items() if one.kind == "tool" and fnmatchcase(name, pattern)]
+        matching = [name for name in known if fnmatchcase(name, pattern)]
         if not matching:
             raise BadRequestProblem("bad_request", f"tools[{place}]", "matches no registered tool")
         found |= dict.fromkeys(matching)

@@ -13,7 +13,11 @@ from aetheris.ledger.core.settlement import JobKey
 from aetheris.ledger.core.timer_queue import Item
 from aetheris.protocol.fold.state import KeyState, PlanEntry
 from aetheris.protocol.plan.graph import LOCAL_TOOLS, Kind
+from aetheris.protocol.planning.goals import GOAL_ENTRY
 from aetheris.protocol.planning.sessions import SESSION_ENTRY
+
+_BUILT_IN = frozenset({SESSION_ENTRY.name, GOAL_ENTRY.name})
+"""Workflows that every executor runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ class CallPlacement:
         node, pin = entry.node, entry.pin
         if node.tool in LOCAL_TOOLS:
             return Placed(node.tool_name, self._pool_of_body(job, entry))
-        if pin is not None and node.tool is not None and node.tool != SESSION_ENTRY.name:
+        if pin is not None and node.tool is not None and node.tool not in _BUILT_IN:
             key = f"{node.tool}@{pin.version}"
             return Placed(key, placement.pool_of(key, pin.schema_hash))
         model = node.args.get("model") if node.kind is Kind.LLM else None

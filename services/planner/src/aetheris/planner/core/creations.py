@@ -23,13 +23,14 @@ from aetheris.protocol.plan.graph import (
     check_graph,
     tools_of,
 )
-from aetheris.protocol.plan.prompts import Brief, check_prompt, first_graph
+from aetheris.protocol.plan.prompts import Brief, check_prompt
 from aetheris.protocol.planning.child_jobs import check_begun
+from aetheris.protocol.planning.goals import GOAL_ENTRY, goal_graph
 
 PLANNER = "static"
 PLANNER_VERSION = "1"
 BY_MODEL = "model"
-"""The planner of a goal: its revisions follow from a model's recorded answers (docs/models.md)."""
+"""The planner of a goal: a model says which calls its body makes (docs/models.md)."""
 
 
 def creation_group(
@@ -120,9 +121,10 @@ def _check_first(goal: str, brief: Brief | None, graph: TaskGraph, *, goes_on: b
     """Nothing but what the brief says; where it goes on from an earlier job, that one has its say first."""
     if brief is None:
         raise InvalidPlan("brief", "missing: it names the model")
-    if not set(brief.tools) <= graph.tools.keys():
+    if not {*brief.tools, GOAL_ENTRY.name} <= graph.tools.keys() or GOAL_ENTRY.name in brief.tools:
         raise InvalidPlan("plan.tools", "a tool of the brief is not pinned")
-    if not goes_on and graph != first_graph(goal, brief, graph.tools):
+    _check_bodies(graph)
+    if not goes_on and graph != goal_graph(goal, brief, graph.tools, graph.tools[GOAL_ENTRY.name]):
         raise InvalidPlan("plan", "is not the one that follows from the goal and its brief")
 
 

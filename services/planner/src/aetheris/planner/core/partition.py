@@ -18,7 +18,6 @@ from aetheris.planner.core.decisions import (
     SubmissionConflict,
     fact,
 )
-from aetheris.planner.core.goals import answered, decided, reported_turns
 from aetheris.planner.core.index_lines import Indexed
 from aetheris.planner.core.placements import JobPlacements
 from aetheris.planner.core.progress import JobProgress, may_stop
@@ -75,7 +74,6 @@ class Partition:
     """On pauses that are not folded yet."""
     _forgotten: dict[str, JobIndexEntry] = field(default_factory=dict)
     _joined: list[Joined] = field(default_factory=list)
-    _planned: bool = False
     unjudged: Unjudged = field(default_factory=Unjudged)
     answers: SubmissionAnswers = field(default_factory=SubmissionAnswers)
     placements: JobPlacements = field(default_factory=JobPlacements)
@@ -304,14 +302,8 @@ class Partition:
         return [] if progress.is_stopping else self._all(progress, self._resolved(progress, node_id, blobs))
 
     def _resolved(self, progress: JobProgress, node_id: str, blobs: Blobs | None) -> Iterator[Output]:
-        if node_id == progress.answered:
-            if progress.job.paused is None:
-                yield from decided(progress, blobs)
-            yield from ends.stop(progress)
-            yield from ends.ended(progress)
-        else:
-            yield from ready_nodes.request_or_end(progress, node_id, blobs, runs=self.runs)
-            yield from ends.stop(progress)
+        yield from ready_nodes.request_or_end(progress, node_id, blobs, runs=self.runs)
+        yield from ends.stop(progress)
 
     def stuck(self, now_s: float) -> list[StuckJob]:
         """The jobs that nothing has happened to for too long, each once a period, with their requests repeated."""
@@ -346,11 +338,6 @@ class Partition:
         """What a live job's submission says of tracing."""
         progress = self.jobs.get(job_id)
         return None if progress is None else progress.job.trace
-
-    def has_planned(self) -> bool:
-        """Whether an answer has come to a decision since the last call."""
-        planned, self._planned = self._planned, False
-        return planned
 
     def live(self) -> Iterator[tuple[str, int]]:
         """The live jobs, each with its birth."""
@@ -464,19 +451,14 @@ class Partition:
         if progress.settled:
             yield from ready_nodes.reports(progress)
         if job.paused is None:
-            yield from self._plan_on(progress)
+            yield from self._requests(progress)
         if progress.failure is not None or job.compensations:
             yield from ends.stop(progress)
         if job.stopping is not None or progress.is_complete:
             yield from ends.ended(progress)
 
-    def _plan_on(self, progress: JobProgress) -> Iterator[Output]:
-        """What a pause holds back: more of the plan, and what of it may run next."""
-        if progress.answered is not None:
-            self._planned = True
-            yield from answered(progress)
-        if progress.untold:
-            yield from reported_turns(progress)
+    def _requests(self, progress: JobProgress) -> Iterator[Output]:
+        """What a pause holds back: what of the plan may run next."""
         if progress.ready and ready_nodes.may_start(progress):
             yield from ready_nodes.requests(progress, runs=self.runs)
 

@@ -15,12 +15,10 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import MAX_OPEN_REQUESTS, ListedFreeze, ListedPause, OpenRequest
 from aetheris.protocol.messages.event_values import Outcome
 from aetheris.protocol.messages.events import Event
-from aetheris.protocol.plan.graph import EffectClass, Kind
+from aetheris.protocol.plan.graph import EffectClass
 from aetheris.protocol.plan.prompts import Brief
-from aetheris.protocol.planning.answers import NOTHING_SPENT, Spent, is_decided
 from aetheris.protocol.planning.approvals import votes_as_recorded, votes_that_count
 from aetheris.protocol.planning.invocation import is_done, needs
-from aetheris.protocol.planning.turns import may_go_without
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +69,6 @@ class Sent:
 
     requests: set[str] = field(default_factory=set)
     nodes: set[str] = field(default_factory=set)
-    decided: str | None = None
-    """The answer of a model that was last decided on."""
-    reported: int = -1
-    """The revision that tells a model of failed calls."""
     cancel: bool = False
     paused: int = 0
     """The number of the last job_paused."""
@@ -105,12 +99,6 @@ class JobProgress:
     failure: JobFailure | None = None
     committed: list[str] = field(default_factory=list)
     """Nodes that can be undone, in the order in which they settled as a success."""
-    answered: str | None = None
-    """The node of the model's newest answer, while what follows from it is not in the log."""
-    spent: Spent = NOTHING_SPENT
-    """On the answers so far."""
-    untold: set[str] = field(default_factory=set)
-    """The calls of a model that surely took no effect, as long as no question in the log tells of them."""
     undo_failure: JobFailure | None = None
     """The compensation that failed."""
     running: set[str] = field(default_factory=set)
@@ -169,7 +157,7 @@ class JobProgress:
     @property
     def is_complete(self) -> bool:
         """Whether every node of the plan has ended, and none is to come."""
-        return self.answered is None and len(self.ended) == len(self.graph.declared)
+        return len(self.ended) == len(self.graph.declared)
 
     @property
     def brief(self) -> Brief | None:
@@ -213,8 +201,6 @@ class JobProgress:
         self.children.note(self.job, event)
         if isinstance(event, ev.KeyEvent):
             self._follow_key(event.idempotency_key)
-            if self.answered is not None:
-                self._spend(event)
             if isinstance(event, ev.ApprovalRequested) and event.idempotency_key in self.asking:
                 self._ask(event.idempotency_key, "approval", event, event.form)
             elif isinstance(event, ev.ApprovalVoted):
@@ -256,22 +242,8 @@ class JobProgress:
         """Whether the node leaves nothing behind: then a part of its result is a result like any other."""
         return self.entry(node_id).effect_class is EffectClass.PURE
 
-    def _spend(self, event: ev.KeyEvent) -> None:
-        """What the newest answer has used, counted as it settles."""
-        if isinstance(event, ev.ToolInvocationFinished) and event.node_id == self.answered:
-            self.spent = self.spent.plus(event.usage or {})
-
-    def _follow_decision(self) -> None:
-        """A revision that is not the answer's own leaves it to be decided on, behind that one."""
-        self.sent.decided = None
-        if self.brief is not None and self.answered is not None and is_decided(self.job, self.brief, self.answered):
-            self.answered = None
-
     def _follow_plan(self) -> None:
         self.graph = graph_of(self.job)
-        self.untold.difference_update([node_id for node_id in self.untold if not self.graph.successors[node_id]])
-        if self.answered is not None:
-            self._follow_decision()
         self.sent.requests.clear()  # readers drop a request that names another revision than the one in force
         self.missing = dict(self.graph.needed)
         for node_id in self.ended:
@@ -353,9 +325,6 @@ class JobProgress:
             self.committed.append(node_id)
         if self.is_call(node_id):
             self.ended.add(node_id)
-        elif may_go_without(self.job, node_id):
-            self.ended.add(node_id)
-            self.untold.add(node_id)
         elif state.outcome is not Settled.SUCCESS:
             self.fail(node_id, state.reason or "failed")
         elif state.partial and (node.compensates is not None or not self.only_reads(node_id)):
@@ -363,13 +332,11 @@ class JobProgress:
         else:
             self.ended.add(node_id)
             self.ready.extend(self._release(node_id))
-            if node.kind is Kind.LLM and self.brief is not None:
-                self.answered = node_id
 
     def _follow_node(self, event: ev.NodeFinished) -> None:
         """A node may end without an invocation: a reference that leads nowhere."""
         self.sent.nodes.add(event.node_id)
-        if may_stop(event) and not self.is_call(event.node_id) and not may_go_without(self.job, event.node_id):
+        if may_stop(event) and not self.is_call(event.node_id):
             self.fail(event.node_id, event.reason or "failed")
 
     def _release(self, node_id: str) -> Sequence[str]:

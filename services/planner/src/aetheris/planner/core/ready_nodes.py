@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from aetheris.planner.core import compensation
 from aetheris.planner.core.decisions import Append, Output
+from aetheris.planner.core.model_decisions import decision
 from aetheris.planner.core.progress import JobProgress
 from aetheris.planner.core.steps import is_untouched, load, node_finished, request, unresolvable
 from aetheris.planner.core.watch import unstarted
@@ -21,7 +22,10 @@ def reports(progress: JobProgress) -> Iterator[Output]:
         if report is None:
             continue
         progress.sent.nodes.add(node_id)
-        if progress.entry(node_id).node.compensates is None:
+        decided = decision(progress, node_id)
+        if decided is not None:
+            yield Append((*report.facts, decided))
+        elif progress.entry(node_id).node.compensates is None:
             yield report
         else:
             yield Append((*report.facts, *compensation.reported(progress, node_id)))

@@ -106,6 +106,8 @@ class RunningBody:
         self._asked: dict[str, Node] = {}
         self._unread_results: set[str] = set()
         """Calls whose results its code hands on, and is not told."""
+        self._from_log: set[str] = set()
+        """Calls of which it is told nothing before the log has it."""
         self._wanted: dict[str, Node] = {}
         self._reads: set[str] = set()
         """Of the wanted, those that only read: they wait for nothing."""
@@ -134,10 +136,13 @@ class RunningBody:
         """What it says of having asked for what was recorded."""
         return frontier(sum(map(weight, self._expected)))
 
-    def asks(self, job: JobState, said: Mapping[str, Any], *, by_reference: bool = False) -> None:
+    def asks(
+        self, job: JobState, said: Mapping[str, Any], *, by_reference: bool = False, from_log: bool = False
+    ) -> None:
         """The body makes a call: a node of a plan; whether it is recorded already, is found out here.
 
-        `by_reference`: it is told that the call has succeeded, and not what came of it.
+        `by_reference`: it is told that the call has succeeded, and not what came of it; `from_log`: nothing before
+        the log has it.
         """
         if self.over is not None:
             return
@@ -149,6 +154,8 @@ class RunningBody:
             return
         if by_reference:
             self._unread_results.add(node.id)
+        if from_log:
+            self._from_log.add(node.id)
         before = self._asked.setdefault(node.id, node)
         if before != node:
             self._diverge(changed=node.id)
@@ -215,8 +222,8 @@ class RunningBody:
             entry={"kind": node.kind.value} | node.model_dump(mode="json", exclude_defaults=True),
             word=word,
             after=tuple(self._told.early.values()),
-            call_key=call.key if call is not None and node.refs else None,
-            args_hash=call.args_hash if call is not None and node.refs else None,
+            call_key=call.key if call is not None and node.references else None,
+            args_hash=call.args_hash if call is not None and node.references else None,
             frontier=self.said_frontier,
         )
         self._words += 1
@@ -235,7 +242,7 @@ class RunningBody:
         What it hands on unread must be in the log first: whoever is given it reads it there.
         """
         is_next = self._awaited == frozenset((node_id,)) and node_id not in self._told.all
-        return self.over is None and is_next and self.reads(node_id)
+        return self.over is None and is_next and self.reads(node_id) and node_id not in self._from_log
 
     def told_early(self, node_id: str, after: After) -> None:
         """It is told what is not in the log yet."""
@@ -342,7 +349,7 @@ class RunningBody:
             self._diverge(changed=node.id)
 
     def _want(self, job: JobState, node: Node) -> None:
-        wrong = next((one for one in node.refs if not refers_well(job, self.parent, node, one.node_id)), None)
+        wrong = next((one for one in node.references if not refers_well(job, self.parent, node, one)), None)
         if wrong is not None:
             self.refused(node.id, f"it can't be given {wrong.target}")
             return

@@ -1,11 +1,15 @@
 """The bodies that run here, of one partition, and in which order the calls of each body have settled; pure."""
 
 from collections.abc import Iterator
+from typing import Any
 
+from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.fold.bodies import ended_call, expected_calls
 from aetheris.protocol.fold.state import JobState, KeyState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
+from aetheris.sdk.workflows.bodies import BodyStart, CallSettled
+from aetheris.sdk.workflows.body_replay import settled_call
 from aetheris.tool_executor.core.body_runs import BodyOutcome, RunningBody, Stop
 from aetheris.tool_executor.core.tries import DeclaredInvocation
 
@@ -97,6 +101,27 @@ class HostedBodies:
         entry = job.entry(node_id)
         call = entry.call if entry is not None else None
         return job.keys[call.key if call is not None else ""]
+
+    @staticmethod
+    def start_of(job: JobState, invocation: DeclaredInvocation) -> BodyStart:
+        """How a body begins."""
+        started = invocation.started
+        return BodyStart(
+            body=started.invocation_id,
+            workflow=f"{started.tool_name}@{started.tool_version}",
+            job_id=started.job_id,
+            node_id=started.node_id,
+            args=invocation.call.args,
+            planned=invocation.call.entry.node.args,
+            pins=job.bodies.pins if job.bodies is not None else {},
+        )
+
+    def settlement(self, run: RunningBody, job: JobState, node_id: str, result: Any) -> CallSettled:
+        """How a call has settled, as its body is told; `result`: loaded, where it is large."""
+        entry, state = job.entry(node_id), self.state(job, node_id)
+        key = entry.call.key if entry is not None and entry.call is not None else ""
+        execution = execution_id(job.job_id, node_id, key)
+        return settled_call(node_id, state, result if run.reads(node_id) else None, execution)
 
     def _note_settled(self, job: JobState, event: Event, runs: dict[str, RunningBody]) -> None:
         ended = ended_call(job, event)

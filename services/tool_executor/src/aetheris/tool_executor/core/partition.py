@@ -283,7 +283,7 @@ class Partition:
         pins = job.bodies.pins if job.bodies is not None else {}
         entry = PlanEntry(job.revision, node, pins.get(node.tool or ""))
         rule = self._rule_for(job, body, entry) if may_start else None
-        call = _call_of(job, entry, blobs) if node.refs or rule is not None else None
+        call = _call_of(job, entry, blobs) if node.references or rule is not None else None
         planned = body.planned(job, node, call)
         first = self._first_try(job, body, call, rule, secret) if call is not None and rule is not None else None
         if first is not None:

@@ -9,9 +9,9 @@ from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages.event_values import After
 from aetheris.protocol.messages.events import Event
+from aetheris.protocol.planning.goals import GOAL_ENTRY
 from aetheris.sdk.outcomes import Permanent, Succeeded
-from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, BodyStart, CallSettled, Idle, Returned
-from aetheris.sdk.workflows.body_replay import settled_call
+from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, CallSettled, Idle, Returned
 from aetheris.sdk.workflows.declaration import AnyWorkflow
 from aetheris.sdk.workflows.local_bodies import LocalBodies
 from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulationSurroundings
@@ -19,6 +19,7 @@ from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.body_runs import BodyOutcome, EndStep, RunningBody, Stop
 from aetheris.tool_executor.core.partition import CallNotPlanned, Partition
 from aetheris.tool_executor.core.tries import DeclaredInvocation
+from aetheris.tool_executor.goal_bodies import GoalBodies
 
 IDLE_S = 10.0
 """So long a body waits before it is let go of."""
@@ -52,6 +53,7 @@ class SimulatedBodies:
         self._name = name
         self._append = append
         self._local = LocalBodies((flow,), self._heard)
+        self._goals = GoalBodies(self._heard)
         self._bodies: dict[str, _Body] = {}
 
     def actions(self) -> Iterable[ScheduledAction]:
@@ -64,16 +66,19 @@ class SimulatedBodies:
 
     def begin(self, invocation: DeclaredInvocation) -> None:
         """Its `started` has won."""
-        started, job = invocation.started, self._core.jobs[invocation.started.job_id]
+        job = self._core.jobs[invocation.started.job_id]
         run, history = self._core.bodies.begin(job, invocation)
         self._bodies[run.invocation_id] = _Body(run)
         self._around.asked.setdefault(run.invocation_id, [])
         if self.closing:
             run.ends(BodyOutcome(stop=Stop.REVOKED))
         if run.over is None:
-            workflow = f"{started.tool_name}@{started.tool_version}"
-            start = BodyStart(run.invocation_id, workflow, started.job_id, started.node_id, invocation.call.args)
-            self._local.begin(start, [self._settlement(run.invocation_id, job, one) for one in history])
+            start = self._core.bodies.start_of(job, invocation)
+            settled = [self._settlement(run, job, one) for one in history]
+            if start.workflow == GOAL_ENTRY.key:
+                self._goals.run(start, settled)
+            else:
+                self._local.begin(start, settled)
 
     def follow(self) -> None:
         """Something was read: whoever it concerns looks at it."""
@@ -96,7 +101,7 @@ class SimulatedBodies:
         body.deferred.append(events)
         body.is_awake = True
         settled = CallSettled(node_id=started.node_id, outcome="success", sure=False, result=outcome.result)
-        self._local.settled(run.invocation_id, [settled])
+        self._tell(run, [settled])
         return True
 
     def close(self) -> None:
@@ -111,6 +116,7 @@ class SimulatedBodies:
         found = [body for body in self._bodies.values() if body.runs_there]
         for body in found:
             self._local.drop(body.run.invocation_id)
+            self._goals.stop(body.run.invocation_id, "revoked")
             body.runs_there, body.is_awake = False, True
             body.run.ends(BodyOutcome(stop=Stop.LOST, reason="its process has died"))
         return bool(found)
@@ -128,7 +134,7 @@ class SimulatedBodies:
         if run.over is None and job is not None:
             while run.news and run.over is None:
                 names, run.news = run.news, []
-                self._local.settled(run.invocation_id, [self._settlement(run.invocation_id, job, one) for one in names])
+                self._tell(run, [self._settlement(run, job, one) for one in names])
             self._plan(body)
         if run.over is not None:
             self._end(body, run.over, job)
@@ -157,6 +163,7 @@ class SimulatedBodies:
         if body.runs_there:
             body.runs_there = False
             self._local.stop(run.invocation_id, "cancelled" if outcome.stop is Stop.CANCELLED else "superseded")
+            self._goals.stop(run.invocation_id, "superseded")
         if body.deferred:
             self._append([[one] for one in body.deferred])
             body.deferred = []
@@ -187,9 +194,13 @@ class SimulatedBodies:
         body.run.sleeps()
         body.is_awake, body.idle_s = True, None
 
-    def _settlement(self, body: str, job: JobState, node_id: str) -> CallSettled:
-        state, run = self._core.bodies.state(job, node_id), self._bodies[body].run
-        return settled_call(node_id, state, state.result if run.reads(node_id) else None)
+    def _tell(self, run: RunningBody, settled: Sequence[CallSettled]) -> None:
+        self._local.settled(run.invocation_id, settled)
+        self._goals.settled(run.invocation_id, settled)
+
+    def _settlement(self, run: RunningBody, job: JobState, node_id: str) -> CallSettled:
+        state = self._core.bodies.state(job, node_id)
+        return self._core.bodies.settlement(run, job, node_id, state.result)
 
     def _heard(self, said: BodySaid) -> None:
         body = self._bodies[said.body]
@@ -198,9 +209,9 @@ class SimulatedBodies:
             return
         body.is_awake, body.idle_s = True, None
         match said:
-            case Asked(node=node, by_reference=by_reference):
+            case Asked(node=node, by_reference=by_reference, from_log=from_log):
                 self._around.asked[said.body].append(node["id"])
-                run.asks(job, node, by_reference=by_reference)
+                run.asks(job, node, by_reference=by_reference, from_log=from_log)
             case Idle(waits_for=awaited):
                 run.idles(awaited)
                 body.idle_s = self._around.now_s

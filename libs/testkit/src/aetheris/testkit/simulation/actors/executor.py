@@ -12,9 +12,11 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.provenance import Standing
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import PartitionBarrier
-from aetheris.protocol.messages.event_values import Outcome
+from aetheris.protocol.messages.event_values import CodeVersion, Outcome
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectKind
+from aetheris.protocol.planning.goals import GOAL_ENTRY
+from aetheris.protocol.planning.invocation import Invocation
 from aetheris.protocol.tables.freeze_orders import FreezeOrders
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
@@ -34,6 +36,8 @@ from aetheris.tool_executor.core.tries import CallRefusal, DeclaredInvocation, N
 from aetheris.tool_executor.core.unread_tries import UnreadTries
 
 ROLE = "executor"
+
+_GOAL_CODE = CodeVersion(ref=GOAL_ENTRY.name, version=GOAL_ENTRY.version, hash=GOAL_ENTRY.code_hash or "")
 
 UNREAD = (ev.CommandCommitted, ev.StateChanged, ev.NodeFinished)
 """As the real edge, it passes over what decides nothing about who may run."""
@@ -123,7 +127,7 @@ class SimulatedExecutor:
             self.memory.unread_tries,
             freezes=self._freezes,
             activations=self._policy_lines.activations,
-            code_of=lambda _: CODES[self.memory.edit],
+            code_of=self._code_of,
         )
         self.reading = ReadableRecords(around, self.name, self.memory.newer)
         self._lies_at: dict[str, int] = {}
@@ -209,6 +213,9 @@ class SimulatedExecutor:
     def idle(self) -> bool:
         """Whether it has nothing left to say."""
         return not self.running and not self.bodies.keys and self.writer.unacknowledged == 0
+
+    def _code_of(self, call: Invocation) -> CodeVersion:
+        return _GOAL_CODE if call.entry.node.tool == GOAL_ENTRY.name else CODES[self.memory.edit]
 
     def _refusal(self) -> CallRefusal | None:
         if self.around.calm or not self.around.tape.chance(0.03):
