@@ -107,12 +107,14 @@ def chain_violations(chain: Sequence[Link]) -> Iterator[tuple[str, Violation]]:
 
 
 def steps(validity: Validity) -> dict[str, ContinuedStep]:
-    """What the nodes of an ended job came to."""
+    """What the nodes of an ended job came to; of those with a body, the body's calls."""
     history = validity.history
     end = len(history.facts)
     revision = history.plans.in_force(end)
     undone = set(_texts(history.end.body.get("compensated"))) if history.end is not None else set[str]()
-    return {name: _step(validity, name, is_undone=name in undone) for name in history.plans.order(revision)}
+    plans = history.plans
+    names = (name for name in plans.order(revision) if plans.node(name, revision).get("kind") != "workflow")
+    return {name: _step(validity, name, is_undone=name in undone) for name in names}
 
 
 def _between(job: Link, earlier: Link | None, place: int) -> Iterator[Violation]:

@@ -254,7 +254,7 @@ class PlannedCalls:
             return (_digest(named + given), _digest(given)) if said == (None, None) else None
         if kind not in ("tool", "llm") or tool in _OWN_TOOLS or not all(map(_is_digest, said)):
             return None
-        well = all(self._has_succeeded(name, parent, fact.at) for name in used)
+        well = all(name in self._plans.adopted or self._has_succeeded(name, parent, fact.at) for name in used)
         return cast("tuple[str, str]", said) if well else None
 
     def _has_succeeded(self, name: str, parent: str, at: int) -> bool:

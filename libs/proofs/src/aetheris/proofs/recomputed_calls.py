@@ -83,7 +83,7 @@ class RecomputedCalls:
         if submitted is not None:
             same = _is_same(submitted, planned) or hash_or_empty(submitted) == history.hash_of(plan, "task_graph")
         else:
-            same = not isinstance(goal, str) or _asks(_mapping(planned), goal, self._created)
+            same = not isinstance(goal, str) or _goes_for(_mapping(planned), goal, self._created)
         if not same or not is_of_its_call(self._created, planned):
             yield violation("plan_differs", plan, "the first plan is not the one that was submitted, or asked for")
 
@@ -275,6 +275,25 @@ def _result_hash(fact: Fact) -> str:
     """Of what a record says was found: it may be a large one, which is named by its bytes' hash."""
     reference = fact.body.get("result_ref")
     return hash_or_empty(fact.body.get("result") if reference is None else ["result_ref", reference])
+
+
+def _goes_for(graph: Body, goal: str, created: Body) -> bool:
+    """Whether a plan has one node, whose body goes for the goal by the brief; and what the brief offers its model.
+
+    Of jobs of before that: which asks that model.
+    """
+    nodes = graph.get("nodes")
+    entries = cast("list[object]", nodes) if isinstance(nodes, list) else []
+    node = _mapping(entries[0]) if len(entries) == 1 else {}
+    args, brief = _mapping(node.get("args")), _mapping(created.get("brief"))
+    if node.get("kind") != "workflow":
+        return _asks(graph, goal, created)
+    names = {"goal", "brief"} | ({"first", "earlier"} if created.get("continues") is not None else set[str]())
+    if (node.get("id"), node.get("tool"), args.get("goal")) != ("goal", "goal", goal) or not args.keys() <= names:
+        return False
+    offered = brief.get("tools")
+    tools = {*map(str, cast("list[Any]", offered) if isinstance(offered, list) else []), "goal"}
+    return hash_or_empty(args.get("brief")) == hash_or_empty(brief) and set(_mapping(graph.get("tools"))) == tools
 
 
 def _asks(graph: Body, goal: str, created: Body) -> bool:

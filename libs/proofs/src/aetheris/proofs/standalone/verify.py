@@ -1123,7 +1123,8 @@ class Job:
         is_own = kind not in ("tool", "llm") or tool in ("jobs.start", "jobs.continue", "local.read", "local.act")
         if is_own or not all(isinstance(one, str) and re.fullmatch("[0-9a-f]{64}", one) for one in (key, hashed)):
             return None
-        calls = [(self.planned_calls.get(name), self.success(name) or self.is_waited(name)) for name in used]
+        own = used - self.adopted
+        calls = [(self.planned_calls.get(name), self.success(name) or self.is_waited(name)) for name in own]
         return (
             (str(key), str(hashed)) if all(call and call.parent == parent and ended for call, ended in calls) else None
         )
@@ -1836,6 +1837,11 @@ class Identity:
         asking = mapping(nodes[0]) if len(nodes) == 1 else {}
         args = mapping(asking.get("args"))
         offered = {*map(str, listed(brief.get("tools")))}
+        if asking.get("kind") == "workflow":  # its body asks; the node of a job of before that asks itself
+            known = {"goal", "brief"} | ({"first", "earlier"} if created.get("continues") is not None else set())
+            named = (asking.get("id"), asking.get("tool"), args.get("goal")) == ("goal", "goal", goal)
+            same = named and args.keys() <= known and json_hash(args.get("brief")) == json_hash(brief)
+            return not same or {*mapping(graph.get("tools"))} != {*offered, "goal"}
         same = (asking.get("kind"), args.get("prompt"), args.get("model")) == ("llm", goal, brief.get("model"))
         return not same or not {*mapping(graph.get("tools"))} == {*mapping(args.get("tools"))} == offered
 
@@ -2812,7 +2818,7 @@ def check_adopted(one: Link, earlier: Link, created: Record) -> list[Finding]:
     """What was done is adopted just as it was done, and not done again; what may have been done needs a human."""
     carried, known = (
         {*map(json_hash, earlier.adopted())},
-        {name: Step(earlier.job, name) for name in earlier.job.entries},
+        {name: Step(earlier.job, name) for name in earlier.job.entries if not is_body(earlier.job.entry(name))},
     )
     own: set[str] = set()
     found: list[Finding] = []
@@ -2846,6 +2852,11 @@ def check_adopted(one: Link, earlier: Link, created: Record) -> list[Finding]:
         same = again.entry.irreversible and content(again.start) in means
         found += broken(again.start, adopted_again=again.start.node in names or same)
     return found
+
+
+def is_body(entry: Entry) -> bool:
+    """Has a node calls of its own, and does nothing else?"""
+    return entry.says.get("kind") == "workflow"
 
 
 class Step:

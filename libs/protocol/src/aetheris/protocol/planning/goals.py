@@ -325,10 +325,8 @@ class GoalBody:
 
     def _done(self) -> dict[str, str]:
         """What was done and stands, by what it means, and as references call it."""
-        told = (
-            (one.get("tool", ""), one.get("args", {}), one["result"]) for one in self.args.earlier if "result" in one
-        )
-        found = {self._content(tool, args): _name_of(result) for tool, args, result in told if not self._reads(tool)}
+        told = (one for one in self.args.earlier if "result" in one and not self._reads(one["tool"]))
+        found = {self._content(one["tool"], one["args"]): _name_of(one["result"]) for one in told}
         for node in self._made.values():
             if not self._reads(node.tool_name) and not self._has_failed(node.id):
                 found[self._content(node.tool_name, node.args)] = node.id

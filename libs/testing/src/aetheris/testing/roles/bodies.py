@@ -136,9 +136,8 @@ class InMemoryBodies:
         run = self._runs[said.body]
         match said:
             case Asked(node=node, by_reference=by_reference, from_log=from_log):
-                run.asks(
-                    self._core.jobs[run.invocation.started.job_id], node, by_reference=by_reference, from_log=from_log
-                )
+                job = self._core.jobs[run.invocation.started.job_id]
+                run.asks(job, node, by_reference=by_reference, from_log=from_log)
             case Idle(waits_for=awaited):
                 run.idles(awaited)
             case Returned(result=result):

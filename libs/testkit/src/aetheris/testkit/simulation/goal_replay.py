@@ -43,9 +43,8 @@ def _settled(entries: Iterable[Entry]) -> list[str]:
         job, counts = fold_event(job, one.body, one.record.offset)
         node_id = getattr(one.body, "node_id", None)
         entry = job.entry(node_id) if job is not None and isinstance(node_id, str) and counts else None
-        state = (
-            job.keys.get(entry.call.key) if job is not None and entry is not None and entry.call is not None else None
-        )
-        if state is not None and state.status is KeyStatus.SETTLED:
-            found.setdefault(state.node_id)
+        if job is None or entry is None or entry.call is None or entry.call.key not in job.keys:
+            continue
+        if job.keys[entry.call.key].status is KeyStatus.SETTLED:
+            found.setdefault(entry.node.id)
     return list(found)

@@ -182,9 +182,7 @@ class Scenario:
     def called(self) -> tuple[str, ...]:
         """The tools that the plans name."""
         plans = (one.plan for one in self.submissions if one.plan is not None)
-        return tuple(
-            dict.fromkeys(tool for plan in plans for tool in plan["tools"] if tool not in (FLOW, GOAL_ENTRY.name))
-        )
+        return tuple(dict.fromkeys(tool for plan in plans for tool in plan["tools"] if tool not in _WORKFLOWS))
 
     def registered(self, name: str, version: str) -> RegistryEntry | None:
         """The registry's entry of a tool."""

@@ -13,7 +13,7 @@ from aetheris.protocol.planning.turns import is_goals, memory_summary
 
 
 def decision(progress: JobProgress, node_id: str) -> NewEvent | None:
-    """The decision_snapshot of an answer; None for any other call. Of a large answer it says who gave it, and no more."""
+    """The decision_snapshot of an answer; None for any other call. Of a large answer it says only which it is."""
     job, entry, brief = progress.job, progress.entry(node_id), progress.job.created.brief
     settled = job.settled_key(node_id)
     if brief is None or settled is None or not is_goals(entry) or entry.node.kind is not Kind.LLM:
