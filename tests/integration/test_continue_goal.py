@@ -60,15 +60,21 @@ def holds(rig: AgentsRig, job: str, folder: Path) -> None:
 def test_with_a_plan_its_calls_are_adopted_by_their_ids(rig: AgentsRig, tmp_path: Path) -> None:
     tag, later = fresh("done"), fresh("later")
     job = failed(rig, fresh("goal"), call("poke_idempotent", tag))
-    again = poke("turn-1.1", tag, tool="poke_idempotent")
+    again = poke("goal.turn-1.1", tag, tool="poke_idempotent")
     changed = rig.system.api.post(f"/jobs/{job}/continue", json={"plan": {"nodes": [again | {"args": {"tag": later}}]}})
     assert (changed.status_code, changed.json()["error"]["code"]) == (409, "step_changed")
-    plan = [again, poke("z", later, "turn-1.1"), poke("y", {"$ref": "turn-1.1#/poked"}, "z", tool="poke_idempotent")]
+    plan = [
+        again,
+        poke("z", later, "goal.turn-1.1"),
+        poke("y", {"$ref": "goal.turn-1.1#/poked"}, "z", tool="poke_idempotent"),
+    ]
     second = continued(rig, job, plan={"nodes": plan})
     shown = rig.system.job(second)
     assert (shown["status"], shown["continues"]["job_id"]) == ("completed", job)
-    assert {"turn-1", "turn-1.1"} <= set(shown["continues"]["adopted"])
-    assert (rig.external.count(later), rig.external.count(tag)) == (1, 2), "of turn-1.1 once, and what y did with it"
+    assert {"goal.turn-1", "goal.turn-1.1"} <= set(shown["continues"]["adopted"])
+    assert (rig.external.count(later), rig.external.count(tag)) == (1, 2), (
+        "of goal.turn-1.1 once, and what y did with it"
+    )
     holds(rig, second, tmp_path)
 
 
@@ -82,7 +88,13 @@ def test_without_one_its_model_is_asked_to_go_on_and_nothing_is_done_again(rig: 
     second = continued(rig, job)
     shown = rig.system.job(second)
     assert (shown["status"], shown["goal"], shown["continues"]["job_id"]) == ("failed", goal, job)
-    assert [one["node_id"] for one in shown["steps"]] == ["turn-5", "turn-5.3", "turn-6", "turn-6.1", "turn-7"]
+    assert [one["node_id"] for one in shown["steps"]] == [
+        "goal",
+        "goal.turn-4",
+        "goal.turn-4.3",
+        "goal.turn-5",
+        "goal.turn-5.1",
+    ]
     asked = [one.body["messages"] for one in rig.model.requests if one.goal == goal]
     reported = [json.loads(line) for line in str(asked[3][2]["content"]).splitlines() if line.startswith("{")]
     assert [(one["tool"], one["outcome"], one.get("result")) for one in reported] == [

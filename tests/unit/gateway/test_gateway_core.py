@@ -114,7 +114,7 @@ def test_a_goal_is_planned_by_a_model_with_the_pins_of_the_registry() -> None:
     assert (command.goal, command.brief) == ("pay ann", Brief(model="fast", tools=("pay",), limits=Limits(turns=3)))
     assert command.plan is not None
     assert command.plan["tools"]["pay"]["schema_hash"] == PAY.schema_hash
-    assert [(node["id"], node["kind"]) for node in command.plan["nodes"]] == [("turn-1", "llm")]
+    assert [(node["id"], node["kind"]) for node in command.plan["nodes"]] == [("goal", "workflow")]
     with pytest.raises(BadRequestProblem, match="goal: no model is configured"):
         submissions.submit_command(json.dumps(body).encode(), ASKED, {"pay": PAY}, {})
 

@@ -15,7 +15,6 @@ from tests.testkit.planners import (
     started_planner,
     submit,
 )
-from tests.unit.planner import test_planner_goals as goals
 from tests.unit.planner.test_planner_compensation import DONE, FAILED, PLAN
 from tests.unit.planner.test_planner_stuck import AFTER_S
 
@@ -134,21 +133,6 @@ def test_a_cancel_ends_the_pause_and_what_it_undoes_goes_on() -> None:
     assert requests(planner.take())[-1].body.nodes == ("b.undo", "a.undo")
     hear(planner, pause(2), "cmd-11")
     assert len(of_type(planner.surroundings, ev.JobPaused)) == 1
-
-
-def test_no_more_is_planned_for_a_goal_and_no_model_is_asked() -> None:
-    planner = goals.started_planner()
-    asked, answered = goals.ran(planner, "turn-1", goals.LOOK)
-    planner.happens(asked)
-    planner.take()
-    hear(planner, pause())
-    planner.happens(answered)
-    assert of_type(planner.surroundings, ev.DecisionSnapshot) == []
-    assert requests(planner.take()) == []
-    assert ended(planner.surroundings) == []
-    hear(planner, resume(), "cmd-10")
-    assert len(of_type(planner.surroundings, ev.DecisionSnapshot)) == 1
-    assert requests(planner.take()) != []
 
 
 def test_a_paused_job_is_not_stuck_but_what_is_under_way_of_it_may_be() -> None:

@@ -14,6 +14,7 @@ from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
 from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, Kind, Node, TaskGraph, hides
 from aetheris.protocol.planning.approvals import fields_in
+from aetheris.protocol.planning.goals import GOAL_ENTRY
 from aetheris.protocol.planning.invocation import has_hidden
 from aetheris.protocol.planning.personal_fields import (
     PERSONAL,
@@ -56,7 +57,8 @@ def personal_arguments(plan: Mapping[str, Any], registry: Mapping[str, RegistryE
     Raises:
         BadRequest: one stands where it can't be hidden, or something refers to what will be.
     """
-    marked = {name: fields for name in plan.get("tools", ()) if (fields := _fields(registry[name]))}
+    pinned = (name for name in plan.get("tools", ()) if name != GOAL_ENTRY.name)
+    marked = {name: fields for name in pinned if (fields := _fields(registry[name]))}
     asked = _asked(plan)
     if not marked and not asked:
         return []
