@@ -1,7 +1,7 @@
 """A job that a model planned is continued by asking its model again: what it is told, and what it can't do again."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,115 +9,21 @@ import pytest
 from aetheris.gateway.core import submissions
 from aetheris.gateway.core.problems import ConflictProblem
 from aetheris.planner.core.creations import creation_group
-from aetheris.protocol.fold.state import JobState, PlanEntry, Settled
+from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.adoption import Given
-from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, Submit
+from aetheris.protocol.messages.commands import ModelEntry, Submit
 from aetheris.protocol.messages.event_values import Via
-from aetheris.protocol.plan.graph import EffectClass, InvalidPlan, TaskGraph
-from aetheris.protocol.plan.prompts import Brief, Limits, Prompt
+from aetheris.protocol.plan.graph import InvalidPlan, TaskGraph
+from aetheris.protocol.plan.prompts import Prompt
 from aetheris.protocol.planning.continuation import EndedJob, unfounded
-from aetheris.protocol.planning.goals import GOAL_ENTRY, AnsweredCall, GoalArgs, GoalBody, GoalCall, goal_graph
 from aetheris.protocol.planning.invocation import invocation
-from aetheris.protocol.planning.schemas import graph_json, pin_of
-from tests.testkit import body_histories as b
 from tests.testkit import histories as h
+from tests.testkit.goal_histories import GOAL, REGISTRY, Course, brief, plan_of
 
-GOAL = "settle the invoices"
-TOOLS = {"act": EffectClass.IDEMPOTENT, "pay": EffectClass.OPAQUE, "look": EffectClass.PURE}
-REGISTRY = {
-    name: RegistryEntry(
-        name=name,
-        version="1",
-        schema={"type": "object"},
-        schema_hash="s",
-        effect_class=kind,
-        irreversible=name == "pay",
-    )
-    for name, kind in TOOLS.items()
-}
 MODELS = {"fast": ModelEntry(name="fast", provider_model="fast")}
-PINS = {name: pin_of(entry) for name, entry in REGISTRY.items()}
 FAILED = ev.JobFailed(job_id=h.JOB, error="limit_failed_turns")
 Change = Callable[[Submit], Submit]
-
-
-def brief(**more: Any) -> Brief:
-    return Brief(model="fast", tools=tuple(TOOLS), limits=Limits(turns=3), **more)
-
-
-def answer(*calls: tuple[str, dict[str, Any]], text: str = "") -> dict[str, Any]:
-    return {"model": "fast", "text": text, "calls": [{"tool": tool, "args": args} for tool, args in calls]}
-
-
-def plan_of(made: Brief) -> dict[str, Any]:
-    return graph_json(goal_graph(GOAL, made, PINS, pin_of(GOAL_ENTRY)))
-
-
-class Course:
-    """A goal's job, event by event; its body runs in this process."""
-
-    def __init__(self, created: ev.JobCreated, plan: dict[str, Any]) -> None:
-        self.events: list[ev.Event] = [b.with_bodies(plan)]
-        self.born = created
-        node = self.entry("goal").node
-        self.body = GoalBody(GoalArgs.model_validate(node.args), PINS)
-        made = invocation(self.job, self.entry("goal")).args
-        start = h.started("goal", "body", args=made, tool="goal")
-        self.events.append(start.model_copy(update={"plans": b.words("body").plans}))
-        self._plan(self.body.begin())
-
-    @property
-    def job(self) -> JobState:
-        job = h.fold_of(self.born)
-        for offset, event in enumerate(self.events, start=1):
-            assert b.take(job, event, offset), event
-        return job
-
-    def entry(self, node: str) -> PlanEntry:
-        entry = self.job.entry(node)
-        assert entry is not None
-        return entry
-
-    def _plan(self, calls: Iterable[GoalCall]) -> list[str]:
-        nodes = [call.node for call in calls]
-        for node in nodes:
-            entry = PlanEntry(0, node, PINS.get(node.tool or ""))
-            made = invocation(self.job, entry).args if node.references else None
-            said = node.model_dump(mode="json", exclude_defaults=True)
-            more = {name: said[name] for name in said.keys() - {"id", "tool", "args"}}
-            planned = b.call("body", node.args, node.tool, node=node.id, parent="goal", made=made, **more)
-            self.events.append(planned)
-        return [node.id for node in nodes]
-
-    def asked(self, turn: int, *calls: tuple[str, dict[str, Any]], text: str = "") -> list[str]:
-        """The model has answered question number `turn`: the calls that are made upon that."""
-        return self.answered(turn, answer(*calls, text=text))
-
-    def answered(self, turn: int, result: dict[str, Any]) -> list[str]:
-        return self.done(f"goal.turn-{turn}", result)
-
-    def done(self, node: str, result: Any) -> list[str]:
-        made = invocation(self.job, self.entry(node))
-        about: dict[str, Any] = {"args": made.args, "tool": made.entry.node.tool_name}
-        start = self._started(node, about)
-        self.events += [start, h.finished(node, f"n-{node}", result=result, **about)]
-        return self._plan(self.body.told(AnsweredCall(node, Settled.SUCCESS, result=result)))
-
-    def failed(self, node: str, via: str = "executor") -> list[str]:
-        made = invocation(self.job, self.entry(node))
-        about: dict[str, Any] = {"args": made.args, "tool": made.entry.node.tool_name}
-        end = h.finished(node, f"n-{node}", "permanent_failure", via=via, **about)
-        self.events += [self._started(node, about), end.model_copy(update={"error": "no such order"})]
-        sure = via == "executor"
-        return self._plan(self.body.told(AnsweredCall(node, Settled.FAILED, sure=sure, reason="no such order")))
-
-    def _started(self, node: str, about: dict[str, Any]) -> ev.ToolInvocationStarted:
-        start = h.started(node, f"n-{node}", **about)
-        if about["tool"] == "pay":
-            body = {"args_hash": start.args_hash, "tool_version": "1", "rule": "r"}
-            self.events.append(h.about(ev.PolicyAllowed, node, **about, **body))
-        return start.model_copy(update={"parent_invocation": b.try_of("body")})
 
 
 def ran() -> Course:
