@@ -7,7 +7,7 @@ from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry
-from aetheris.protocol.plan.graph import EffectClass
+from aetheris.protocol.plan.graph import EffectClass, EffectKind
 from aetheris.protocol.plan.prompts import Brief, Limits
 from aetheris.protocol.planning.goals import GOAL_ENTRY, AnsweredCall, GoalArgs, GoalBody, GoalCall, goal_graph
 from aetheris.protocol.planning.invocation import invocation
@@ -119,4 +119,5 @@ class Course:
         if about["tool"] == "pay":
             body = {"args_hash": start.args_hash, "tool_version": "1", "rule": "r"}
             self.events.append(h.about(ev.PolicyAllowed, node, **about, **body))
-        return start.model_copy(update={"parent_invocation": b.try_of("body")})
+        kind = EffectKind.LLM if about["tool"] == "llm" else EffectKind.TOOL
+        return start.model_copy(update={"parent_invocation": b.try_of("body"), "kind": kind})

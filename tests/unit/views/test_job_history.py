@@ -18,6 +18,7 @@ from aetheris.views.provenance import EffectFilter, origin
 from aetheris.views.replayed_job import UnknownPoint, replay
 from aetheris.views.trace import trace_of
 from tests.testkit import histories as h
+from tests.testkit.goal_histories import Course, brief, plan_of
 from tests.testkit.job_histories import committed, records, refunded
 from tests.testkit.tries import try_of
 
@@ -103,31 +104,27 @@ def test_an_irreversible_effect_without_an_external_id_says_so() -> None:
     assert job_history(records(*refunded(external_id=None))).effects.rows[1]["untraceable"] is True
 
 
-def test_an_answer_of_a_model_is_linked_to_the_decision_that_came_of_it() -> None:
-    first = {"tools": {}, "nodes": [{"id": "think", "kind": "llm"}]}
-    diff = h.graph({"id": "act"})
-    answer, usage = {"model": "fast", "text": "act"}, {"model": "m-1", "output_tokens": 7}
-    started = h.started("think", "n1", tool="llm").model_copy(update={"kind": EffectKind.LLM})
-    decided = ev.DecisionSnapshot(job_id=h.JOB, goal="do it", task_graph=diff, command_id="think")
-    events = [
-        h.created(),
-        h.planned(first),
-        started,
-        h.finished("think", "n1", result=answer, tool="llm").model_copy(update={"usage": usage}),
-        decided,
-        h.planned(diff, 1),
-        h.started("act", "n2", revision=1),
-        h.finished("act", "n2"),
-    ]
-    history = job_history(records(*events))
+@pytest.mark.parametrize("late", [False, True])
+def test_an_answer_of_a_model_is_linked_to_the_decision_and_to_the_calls_that_came_of_it(late: bool) -> None:
+    """Also where the planner recorded the decision only after a call of it had been made."""
+    course = Course(h.created().model_copy(update={"goal": "do it", "brief": brief()}), plan_of(brief()))
+    decided = ev.DecisionSnapshot(
+        job_id=h.JOB, goal="do it", task_graph={"nodes": []}, command_id="goal.turn-1", reasoning_summary="I act"
+    )
+    course.asked(1, ("act", {"n": 1}))
+    course.events += [] if late else [decided]
+    course.done("goal.turn-1.1", {"v": 1})
+    course.events += [decided] if late else []
+    history = job_history(records(*course.logged))
     think, act = history.effects.rows
-    assert (think["model"], think["usage"]["output_tokens"], think["response_hash"]) == ("m-1", 7, digest(answer))
-    assert think["decision_snapshot_id"] == act["decision_snapshot_id"] == "e4"
-    chain = whats(origin(history, act))
-    assert chain == ["effect", "try", "step", "plan", "decision", "used", "goal"]
-    tree = trace_of(history)["decisions"]
-    assert [one["what"] for one in tree["leads_to"]] == ["plan", "decision"]
-    assert tree["leads_to"][1]["leads_to"][0]["nodes"][0]["node_id"] == "act"
+    assert (think["kind"], act["tool_name"]) == ("llm", "act")
+    snapshot = next(one.logged.id for one in history.moments if one.logged.type == "decision_snapshot")
+    assert think["decision_snapshot_id"] == act["decision_snapshot_id"] == snapshot
+    assert whats(origin(history, act)) == ["effect", "try", "step", "decision", "used", "plan", "goal"]
+    plan, decision = trace_of(history)["decisions"]["leads_to"]
+    assert [one["node_id"] for one in plan["nodes"]] == ["goal", "goal.turn-1", "goal.turn-2"]
+    assert [one["node_id"] for one in decision["nodes"]] == ["goal.turn-1.1"]
+    assert (decision["from"][0]["title"], decision["facts"]["reasoning_summary"]) == ("goal.turn-1: llm", "I act")
 
 
 def test_a_step_that_uses_what_an_earlier_job_did_says_so() -> None:
@@ -181,15 +178,16 @@ FORM = {"title": "Which one?", "fields": []}
 def every_kind() -> list[Event]:
     """A model is asked, and plans; a tool, one over HTTP, a human, a clock and chance each have their turn."""
     plan = {
-        "tools": {},
+        "tools": h.graph({"id": "act"}, act={}, post={})["tools"],
         "nodes": [
             {"id": "now", "kind": "time"},
             {"id": "dice", "kind": "random"},
             {"id": "which", "kind": "human", "form": {"title": "Which one?"}},
             {"id": "think", "kind": "llm", "args": {"model": "fast", "goal": "do it"}},
+            {"id": "act", "tool": "act"},
+            {"id": "post", "tool": "post"},
         ],
     }
-    diff = h.graph({"id": "act"}, {"id": "post", "tool": "post"}, act={}, post={})
     asked = ev.JobWaiting(
         job_id=h.JOB,
         wait_type="human",
@@ -210,7 +208,7 @@ def every_kind() -> list[Event]:
     answer, usage = {"model": "fast", "calls": []}, {"model": "m-1", "input_tokens": 5, "output_tokens": 7}
     event = h.finished("think", "n3", result=answer, args=prompt, tool="llm").model_copy(update={"usage": usage})
     decided = ev.DecisionSnapshot(
-        job_id=h.JOB, goal="do it", task_graph=diff, command_id="think", reasoning_summary="there is a choice"
+        job_id=h.JOB, goal="do it", task_graph={}, command_id="think", reasoning_summary="there is a choice"
     )
 
     def call(node: str, invocation_id: str, tool: str, kind: EffectKind, result: Any, **more: Any) -> list[Event]:
@@ -230,9 +228,8 @@ def every_kind() -> list[Event]:
         event,
         think[2],
         decided,
-        h.planned(diff, 1),
-        *call("act", "n4", "act", EffectKind.TOOL, {"id": 1}, revision=1),
-        *call("post", "n5", "post", EffectKind.HTTP, {"status": 201}, revision=1),
+        *call("act", "n4", "act", EffectKind.TOOL, {"id": 1}),
+        *call("post", "n5", "post", EffectKind.HTTP, {"status": 201}),
         ev.JobCompleted(job_id=h.JOB),
     ]
 
@@ -263,18 +260,14 @@ def test_effects_of_every_kind_have_their_rows() -> None:
     assert think["response_hash"] == think["output_hash"] == digest({"model": "fast", "calls": []})
     assert (think["model"], think["usage"]) == ("m-1", {"input_tokens": 5, "output_tokens": 7})
     decision = next(one.logged.id for one in history.moments if one.logged.type == "decision_snapshot")
-    assert {node for node, row in rows.items() if row.get("decision_snapshot_id") == decision} == {
-        "think",
-        "act",
-        "post",
-    }
+    assert {node for node, row in rows.items() if row.get("decision_snapshot_id") == decision} == {"think"}
     assert (which["input_hash"], which["output_hash"], which["by"]) == (digest(FORM), digest({"choice": 2}), "alice")
     assert json.dumps(job_history(log).effects.to_json(h.JOB)) == json.dumps(history.effects.to_json(h.JOB))
     report = replay(log)[0].report()
     assert report["injected"] == {"http": 1, "human": 1, "llm": 1, "random": 1, "time": 1, "tool": 1}
     for row in rows.values():
         assert whats(origin(history, row))[0] == "effect"
-    assert whats(origin(history, rows["post"])) == ["effect", "try", "step", "plan", "decision", "used", "goal"]
+    assert whats(origin(history, rows["post"])) == ["effect", "try", "step", "plan", "goal"]
     assert trace_of(history)["effects"] == history.effects.rows
 
 
