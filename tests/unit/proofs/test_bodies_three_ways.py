@@ -42,7 +42,7 @@ from tests.testkit.body_histories import (
     take,
     worded,
 )
-from tests.testkit.histories import JOB, about, created, key_of
+from tests.testkit.histories import JOB, about, adopts, created, key_of
 from tests.testkit.standalone import assert_agrees
 from tests.testkit.tries import try_of
 
@@ -219,8 +219,8 @@ class BodiesWorld:
         self.say(self.random.choice(self.events[1:]))
 
 
-def agree(events: list[ev.Event]) -> Validity:
-    job = create_job(birth(), 0)
+def agree(events: list[ev.Event], born: ev.JobCreated | None = None) -> Validity:
+    job = create_job(born or birth(), 0)
     counted: dict[int, bool] = {}
     for offset, event in enumerate(events[1:], 1):
         counted[offset] = take(job, event, offset)
@@ -252,10 +252,11 @@ def test_fold_proofs_and_script_agree() -> None:
     assert planned > begun / 2
 
 
-def told(*events: ev.Event) -> list[ev.Event]:
+def told(*events: ev.Event, born: ev.JobCreated | None = None) -> list[ev.Event]:
     """With the words that bodies have."""
-    job = create_job(birth(), 0)
-    said: list[ev.Event] = [birth()]
+    first_event = born or birth()
+    job = create_job(first_event, 0)
+    said: list[ev.Event] = [first_event]
     for event in events:
         said.append(worded(job, event))
         take(job, said[-1], len(said) - 1)
@@ -345,6 +346,31 @@ def test_they_agree_on_what_lets_a_call_start(events: list[ev.Event], *, starts:
     validity = agree(told(FLOW, *events))
     last = validity.history.starts[-1]
     assert validity.is_valid(last) == starts, validity.void_reasons(last)
+
+
+@pytest.mark.parametrize(
+    ("fields", "starts"),
+    [
+        ({}, True),
+        ({"args": {"n": [given("/n", "job-0/a"), given("/n", named(ONE))]}, "made": {"n": [1, 1]}}, True),
+        ({"args": {"n": given("/n", "job-0/b")}}, False),
+        ({"args": {"n": given("/n", "job-2/a")}}, False),
+        ({"made": None}, False),
+        ({"node": "p.x", "tool": None, "kind": "human", "form": {"title": "?"}}, False),
+    ],
+)
+def test_they_agree_on_what_an_adopted_result_lets_start(fields: dict[str, Any], *, starts: bool) -> None:
+    """A call of a body may be given what its job has adopted of an earlier one, and nothing else of any other job."""
+    born = adopts("a", {}, result={"n": 1}).model_copy(update={"plan": GRAPH})
+    more: dict[str, Any] = {"args": {"n": given("/n", "job-0/a")}, "made": ONE} | fields
+    events = told(FLOW, *DONE, *uses(**more), born=born)
+    validity = agree(events, born)
+    assert validity.is_valid(validity.history.starts[-1]) == starts
+    if "made" not in fields and starts:
+        lied = told(FLOW, *DONE, *uses(**more | {"made": TWO}), born=born)
+        report = verify(raw(lied))
+        assert {"args_differ", "key_differs"} & {one.rule for one in report.violations}
+        assert_agrees(report, raw(lied))
 
 
 def test_what_the_model_promises_holds_whatever_comes() -> None:

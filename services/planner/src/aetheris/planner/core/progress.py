@@ -16,7 +16,6 @@ from aetheris.protocol.messages.commands import MAX_OPEN_REQUESTS, ListedFreeze,
 from aetheris.protocol.messages.event_values import Outcome
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectClass
-from aetheris.protocol.plan.prompts import Brief
 from aetheris.protocol.planning.approvals import votes_as_recorded, votes_that_count
 from aetheris.protocol.planning.invocation import is_done, needs
 
@@ -158,11 +157,6 @@ class JobProgress:
     def is_complete(self) -> bool:
         """Whether every node of the plan has ended, and none is to come."""
         return len(self.ended) == len(self.graph.declared)
-
-    @property
-    def brief(self) -> Brief | None:
-        """Who plans for the job's goal; None where its plan was submitted."""
-        return self.job.created.brief
 
     @property
     def is_stopping(self) -> bool:
