@@ -14,10 +14,9 @@ import pytest
 
 from aetheris.protocol.plan.graph import EffectClass
 from aetheris.runtime.process.crash import ORDERED, VARIABLE, ExecutorPoint
-from tests.testkit.agents import running_agents
 from tests.testkit.external_server import until
 from tests.testkit.policies import ALLOW_REST, ruled_by
-from tests.testkit.rig import Rig
+from tests.testkit.rig import Rig, running_rig
 from tests.testkit.system import ENDED, REPOSITORY, System
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1500)]
@@ -65,7 +64,7 @@ class Row:
 def rig(tmp_path: Path) -> Generator[Rig]:
     # No lease lapses: what is in doubt is so because its worker is known to have ended, in every run.
     env = {VARIABLE: ORDERED, "AETHERIS_LEASE_TTL_S": "120", **ruled_by(tmp_path, POLICY)}
-    with running_agents(tmp_path, SCRIPT, env) as rig:
+    with running_rig(tmp_path, env) as rig:
         yield rig
 
 
@@ -165,8 +164,6 @@ class Meeting:
     nodes: tuple[dict[str, Any], ...]
     ends: str = "completed"
     until: Literal["approval", "signal"] | None = None
-    goal: str | None = None
-    """Instead of nodes: what a model plans for."""
 
     @property
     def tag(self) -> str:
@@ -191,19 +188,10 @@ def undone(name: str, order: str, effect_class: str, ends: str = "failed") -> Me
     return Meeting(name, order, effect_class, (done, {"id": "b", "tool": "poke_refused", "depends_on": ["a"]}), ends)
 
 
-def planned() -> Meeting:
-    return Meeting("before_plan, of an answer", "before_plan:model", "probeable", (), goal=GOAL)
-
-
-GOAL = "poke it"
-STEPS = [{"id": "a", "tool": "poke_probeable", "args": {"tag": planned().tag}}]
-SCRIPT = {GOAL: [{"calls": [{"tool": "plan", "args": {"steps": STEPS}}]}]}
-
 MEETINGS = (
     approved("after_approval", "after_approval"),
     approved("before_started, approved", "before_started:poke_irreversible"),
     waited(),
-    planned(),
     undone("before_plan, of compensations", "before_plan", "probeable"),
     undone("after_compensation", "after_compensation:poke_idempotent", "idempotent"),
     undone("after_compensation", "after_compensation:poke_probeable", "probeable"),
@@ -217,11 +205,7 @@ def met(rig: Rig, meeting: Meeting) -> Row:
     system = rig.system
     if meeting.until is None:
         system.die_at(meeting.order)
-    job = (
-        system.submit(*meeting.nodes)
-        if meeting.goal is None
-        else system.submit_goal(meeting.goal, ["poke_probeable"], planning="graph")
-    )
+    job = system.submit(*meeting.nodes)
     if meeting.until is not None:
         system.wait_status(job, "waiting", 60)
         system.die_at(meeting.order)
