@@ -363,11 +363,12 @@ def test_they_agree_on_what_an_adopted_result_lets_start(fields: dict[str, Any],
     """A call of a body may be given what its job has adopted of an earlier one, and nothing else of any other job."""
     born = adopts("a", {}, result={"n": 1}).model_copy(update={"plan": GRAPH})
     more: dict[str, Any] = {"args": {"n": given("/n", "job-0/a")}, "made": ONE} | fields
-    events = told(FLOW, *DONE, *uses(**more), born=born)
+    args = more.pop("args")
+    events = told(FLOW, *DONE, *uses(args, **more), born=born)
     validity = agree(events, born)
     assert validity.is_valid(validity.history.starts[-1]) == starts
     if "made" not in fields and starts:
-        lied = told(FLOW, *DONE, *uses(**more | {"made": TWO}), born=born)
+        lied = told(FLOW, *DONE, *uses(args, made=TWO), born=born)
         report = verify(raw(lied))
         assert {"args_differ", "key_differs"} & {one.rule for one in report.violations}
         assert_agrees(report, raw(lied))

@@ -101,14 +101,14 @@ def goal_graph(
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class AnswerDecision:
     """What an answer asks for, as it is recorded beside it: the calls that are right, and the model's words."""
 
     task_graph: Mapping[str, Any] = field(default_factory=lambda: NO_NODES)
     summary: str | None = None
 
 
-def decision_of(brief: Brief, node_id: Name, result: Any) -> Decision:
+def decision_of(brief: Brief, node_id: Name, result: Any) -> AnswerDecision:
     """What the answer to a question comes to by itself; of what is no answer, nothing.
 
     A call that an earlier one stands for is among them, and is not made.
@@ -118,9 +118,9 @@ def decision_of(brief: Brief, node_id: Name, result: Any) -> Decision:
         answer = ModelAnswer.model_validate(result)
         nodes = _wanted(brief, turn or 1, answer)
     except (ValidationError, InvalidPlan):
-        return Decision()
+        return AnswerDecision()
     graph = {"nodes": [node.model_dump(mode="json", exclude_defaults=True) for node in nodes]}
-    return Decision(graph, answer.text[:SHOWN_CHARS] or None)
+    return AnswerDecision(graph, answer.text[:SHOWN_CHARS] or None)
 
 
 def steps_of(result: Any) -> tuple[Node, ...]:

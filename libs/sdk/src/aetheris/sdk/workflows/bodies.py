@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from aetheris.protocol.fold.state import KeyState
 from aetheris.protocol.plan.graph import ToolPin
 
 
@@ -100,3 +101,22 @@ class Lost:
 
 
 BodySaid = Asked | Idle | Returned | BodyRaised | Lost
+
+
+def settled_call(node_id: str, state: KeyState, result: Any, execution_id: str | None = None) -> CallSettled:
+    """How a call has settled, as its body is told; `result`: loaded, where it is large."""
+    return CallSettled(
+        node_id=node_id,
+        outcome="" if state.outcome is None else state.outcome.value,
+        sure=state.sure,
+        result=result,
+        reason=state.reason,
+        rejected_by=state.rejected_by,
+        via=None if state.via is None else state.via.value,
+        detail=state.detail,
+        usage=state.usage,
+        execution_id=execution_id,
+        duplicate_of=None if state.duplicate_of is None else state.duplicate_of.model_dump(mode="json"),
+        external_id=state.external_id,
+        partial=state.partial,
+    )

@@ -8,7 +8,7 @@ from aetheris.protocol.fold.child_calls import only_reads
 from aetheris.protocol.fold.job_log import LoggedEvent, fold_event
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.plan.graph import EffectClass, Kind, Node
-from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, BodyStart, CallSettled, Idle, Returned
+from aetheris.sdk.workflows.bodies import Asked, BodyRaised, BodySaid, BodyStart, Idle, Returned, settled_call
 from aetheris.sdk.workflows.declaration import AnyWorkflow
 from aetheris.sdk.workflows.local_bodies import LocalBodies
 
@@ -106,25 +106,6 @@ class _History:
         state = self._state(entry) if entry is not None else None
         if state is not None and state.status is KeyStatus.SETTLED:
             self._settled.setdefault(node_id)
-
-
-def settled_call(node_id: str, state: KeyState, result: Any, execution_id: str | None = None) -> CallSettled:
-    """How a call has settled, as its body is told; `result`: loaded, where it is large."""
-    return CallSettled(
-        node_id=node_id,
-        outcome="" if state.outcome is None else state.outcome.value,
-        sure=state.sure,
-        result=result,
-        reason=state.reason,
-        rejected_by=state.rejected_by,
-        via=None if state.via is None else state.via.value,
-        detail=state.detail,
-        usage=state.usage,
-        execution_id=execution_id,
-        duplicate_of=None if state.duplicate_of is None else state.duplicate_of.model_dump(mode="json"),
-        external_id=state.external_id,
-        partial=state.partial,
-    )
 
 
 def replay_body(

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from aetheris.protocol.fold.job_log import fold_event
 from aetheris.protocol.fold.state import JobState, KeyStatus
 from aetheris.protocol.plan.prompts import GOAL_NODE
-from aetheris.sdk.workflows.bodies import Asked, BodySaid, BodyStart, Idle, Returned
-from aetheris.sdk.workflows.body_replay import settled_call
+from aetheris.sdk.workflows.bodies import Asked, BodySaid, BodyStart, Idle, Returned, settled_call
 from aetheris.testkit.simulation.log import Entry
 from aetheris.tool_executor.goal_bodies import GoalBodies
 

@@ -8,8 +8,7 @@ from aetheris.protocol.fold.bodies import ended_call, expected_calls
 from aetheris.protocol.fold.state import JobState, KeyState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
-from aetheris.sdk.workflows.bodies import BodyStart, CallSettled
-from aetheris.sdk.workflows.body_replay import settled_call
+from aetheris.sdk.workflows.bodies import BodyStart, CallSettled, settled_call
 from aetheris.tool_executor.core.body_runs import BodyOutcome, RunningBody, Stop
 from aetheris.tool_executor.core.tries import DeclaredInvocation
 
