@@ -23,7 +23,7 @@ from tests.testkit.tries import end_word, try_of
 
 GOAL = "do it"
 PINS = {"act": ToolPin(version="1", schema_hash="s", effect_class=EffectClass.IDEMPOTENT)}
-CALLS = [{"tool": "act", "args": {"n": 1}}, {"tool": "act", "args": {}}]
+CALLS: list[dict[str, Any]] = [{"tool": "act", "args": {"n": 1}}, {"tool": "act", "args": {}}]
 LOOK = {"model": "fast", "text": "first I look", "calls": CALLS}
 END = {"model": "fast", "text": "done"}
 WORDS = CallWords.of(b"w" * 32, 10)

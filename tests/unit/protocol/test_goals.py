@@ -26,7 +26,7 @@ def says(*calls: dict[str, Any], text: str = "") -> dict[str, Any]:
     return {"model": "fast", "text": text, "calls": list(calls)}
 
 
-class Asking:
+class GoalTalk:
     """A body, and what it has asked for so far."""
 
     def __init__(self, planning: Any = "agent", *, args: GoalArgs | None = None, **limits: Any) -> None:
@@ -59,7 +59,7 @@ class Asking:
 
 
 def test_it_asks_makes_the_calls_and_asks_again_with_their_results_by_reference() -> None:
-    course = Asking()
+    course = GoalTalk()
     assert course.asked["goal.turn-1"].node.kind is Kind.LLM
     assert course.told("goal.turn-1", says(ACT, LOOK, text="So:")) == ["goal.turn-1.1", "goal.turn-1.2"]
     assert not course.asked["goal.turn-1.1"].reads, "what it only hands on it is not told"
@@ -73,7 +73,7 @@ def test_it_asks_makes_the_calls_and_asks_again_with_their_results_by_reference(
 
 
 def test_an_equal_call_is_the_earlier_one_but_where_that_surely_took_no_effect_or_only_read() -> None:
-    course = Asking()
+    course = GoalTalk()
     again = {"tool": "act", "args": {"n": 1, "at": "later"}}
     assert course.told("goal.turn-1", says(ACT, OTHER, again, LOOK, LOOK)) == [
         f"goal.turn-1.{place}" for place in (1, 2, 4, 5)
@@ -91,7 +91,7 @@ def test_an_equal_call_is_the_earlier_one_but_where_that_surely_took_no_effect_o
 
 
 def test_its_model_is_told_what_surely_failed_once_the_other_calls_have_ended() -> None:
-    course = Asking()
+    course = GoalTalk()
     course.told("goal.turn-1", says(ACT, OTHER))
     assert course.failed("goal.turn-1.1", execution_id="e") == []
     assert course.failed("goal.turn-1.2", "policy", detail="rule never", outcome=Settled.REJECTED) == ["goal.turn-2"]
@@ -110,7 +110,7 @@ def test_what_may_have_taken_effect_or_did_in_part_ends_it(planning: Any) -> Non
         else (steps, "goal.plan.a", "goal.plan.b")
     )
     for how, why in (({"sure": False}, "failed, not sure: out of stock"), ({"partial": True}, "took effect in part")):
-        course = Asking(planning)
+        course = GoalTalk(planning)
         course.told("goal.turn-1", answer)
         if "sure" in how:
             course.failed(first, sure=False)
@@ -118,7 +118,7 @@ def test_what_may_have_taken_effect_or_did_in_part_ends_it(planning: Any) -> Non
             course.told(first, partial=True)
         assert course.error == f"{first} {why}"
         assert course.failed(reads) == [], "nothing follows of it"
-    course = Asking("agent")
+    course = GoalTalk("agent")
     course.told("goal.turn-1", says(ACT, LOOK))
     course.failed("goal.turn-1.2", sure=False)
     course.told("goal.turn-1.1", partial=False)
@@ -127,7 +127,7 @@ def test_what_may_have_taken_effect_or_did_in_part_ends_it(planning: Any) -> Non
 
 def test_limits_end_it_with_their_name() -> None:
     def end(*, usage: dict[str, Any] | None = None, **limits: Any) -> str:
-        course = Asking(**limits)
+        course = GoalTalk(**limits)
         course.told("goal.turn-1", says(ACT, OTHER), usage=usage or {})
         return course.body.end.error or "" if course.body.end is not None else ""
 
@@ -141,7 +141,7 @@ def test_limits_end_it_with_their_name() -> None:
 
 
 def test_a_cap_ends_the_turns_with_failed_calls() -> None:
-    course = Asking(failed_turns=2)
+    course = GoalTalk(failed_turns=2)
     for turn in (1, 2, 3):
         calls = [{"tool": "act", "args": {"turn": turn, "place": place}} for place in (1, 2)]
         course.told(f"goal.turn-{turn}", says(*calls))
@@ -151,7 +151,7 @@ def test_a_cap_ends_the_turns_with_failed_calls() -> None:
 
 
 def test_a_whole_plan_is_made_step_by_step_and_returns_what_its_last_ones_did() -> None:
-    course = Asking("graph")
+    course = GoalTalk("graph")
     steps = [
         {"id": "c", "tool": "look", "depends_on": ["b"]},
         {"id": "a", "tool": "act"},
@@ -170,11 +170,11 @@ def test_a_whole_plan_is_made_step_by_step_and_returns_what_its_last_ones_did() 
 
 
 def test_a_failure_of_a_whole_plan_and_of_a_question_ends_it() -> None:
-    course = Asking("graph")
+    course = GoalTalk("graph")
     course.told("goal.turn-1", {"model": "fast", "steps": [{"id": "a", "tool": "act"}]})
     course.failed("goal.plan.a")
     assert course.error == "goal.plan.a: out of stock"
-    course = Asking()
+    course = GoalTalk()
     course.failed("goal.turn-1", "the model's server answered 401")
     assert course.error == "the model's server answered 401"
 
@@ -185,7 +185,7 @@ def test_what_the_job_before_did_is_told_with_each_question_and_not_done_again()
         {"tool": "act", "args": {}, "outcome": "failed", "error_message": "gone"},
         {"tool": "look", "args": {}, "outcome": "completed", "result": {"$ref": "job-0/goal.turn-1.2#"}},
     )
-    course = Asking(args=GoalArgs(goal=GOAL, brief=brief(turns=2), first=4, earlier=earlier))
+    course = GoalTalk(args=GoalArgs(goal=GOAL, brief=brief(turns=2), first=4, earlier=earlier))
     assert course.asked["goal.turn-4"].node.args["earlier"] == list(earlier)
     assert course.told("goal.turn-4", says(ACT, OTHER, LOOK)) == ["goal.turn-4.2", "goal.turn-4.3"]
     course.told("goal.turn-4.2")
