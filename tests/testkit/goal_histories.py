@@ -117,7 +117,7 @@ class Course:
     def _started(self, node: str, about: dict[str, Any]) -> ev.ToolInvocationStarted:
         start = h.started(node, f"n-{node}", **about)
         if about["tool"] == "pay":
-            body = {"args_hash": start.args_hash, "tool_version": "1", "rule": "r"}
+            body: dict[str, Any] = {"args_hash": start.args_hash, "tool_version": "1", "rule": "r"}
             self.events.append(h.about(ev.PolicyAllowed, node, **about, **body))
         kind = EffectKind.LLM if about["tool"] == "llm" else EffectKind.TOOL
         return start.model_copy(update={"parent_invocation": b.try_of("body"), "kind": kind})
