@@ -23,7 +23,7 @@ from tests.testkit.proof_histories import Log, digest
 from tests.testkit.refused import record_json
 
 FOLDER = Path(__file__).parent.parent / "replay" / "tampered"
-BASES = ("run", "crash", "human", "timer", "undone", "approved", "turns")
+BASES = ("run", "crash", "human", "timer", "undone", "approved", "turns", "goal")
 """Histories of a real system, and simulated ones where those have no approvals (tests/testkit/golden.py made them all):
 without seal, and of a job whose records nobody signs. They are kept as they are, since tamperings know their places."""
 KEYS = TRUSTED
