@@ -123,6 +123,23 @@ def test_while_its_job_is_paused_a_model_is_asked_nothing_whoever_is_killed(rig:
     rig.system.verified(job)
 
 
+def test_an_executor_that_dies_in_the_middle_of_a_goal_asks_and_does_nothing_twice(rig: AgentsRig) -> None:
+    goal, tag = fresh("killed goal"), fresh("killed")
+    held = rig.external.hold(tag)
+    SCRIPT[goal] = [{"calls": [poke("poke_probeable", tag, hold=tag)]}, {"text": "Done."}]
+    job = rig.system.submit_goal(goal)
+    rig.external.wait_for(1, tag)
+    rig.system.kill("executor-0")
+    held.unlink()
+    ended(rig, job)
+    assert rig.external.count(tag) == 1
+    assert rig.model.calls_for(goal) == [0, 1], "each answer that is recorded was asked for once"
+    replayed = rig.system.api.get(f"/jobs/{job}/replay").json()
+    assert (replayed["ok"], replayed["unchecked"]) == (True, 0)
+    assert rig.outcome(job)
+    assert rig.model.calls_for(goal) == [0, 1]
+
+
 def test_what_is_wrong_in_an_answer_is_not_called_and_the_model_is_told(rig: AgentsRig) -> None:
     goal = fresh("mend")
     SCRIPT[goal] = mend(goal)

@@ -224,3 +224,14 @@ def test_a_whole_plan_of_a_model_is_gone_on_with_without_it() -> None:
     assert (command.goal, command.brief) == (None, None)
     assert [(node["id"], node["args"]) for node in (command.plan or {})["nodes"]] == [("goal.plan.b", {"x": 7})]
     assert unfounded(command, EndedJob(history.job, h.SEAL)) is None
+
+
+def test_a_goal_whose_plan_was_revised_by_its_model_is_continued_with_a_plan_alone() -> None:
+    """As jobs were before goals were workflows."""
+    asks = {"id": "turn-1", "kind": "llm", "args": {"model": "fast", "prompt": GOAL}}
+    born = h.created().model_copy(update={"goal": GOAL, "brief": brief()})
+    job = h.fold_of(born, h.planned({"tools": {}, "nodes": [asks]}), FAILED)
+    with pytest.raises(ConflictProblem, match="gave no plan"):
+        continued(job)
+    plan = {"nodes": [{"id": "z", "tool": "act", "args": {}}]}
+    assert continued(job, plan=plan).goal is None

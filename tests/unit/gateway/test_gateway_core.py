@@ -115,6 +115,10 @@ def test_a_goal_is_planned_by_a_model_with_the_pins_of_the_registry() -> None:
     assert command.plan is not None
     assert command.plan["tools"]["pay"]["schema_hash"] == PAY.schema_hash
     assert [(node["id"], node["kind"]) for node in command.plan["nodes"]] == [("goal", "workflow")]
+    own = {"goal": PAY.model_copy(update={"name": "goal"}), "pay": PAY}
+    taken = submissions.submit_command(json.dumps(body | {"tools": ["*"]}).encode(), ASKED, own, MODELS)
+    assert taken.brief is not None
+    assert taken.brief.tools == ("pay",), "its own workflow is offered to no model"
     with pytest.raises(BadRequestProblem, match="goal: no model is configured"):
         submissions.submit_command(json.dumps(body).encode(), ASKED, {"pay": PAY}, {})
 
