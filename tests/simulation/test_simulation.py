@@ -183,7 +183,7 @@ def test_seeds_have_processes_of_two_versions_and_each_kind_meets_what_it_cannot
         return found
 
     monkeypatch.setattr(ReadableRecords, "reads", noted)
-    for seed in (place for place in range(600) if place % ACTIVATED in MIXED):
+    for seed in (place for place in range(1400) if place % ACTIVATED in MIXED):
         SimulationRun(Tape(seed), mixed=True).go()
     assert met == {"planner", "ledger", "executor", "verifier"}
     assert types >= {"job_created", "plan_generated", "node_finished"}, "a planner's"
