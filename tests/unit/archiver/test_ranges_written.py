@@ -104,11 +104,11 @@ async def test_an_amendment_is_written_beside_what_it_amends_in_the_day_of_the_s
 
 def test_only_what_the_seal_covers_is_written() -> None:
     job, records = sealed()
-    late = [replace(records[-1], offset=500), replace(records[-2], offset=501)]
+    late = [records[-1].replaced(offset=500), records[-2].replaced(offset=501)]
     assert judged_rows(job, [*records, *late], payloads=True) == judged_rows(job, records, payloads=True)
-    changed = [*records[:4], replace(records[4], value=b'{"job_id":"x"}'), *records[5:]]
+    changed = [*records[:4], records[4].replaced(value=b'{"job_id":"x"}'), *records[5:]]
     timed = [
-        replace(records[0], headers=(*records[0].headers[:-2], ("ce_time", b"2020-01-01T00:00:00Z"))),
+        records[0].replaced(headers=(*records[0].headers[:-2], ("ce_time", b"2020-01-01T00:00:00Z"))),
         *records[1:],
     ]
     for wrong, code in (

@@ -1,6 +1,5 @@
 """A job's ledger as it is told from its events: every status, who made it so, nothing beside the fold."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -97,7 +96,7 @@ def test_each_status(events: tuple[Event, ...], status: str, effect: str, reason
 def test_a_void_report_that_brings_a_true_ones_id_does_not_hide_it() -> None:
     unproved = h.finished("a", "n1").model_copy(update={"word": None})
     *before, forged, true = records(h.created(), h.planned(PLAN), START, unproved, h.finished("a", "n1"))
-    (call,) = ledger_of(logged_events([*before, replace(forged, headers=true.headers), true]))["calls"]
+    (call,) = ledger_of(logged_events([*before, forged.replaced(headers=true.headers), true]))["calls"]
     assert (call["status"], call["seq"], call["offset"]) == ("success", 5, true.offset)
 
 
