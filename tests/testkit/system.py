@@ -281,8 +281,15 @@ class System:
 
     def wait_sealed(self, job_id: str, deadline_s: float = 60.0) -> dict[str, Any]:
         """The job's seal, once it is there."""
-        until(lambda: bool(self.types(job_id, "job_sealed")), deadline_s)
-        return self.data_of(job_id, "job_sealed")[0]
+        found: list[dict[str, Any]] = []
+
+        def is_there() -> bool:
+            answer = self.api.get(f"/jobs/{job_id}/events", params={"type": "job_sealed"})
+            found[:] = answer.json() if answer.status_code == 200 else []
+            return bool(found)
+
+        until(is_there, deadline_s)
+        return found[0]["data"]
 
     def report(self, job_id: str) -> dict[str, Any]:
         """The verifier's report on a job, asked for again while it can't be had (503); shows any other answer."""
