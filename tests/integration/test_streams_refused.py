@@ -53,11 +53,12 @@ async def appender(log: KafkaLog) -> AsyncIterator[Appender]:
     await appender.stop()
 
 
-async def topic(broker: str, partitions: int = 2) -> str:
+async def topic(broker: str, partitions: int = 2, settings: dict[str, str] | None = None) -> str:
+    """With these settings from its first moment: one that is set later holds a while later."""
     name = f"refused-{uuid.uuid4().hex[:8]}"
     admin = AIOKafkaAdminClient(**client_options(broker))
     await admin.start()
-    await admin.create_topics([NewTopic(name, partitions, 1)])
+    await admin.create_topics([NewTopic(name, partitions, 1, topic_configs=settings)])
     await admin.close()
     return name
 
@@ -65,8 +66,7 @@ async def topic(broker: str, partitions: int = 2) -> str:
 async def test_a_group_too_large_for_its_topic_fails_alone_and_nobody_is_written_twice(
     broker: str, log: KafkaLog, appender: Appender
 ) -> None:
-    small, others = await topic(broker), await topic(broker)
-    await configure(broker, small, {"max.message.bytes": "20000"})
+    small, others = await topic(broker, settings={"max.message.bytes": "20000"}), await topic(broker)
     large = _group(small, "large", size=30_000)
 
     async def write(name: str, at: str) -> None:
@@ -120,8 +120,7 @@ async def test_a_clock_an_hour_ahead_writes_nothing_and_once_when_it_is_set(brok
 async def test_what_is_withheld_is_told_and_goes_on_when_the_topic_takes_it(
     broker: str, log: KafkaLog, appender: Appender
 ) -> None:
-    name = await topic(broker)
-    await configure(broker, name, {"max.message.bytes": "20000"})
+    name = await topic(broker, settings={"max.message.bytes": "20000"})
     withheld = Withheld(appender, SystemClock(), Metrics("test"))
     async with asyncio.timeout(DEADLINE_S):
         await withheld.append([_group(name, "large", size=30_000), _group(name, "small")])

@@ -1,7 +1,6 @@
 """Commands that come at the same time are signed under one signature, and none of them is another's harm."""
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -61,7 +60,7 @@ async def test_who_gives_up_takes_no_other_with_him(tmp_path: Path) -> None:
 
 async def test_what_cannot_be_signed_is_told_to_who_said_it_alone(tmp_path: Path) -> None:
     signer = MessageSigner(keys_of(tmp_path))
-    no_text = replace(cancel(1), key=b"\xff")
+    no_text = cancel(1).replaced(key=b"\xff")
     bad, good = await asyncio.gather(signer.signed(no_text), signer.signed(cancel(2)), return_exceptions=True)
     assert isinstance(bad, UnicodeDecodeError)
     assert isinstance(good, Draft)

@@ -11,6 +11,7 @@ from aetheris.protocol.messages.events import Event
 from aetheris.rigs.chaos.observer import ObservedJob
 from aetheris.rigs.chaos.schedule import FaultKind, JobPlan, ScheduledFault, Struck
 from aetheris.rigs.chaos.verdict import ChaosVerdict, verdict
+from tests.testkit.body_histories import with_bodies
 from tests.testkit.histories import JOB, about, created, finished, fold, graph, planned, started
 
 NODES = ("idempotent", "probeable", "opaque")
@@ -70,6 +71,16 @@ def test_a_job_that_neither_ended_nor_waits_is_stuck() -> None:
     assert not counted(DONE[:3], ONCE).holds
     assert counted(DONE[:3], ONCE).stuck == [f"{JOB}: idempotent settled, probeable started"]
     assert verdict({JOB: PLAIN}, {}, Names(lambda *_: True), [], []).stuck == [f"{JOB}: never created"]
+
+
+def test_a_body_waits_for_what_its_calls_wait_for() -> None:
+    nodes = [{"id": name, "tool": name, "args": {"tag": f"0/{name}"}} for name in NODES]
+    body = {"id": "body", "kind": "workflow", "tool": "flow", "args": {}}
+    plan = with_bodies(graph(*nodes, body, **TOOLS, flow={"effect_class": "pure"}))
+    runs = started("body", "b", tool="flow")
+    hit = Struck(ScheduledFault(3, FaultKind.KILL, "w"), "w", 5.0, 5.0)
+    assert counted([*parked(), runs], ONCE, hit, planned=plan).stuck == []
+    assert len(counted([*DONE, runs], ONCE, planned=plan).stuck) == 1
 
 
 def test_an_opaque_call_may_park_where_a_fault_of_its_own_hit_it() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.fold.workers import Names
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.plan.graph import EffectClass, dependencies, undo_id
+from aetheris.protocol.plan.graph import EffectClass, Kind, dependencies, undo_id
 from aetheris.rigs.chaos.observer import ObservedJob
 from aetheris.rigs.chaos.schedule import AMONG_BROKERS, FaultKind, JobPlan, Struck, tag, undo_tag
 from aetheris.rigs.chaos.tools import TIMEOUT_S
@@ -136,12 +136,18 @@ def is_settled(job: JobState | None) -> bool:
         return False
     if job.terminal is not None:
         return True
-    keys = job.keys.values()
+    # a body waits for what its calls wait for
+    keys = [key for key in job.keys.values() if not _is_body(job, key.node_id)]
     asks = ("resolve", None) in job.open_waits or any(key.status is KeyStatus.PARKED for key in keys)
     moves = any(
         key.status in (KeyStatus.STARTED, KeyStatus.REOPENED) or key.is_waiting or key.is_asking for key in keys
     )
     return asks and not moves and not _ready(job)
+
+
+def _is_body(job: JobState, node_id: str) -> bool:
+    entry = job.entry(node_id)
+    return entry is not None and entry.node.kind is Kind.WORKFLOW
 
 
 def has_done(job: JobState) -> bool:
