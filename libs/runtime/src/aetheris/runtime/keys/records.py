@@ -318,7 +318,7 @@ def _carried(birth: Draft, told: ToldRevocation) -> Draft:
 
 
 def _saying(draft: Draft, value: bytes) -> Draft:
-    """The same with another value; several times as cheap as `replace`."""
+    """The same with another value; cheaper than `replaced`, and done for each record."""
     return Draft(draft.topic, draft.key, value, draft.headers, draft.partition)
 
 
